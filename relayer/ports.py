@@ -1,0 +1,217 @@
+"""What the relayer needs from outside, as narrow protocols; `relayer.adapters` fulfils them.
+
+A conditional write has four honest outcomes, and "I do not know" is one of them: they are values, because every
+caller must decide on each. What no caller can decide on (a store that is down, full or misconfigured) is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Absent",
+    "Changed",
+    "Clock",
+    "CreateOutcome",
+    "Created",
+    "Embedder",
+    "EmbeddingModel",
+    "Exists",
+    "Found",
+    "GetOutcome",
+    "ObjectInfo",
+    "ObjectStore",
+    "Randomness",
+    "SwapOutcome",
+    "Swapped",
+    "Throttled",
+    "Unchanged",
+    "Unknown",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The object's bytes (the asked range of them), its etag, and the store's time in ms since the epoch."""
+
+    data: bytes
+    etag: str
+    store_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The store says that no such object exists."""
+
+    store_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The object still has the etag that the caller knows."""
+
+    store_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The object exists now, with these bytes, because of this call."""
+
+    etag: str
+    store_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """The name was taken; nothing was written."""
+
+    store_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The object has these bytes now, because of this call."""
+
+    etag: str
+    store_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The object no longer has the given etag, or is absent; nothing was written."""
+
+    store_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The write may or may not have happened, now or later: read before deciding."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """The store refused for now; nothing was written. ``retry_after`` is in seconds."""
+
+    retry_after: float
+
+
+GetOutcome = Found | Absent | Unchanged
+CreateOutcome = Created | Exists | Unknown | Throttled
+SwapOutcome = Swapped | Changed | Unknown | Throttled
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One row of a listing; ``modified`` is in ms since the epoch, by the store's clock."""
+
+    key: str
+    size: int
+    modified: int
+
+
+class ObjectStore(Protocol):
+    """A store with strong reads and conditional writes.
+
+    Keys match ``[a-z0-9/_-]+`` without empty segments. Every method may raise `StoreUnavailable`,
+    `StoreThrottled` (reads only: writes return `Throttled`) and `StoreMisconfigured`; writes may raise `StoreFull`,
+    and then wrote nothing.
+    """
+
+    @property
+    def description(self) -> str:
+        """Where the objects are, for people: a path or URL without credentials."""
+        ...
+
+    async def get(
+        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
+    ) -> GetOutcome:
+        """Read an object, or bytes ``[start, end)`` of it; `Unchanged` if its etag is ``if_none_match``."""
+        ...
+
+    async def create(self, key: str, data: bytes) -> CreateOutcome:
+        """Write the object if, and only if, the name is free."""
+        ...
+
+    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        """Replace the object if, and only if, it still has ``etag``."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove the object; absent is fine."""
+        ...
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Yield the objects whose key starts with ``prefix``, each once, in no order."""
+        ...
+
+    async def versions(self, key: str) -> int:
+        """Count what the store still keeps of this name, older versions and delete markers included."""
+        ...
+
+    async def purge(self, key: str) -> int:
+        """Destroy every version of this name; returns how many there were."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections, threads and file handles."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """What a vector was made with; part of every record, because vectors of two models do not compare."""
+
+    name: str
+    sha256: str
+    dimension: int
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors."""
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """Identity of the model in use."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts; the result has shape (len(texts), dimension), float32, rows of length 1.
+
+        Never runs on the event loop's thread. Raises `EmbedderUnavailable`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release threads and memory."""
+        ...
+
+
+class Clock(Protocol):
+    """Local time. It decides nothing that replicas must agree on (I11)."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by this machine's clock."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; a fake clock returns when a test advances it."""
+        ...
+
+
+class Randomness(Protocol):
+    """Random bytes; cryptographically strong outside of tests."""
+
+    def bytes(self, count: int) -> bytes:
+        """Return ``count`` random bytes."""
+        ...
