@@ -1,1 +1,1 @@
-
+"""From turns to memories worth keeping."""

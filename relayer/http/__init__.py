@@ -1,1 +1,1 @@
-
+"""The HTTP front: authenticate, validate, call one service, map errors."""

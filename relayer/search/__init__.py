@@ -1,1 +1,1 @@
-
+"""Finding memories: dense search, relevance, and when to stay silent."""
