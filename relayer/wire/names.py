@@ -1,0 +1,76 @@
+"""Names of agents, scopes and namespaces, in one normal form.
+
+A host may name an agent anything. `normalise` runs once, in the plugin; the relayer only checks `is_normal`. A name
+that is not plain becomes ``_h_<slug>_<sha256>``, which no plain name can be mistaken for: a plain name has at most 64
+characters, a hashed one at least 68.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+from relayer.wire.errors import InvalidName
+
+__all__ = ["MAX_NAME", "grants", "is_normal", "is_normal_namespace", "namespace", "normalise"]
+
+MAX_NAME = 1024
+_MAX_SEGMENTS = 4
+_PLAIN = re.compile(r"[a-z0-9_-]{1,64}\Z")
+_HASHED = re.compile(r"_h_[a-z0-9-]{0,32}_[0-9a-f]{64}\Z")
+_NOT_SLUG = re.compile(r"[^a-z0-9]+")
+
+
+def normalise(name: str) -> str:
+    """Return the normal form of a name given by a host or a person.
+
+    NFKC, trimmed, lower case; kept when it matches ``[a-z0-9_-]{1,64}``, otherwise hashed.
+
+    Raises:
+        InvalidName: empty after trimming, longer than 1,024 characters, or not valid Unicode.
+    """
+    if len(name) > MAX_NAME:
+        raise InvalidName(f"a name has at most {MAX_NAME} characters; this one has {len(name)}")
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).strip().lower())
+    if not folded:
+        raise InvalidName("a name must not be empty")
+    if _PLAIN.match(folded):
+        return folded
+    try:
+        digest = hashlib.sha256(folded.encode()).hexdigest()
+    except UnicodeEncodeError as error:
+        raise InvalidName("a name must be valid Unicode: it contains a lone surrogate") from error
+    return f"_h_{_NOT_SLUG.sub('-', folded).strip('-')[:32]}_{digest}"
+
+
+def is_normal(name: str) -> bool:
+    """Whether a name is in normal form."""
+    return bool(_PLAIN.match(name) or _HASHED.match(name))
+
+
+def namespace(*parts: str) -> str:
+    """Join names into a namespace: ``researcher``, ``researcher/sender-42``, ``shared/team``.
+
+    Raises:
+        InvalidName: as `normalise`, or not one to four parts.
+    """
+    if not 1 <= len(parts) <= _MAX_SEGMENTS:
+        raise InvalidName(f"a namespace has one to {_MAX_SEGMENTS} parts")
+    return "/".join(normalise(part) for part in parts)
+
+
+def is_normal_namespace(text: str) -> bool:
+    """Whether a namespace is one to four normal names joined by ``/``."""
+    parts = text.split("/", _MAX_SEGMENTS)
+    return len(parts) <= _MAX_SEGMENTS and all(is_normal(part) for part in parts)
+
+
+def grants(pattern: str, target: str) -> bool:
+    """Whether a certificate's namespace pattern covers a namespace.
+
+    ``researcher`` covers exactly itself; ``researcher/*`` covers everything below it, not itself.
+    """
+    if pattern.endswith("/*"):
+        return target.startswith(pattern[:-1])
+    return pattern == target
