@@ -1,0 +1,145 @@
+"""The small objects that say what a namespace is: pointer, keyring, manifest.
+
+All are MessagePack arrays by position, sealed under the metadata key; fields are only ever appended, with defaults.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from relayer.errors import CorruptNamespace, UpgradeRequired
+from relayer.wire.lp import lp
+
+__all__ = [
+    "MANIFEST_FORMAT",
+    "Custody",
+    "Keyring",
+    "Manifest",
+    "Pointer",
+    "PointerState",
+    "Position",
+    "SegmentRow",
+    "decode",
+    "decode_manifest",
+    "encode",
+    "genesis",
+]
+
+MANIFEST_FORMAT = 1
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Custody(StrEnum):
+    """Who holds the namespace secret; fixed when the namespace is made."""
+
+    AGENT = "agent"
+    RELAYER = "relayer"
+
+
+class PointerState(StrEnum):
+    """Where a namespace is in its life."""
+
+    LIVE = "live"
+    ERASING = "erasing"
+    ERASED = "erased"
+
+
+class Pointer(msgspec.Struct, frozen=True, array_like=True):
+    """A name's current incarnation."""
+
+    incarnation: bytes
+    custody: Custody
+    state: PointerState
+    name: str
+    generation: int
+    created_at: int
+
+
+class Keyring(msgspec.Struct, frozen=True, array_like=True):
+    """What turns a namespace secret into the key of an epoch; destroying it destroys every content of the epoch."""
+
+    epoch: int
+    salt: bytes
+    key_id: bytes
+    check: bytes
+
+
+class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
+    """One segment of a manifest."""
+
+    first_seq: int
+    last_seq: int
+    key: str
+    digest: bytes
+    size: int
+    live: int
+
+
+class Manifest(msgspec.Struct, frozen=True, array_like=True):
+    """The only mutable object of a log. Times are the store's, in ms."""
+
+    format: int
+    segments: tuple[SegmentRow, ...] = ()
+    index_key: str = ""
+    index_seq: int = 0
+    index_model: str = ""
+    snap_seq: int = 0
+    chain_digest: bytes = b""
+    gc_watermark: int = 0
+    gc_moved_at: int = 0
+    gc_epoch: int = 0
+    key_epoch: int = 1
+    live_count: int = 0
+    live_bytes: int = 0
+    last_time: int = 0
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """A point in a log: how many entries, and the digest of the last one's stored bytes."""
+
+    seq: int
+    digest: bytes
+
+
+def genesis(incarnation: bytes) -> bytes:
+    """Return the digest that the first entry links to."""
+    return hashlib.sha256(lp("memrelay/v1/genesis", incarnation)).digest()
+
+
+def encode(value: Pointer | Keyring | Manifest) -> bytes:
+    """Encode one of the small objects."""
+    return msgspec.msgpack.encode(value)
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """Decode a pointer or a keyring.
+
+    Raises:
+        CorruptNamespace: it is none.
+    """
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptNamespace(f"an object holds no {kind.__name__.lower()}") from error
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Decode a manifest.
+
+    Raises:
+        UpgradeRequired: a format this version does not know (I12).
+        CorruptNamespace: no manifest at all.
+    """
+    head = decode(data, _Head)
+    if head.format != MANIFEST_FORMAT:
+        raise UpgradeRequired(f"a manifest has format {head.format}; this relayer knows {MANIFEST_FORMAT}")
+    return decode(data, Manifest)
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    format: int

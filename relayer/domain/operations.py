@@ -1,0 +1,192 @@
+"""The operations of a log entry: what the outer layer shows, and nothing else.
+
+Whoever holds the metadata key sees kinds, ids, keyed hashes, times and sizes; contents are sealed under the namespace
+key before an operation is made. Encoded as tagged MessagePack arrays; fields are only ever appended, with defaults.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from relayer.errors import UpgradeRequired
+
+__all__ = [
+    "Close",
+    "Erase",
+    "Forget",
+    "JobAccepted",
+    "JobFinished",
+    "Malformed",
+    "Operation",
+    "OperationId",
+    "Origin",
+    "Put",
+    "Restore",
+    "Stored",
+    "Supersede",
+    "VectorSet",
+    "decode_operation",
+    "encode_operation",
+]
+
+OperationId = tuple[bytes, bytes, int]
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """Whose request made the operation (I7, I8).
+
+    ``author`` is the signing key, or empty for a job; ``nonce`` the request's nonce, or the job's id; ``expires`` the
+    signature's end in ms, 0 for a job. ``idempotency`` and ``body`` are MACs under the namespace key, empty without
+    an idempotency key.
+    """
+
+    author: bytes
+    nonce: bytes
+    index: int = 0
+    expires: int = 0
+    idempotency: bytes = b""
+    body: bytes = b""
+
+    @property
+    def id(self) -> OperationId:
+        """What makes two operations the same one."""
+        return (self.author, self.nonce, self.index)
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True):
+    """A sealed memory and what the log may know of it.
+
+    ``vector`` and ``context_vector`` are sealed apart from the text and from each other: the second one also depends
+    on the neighbour ``context_of`` and is dropped with it.
+    """
+
+    record: bytes
+    content: bytes
+    sealed: bytes
+    vector: bytes = b""
+    context_vector: bytes = b""
+    context_of: bytes = b""
+    created_at: int = 0
+    expires_at: int | None = None
+    sources: tuple[bytes, ...] = ()
+    captured: bool = False
+    key_epoch: int = 1
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        return len(self.sealed) + len(self.vector) + len(self.context_vector)
+
+
+class VectorSet(msgspec.Struct, frozen=True, array_like=True):
+    """Vectors for a record that was stored without them."""
+
+    record: bytes
+    vector: bytes
+    context_vector: bytes = b""
+
+
+class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):
+    """Store a new memory."""
+
+    origin: Origin
+    stored: Stored
+
+
+class Supersede(msgspec.Struct, frozen=True, array_like=True, tag="supersede"):
+    """Store a new version of ``head``, which must still be live."""
+
+    origin: Origin
+    head: bytes
+    stored: Stored
+
+
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
+    """Hide ``head`` from recall; undone by `Restore`."""
+
+    origin: Origin
+    head: bytes
+
+
+class Restore(msgspec.Struct, frozen=True, array_like=True, tag="restore"):
+    """Bring back a forgotten or superseded memory."""
+
+    origin: Origin
+    record: bytes
+    head: bytes = b""
+
+
+class Erase(msgspec.Struct, frozen=True, array_like=True, tag="erase"):
+    """Destroy records; results of jobs that saw them are refused from here on."""
+
+    origin: Origin
+    records: tuple[bytes, ...]
+
+
+class JobAccepted(msgspec.Struct, frozen=True, array_like=True, tag="job_accepted"):
+    """Promise work on ``records``; ``sealed`` holds its input under the namespace key, or is empty."""
+
+    origin: Origin
+    job: bytes
+    work: str
+    records: tuple[bytes, ...] = ()
+    sealed: bytes = b""
+
+
+class JobFinished(msgspec.Struct, frozen=True, array_like=True, tag="job_finished"):
+    """A job's end together with its results, so that neither exists without the other."""
+
+    job: bytes
+    failed: bool = False
+    vectors: tuple[VectorSet, ...] = ()
+    stored: tuple[Stored, ...] = ()
+    reason: str = ""
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    """End the log: nothing is accepted after it."""
+
+    origin: Origin
+
+
+class Malformed(msgspec.Struct, frozen=True, array_like=True, tag="malformed"):
+    """Stands for bytes of a known kind that do not decode; recorded as refused, never written (I12)."""
+
+
+Operation = Put | Supersede | Forget | Restore | Erase | JobAccepted | JobFinished | Close
+
+_KINDS = frozenset(
+    {"put", "supersede", "forget", "restore", "erase", "job_accepted", "job_finished", "close"}
+)
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
+
+
+def encode_operation(operation: Operation) -> bytes:
+    """Encode an operation."""
+    return _ENCODER.encode(operation)
+
+
+def decode_operation(raw: bytes) -> Operation | Malformed:
+    """Decode an operation.
+
+    Raises:
+        UpgradeRequired: the kind is one this version does not know (I12).
+    """
+    try:
+        return _DECODER.decode(raw)
+    except msgspec.MsgspecError:
+        if _kind(raw) in _KINDS:
+            return Malformed()
+        raise UpgradeRequired("the log holds an operation of a newer version") from None
+
+
+def _kind(raw: bytes) -> str:
+    """Return the tag; bytes that are no array at all count as a known kind gone wrong."""
+    try:
+        value = msgspec.msgpack.decode(raw)
+    except msgspec.MsgspecError:
+        return "put"
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return value[0]
+    return "put"

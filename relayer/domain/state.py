@@ -1,0 +1,315 @@
+"""A namespace's state: what the log says so far.
+
+`NamespaceState.apply` is total and deterministic (I7): it depends on the entries and on nothing else, so that every
+replica that read the same log agrees on every outcome. All rules about duplicates, stale heads, repeated operations,
+finished jobs and erased sources are decided here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from relayer.domain.entry import Entry
+from relayer.domain.namespace import Position
+from relayer.domain.operations import (
+    Close,
+    Erase,
+    Forget,
+    JobAccepted,
+    JobFinished,
+    Malformed,
+    Operation,
+    OperationId,
+    Origin,
+    Put,
+    Restore,
+    Stored,
+    Supersede,
+    decode_operation,
+)
+from relayer.domain.outcomes import Outcome, Refusal, Result
+
+__all__ = ["Applied", "JobState", "NamespaceState", "RecordState", "Standing"]
+
+NONCE_LIFE_MS = 10 * 60 * 1000
+NONCES_KEPT = 4096
+EXPIRY_GRACE_MS = 5 * 60 * 1000
+
+
+class Standing(StrEnum):
+    """Where a record is in its life."""
+
+    LIVE = "live"
+    SUPERSEDED = "superseded"
+    FORGOTTEN = "forgotten"
+
+
+@dataclass(slots=True)
+class RecordState:
+    """What the log knows of a record without opening it."""
+
+    record: bytes
+    content: bytes
+    seq: int
+    created_at: int
+    expires_at: int | None
+    size: int
+    sources: tuple[bytes, ...]
+    author: bytes
+    standing: Standing = Standing.LIVE
+    supersedes: bytes = b""
+    superseded_by: bytes = b""
+    changed_at: int = 0
+    reinforced: int = 0
+    reinforced_at: int = 0
+
+    def live_at(self, now: int) -> bool:
+        """Whether recall may return it at a time in ms."""
+        return self.standing is Standing.LIVE and (self.expires_at is None or self.expires_at > now)
+
+
+@dataclass(slots=True)
+class JobState:
+    """A promised piece of work."""
+
+    job: bytes
+    work: str
+    records: tuple[bytes, ...]
+    sealed: bytes
+    accepted_at: int
+    state: str = "pending"
+    reason: str = ""
+    finished_at: int = 0
+    results: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One operation and what became of it; what projections (indexes) are built from."""
+
+    operation: Operation | Malformed
+    outcome: Outcome
+    repeated: bool = False
+
+
+@dataclass(slots=True)
+class NamespaceState:
+    """The state after `position`. Mutable, and changed by `apply` only."""
+
+    position: Position
+    last_time: int = 0
+    closed: bool = False
+    records: dict[bytes, RecordState] = field(default_factory=dict)
+    jobs: dict[bytes, JobState] = field(default_factory=dict)
+    erased: set[bytes] = field(default_factory=set)
+    _contents: dict[bytes, bytes] = field(default_factory=dict)
+    _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
+    _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
+    _idempotency: dict[bytes, tuple[bytes, Outcome]] = field(default_factory=dict)
+
+    @property
+    def next_seq(self) -> int:
+        """The slot that the next entry takes."""
+        return self.position.seq + 1
+
+    def outcome_of(self, operation: Operation) -> Outcome | None:
+        """Return what became of an operation, if it is in the state (I5)."""
+        if isinstance(operation, JobFinished):
+            job = self.jobs.get(operation.job)
+            over = job is not None and job.state != "pending"
+            return Outcome(Result.FINISHED, operation.job, self.position.seq) if over else None
+        known = self._outcomes.get(operation.origin.id)
+        if known is None and operation.origin.idempotency:
+            return self._by_idempotency(operation.origin)
+        return known
+
+    def apply(self, entry: Entry, digest: bytes) -> list[Applied]:
+        """Take the next entry.
+
+        Args:
+            entry: the entry of slot `next_seq`; sequence, chain and seal were verified by the caller.
+            digest: SHA-256 of its stored bytes.
+
+        Raises:
+            UpgradeRequired: it holds an operation of a newer version; the state is unchanged.
+        """
+        operations = [decode_operation(bytes(raw)) for raw in entry.operations]
+        self.position = Position(entry.seq, digest)
+        self.last_time = max(self.last_time, entry.time)
+        applied = [self._apply_one(operation) for operation in operations]
+        self._trim()
+        return applied
+
+    def _apply_one(self, operation: Operation | Malformed) -> Applied:
+        if isinstance(operation, Malformed):
+            return Applied(operation, self._refused(Refusal.MALFORMED))
+        if isinstance(operation, JobFinished):
+            return Applied(operation, self._finish(operation))
+        origin = operation.origin
+        known = self._outcomes.get(origin.id)
+        if known is not None:
+            return Applied(operation, known, repeated=True)
+        first = self._by_idempotency(origin)
+        outcome = first or self._decide(operation, origin)
+        self._outcomes[origin.id] = outcome
+        self._order.append((self.last_time, origin.id))
+        if first is None and origin.idempotency and outcome.refusal is None:
+            self._idempotency[origin.idempotency] = (origin.body, outcome)
+        return Applied(operation, outcome, repeated=first is not None)
+
+    def _by_idempotency(self, origin: Origin) -> Outcome | None:
+        if not origin.idempotency or origin.idempotency not in self._idempotency:
+            return None
+        body, outcome = self._idempotency[origin.idempotency]
+        return outcome if body == origin.body else self._refused(Refusal.IDEMPOTENCY_CONFLICT)
+
+    def _decide(self, operation: Operation, origin: Origin) -> Outcome:
+        if self.closed:
+            return self._refused(Refusal.CLOSED)
+        if origin.expires and origin.expires + EXPIRY_GRACE_MS < self.last_time:
+            return self._refused(Refusal.EXPIRED)
+        return self._change(operation, origin)
+
+    def _change(self, operation: Operation, origin: Origin) -> Outcome:
+        outcome = self._refused(Refusal.MALFORMED)
+        match operation:
+            case Put(stored=stored):
+                outcome = self._put(stored, origin)
+            case Supersede(head=head, stored=stored):
+                outcome = self._supersede(head, stored, origin)
+            case Forget(head=head):
+                outcome = self._forget(head)
+            case Restore(record=record, head=head):
+                outcome = self._restore(record, head)
+            case Erase(records=records):
+                outcome = self._erase(records)
+            case JobAccepted():
+                outcome = self._accept(operation)
+            case Close():
+                self.closed = True
+                outcome = self._done(Result.CLOSED)
+        return outcome
+
+    def _put(self, stored: Stored, origin: Origin) -> Outcome:
+        twin = self.records.get(self._contents.get(stored.content, b""))
+        if twin is not None and twin.live_at(self.last_time):
+            twin.reinforced += 1
+            twin.reinforced_at = self.last_time
+            return self._done(Result.DUPLICATE, twin.record)
+        if twin is not None and twin.standing is Standing.FORGOTTEN and stored.captured:
+            return self._refused(Refusal.TOMBSTONED, twin.record)
+        if stored.record in self.records or stored.record in self.erased:
+            return self._refused(Refusal.RECORD_EXISTS, stored.record)
+        if not self.erased.isdisjoint(stored.sources):
+            return self._refused(Refusal.SOURCE_ERASED, stored.record)
+        self._keep(stored, origin.author)
+        return self._done(Result.STORED, stored.record)
+
+    def _keep(self, stored: Stored, author: bytes, *, supersedes: bytes = b"") -> None:
+        self.records[stored.record] = RecordState(
+            record=stored.record,
+            content=stored.content,
+            seq=self.position.seq,
+            created_at=stored.created_at,
+            expires_at=stored.expires_at,
+            size=stored.size,
+            sources=stored.sources,
+            author=author,
+            supersedes=supersedes,
+        )
+        self._contents[stored.content] = stored.record
+
+    def _head(self, head: bytes) -> RecordState | Refusal:
+        found = self.records.get(head)
+        if found is None:
+            return Refusal.UNKNOWN_RECORD
+        return found if found.standing is Standing.LIVE else Refusal.STALE_HEAD
+
+    def _supersede(self, head: bytes, stored: Stored, origin: Origin) -> Outcome:
+        old = self._head(head)
+        if isinstance(old, Refusal):
+            return self._refused(old, head)
+        if stored.record in self.records or stored.record in self.erased:
+            return self._refused(Refusal.RECORD_EXISTS, stored.record)
+        self._stand(old, Standing.SUPERSEDED)
+        old.superseded_by = stored.record
+        self._keep(stored, origin.author, supersedes=head)
+        return self._done(Result.SUPERSEDED, stored.record)
+
+    def _forget(self, head: bytes) -> Outcome:
+        found = self._head(head)
+        if isinstance(found, Refusal):
+            return self._refused(found, head)
+        self._stand(found, Standing.FORGOTTEN)
+        return self._done(Result.FORGOTTEN, head)
+
+    def _restore(self, record: bytes, head: bytes) -> Outcome:
+        found = self.records.get(record)
+        if found is None:
+            return self._refused(Refusal.UNKNOWN_RECORD, record)
+        if found.standing is Standing.LIVE:
+            return self._refused(Refusal.STALE_HEAD, record)
+        if found.standing is Standing.SUPERSEDED:
+            current = self._head(head)
+            if isinstance(current, Refusal):
+                return self._refused(Refusal.STALE_HEAD, head)
+            self._stand(current, Standing.SUPERSEDED)
+            current.superseded_by = record
+        self._stand(found, Standing.LIVE)
+        found.superseded_by = b""
+        self._contents[found.content] = record
+        return self._done(Result.RESTORED, record)
+
+    def _stand(self, record: RecordState, standing: Standing) -> None:
+        record.standing = standing
+        record.changed_at = self.last_time
+
+    def _erase(self, records: Sequence[bytes]) -> Outcome:
+        known = [self.records[record] for record in records if record in self.records]
+        if not known:
+            return self._refused(Refusal.UNKNOWN_RECORD)
+        for record in known:
+            del self.records[record.record]
+            self.erased.add(record.record)
+            if self._contents.get(record.content) == record.record:
+                del self._contents[record.content]
+        return self._done(Result.ERASED, known[0].record)
+
+    def _accept(self, operation: JobAccepted) -> Outcome:
+        if operation.job in self.jobs:
+            return self._refused(Refusal.RECORD_EXISTS, operation.job)
+        self.jobs[operation.job] = JobState(
+            operation.job, operation.work, operation.records, operation.sealed, self.last_time
+        )
+        return self._done(Result.ACCEPTED, operation.job)
+
+    def _finish(self, operation: JobFinished) -> Outcome:
+        job = self.jobs.get(operation.job)
+        if job is None or job.state != "pending" or self.closed:
+            return self._refused(Refusal.JOB_OVER, operation.job)
+        kept = []
+        origin = Origin(author=b"", nonce=operation.job)
+        for stored in operation.stored:
+            outcome = self._put(stored, origin)
+            if outcome.result is Result.STORED:
+                kept.append(stored.record)
+        job.state = "failed" if operation.failed else "done"
+        job.reason = operation.reason
+        job.results = tuple(kept)
+        job.finished_at = self.last_time
+        return self._done(Result.FINISHED, operation.job)
+
+    def _done(self, result: Result, subject: bytes = b"") -> Outcome:
+        return Outcome(result, subject, self.position.seq)
+
+    def _refused(self, refusal: Refusal, subject: bytes = b"") -> Outcome:
+        return Outcome(Result.REFUSED, subject, self.position.seq, refusal)
+
+    def _trim(self) -> None:
+        """Let go of nonces that can no longer come back (I8)."""
+        while len(self._order) > NONCES_KEPT and self._order[0][0] < self.last_time - NONCE_LIFE_MS:
+            _, operation_id = self._order.popleft()
+            self._outcomes.pop(operation_id, None)
