@@ -1,0 +1,261 @@
+"""The blocking half of the directory store: what each operation does to files, in which order.
+
+Every path is relative to a descriptor of the data directory that is held open, so a directory that is unmounted or
+replaced under a running relayer makes writes fail instead of starting an empty store in its place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import stat
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from relayer.adapters.directory_store.durability import Directories, sync, sync_directory
+from relayer.adapters.directory_store.failures import UncertainWrite, nothing_written, perhaps_written
+from relayer.errors import StoreMisconfigured, StoreUnavailable
+from relayer.ports import ObjectInfo
+
+__all__ = ["LOCKS", "STAGING", "Blob", "LockHeld", "Tree"]
+
+STAGING = ".staging"
+LOCKS = ".locks"
+# Lock files are shared by keys, so that their number stays small and an erased namespace leaves none behind.
+_STRIPES = 256
+# Above Linux's dirty_expire (30 s) and every journal's commit interval: an older name is on disk by itself.
+_UNSETTLED_NS = 60_000_000_000
+# A file that was replaced within one tick of the file system's clock could look like its predecessor.
+_RACY_NS = 1_000_000_000
+_ETAGS_KEPT = 1024
+_SEGMENT = re.compile(r"[a-z0-9_-]+")
+
+
+class LockHeld(Exception):
+    """Raised inside this adapter when another task or process holds the key's lock: try again soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """What a file holds, and the etag of the whole of it."""
+
+    data: bytes
+    etag: str
+
+
+class Tree:
+    """Files below ``path``, read and written by any number of threads and processes at once.
+
+    Methods block and raise the port's errors; writes raise `UncertainWrite` when they may have happened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._directories = Directories(self.root)
+        self._etags: dict[tuple[str, int, int, int], str] = {}
+
+    def close(self) -> None:
+        """Give back the descriptor of the data directory."""
+        os.close(self.root)
+
+    def read(self, key: str, byte_range: tuple[int, int] | None) -> Blob | None:
+        """Return the object or the asked part of it, or None if there is none.
+
+        A name that is younger than a minute is made durable first: its writer may have died between link(2) and
+        fsync(2), and whoever acts on what was read must not lose it with the next power failure.
+        """
+        try:
+            with self._opened(key) as descriptor:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    return None
+                if time.time_ns() - status.st_ctime_ns < _UNSETTLED_NS:
+                    self._directories.settle(_parent(key))
+                    sync_directory(_parent(key), self.root)
+                return self._read(key, descriptor, status, byte_range)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise nothing_written(error, self._full(key)) from error
+
+    def create(self, key: str, data: bytes) -> str | None:
+        """Write the object and return its etag, or return None if the name is taken."""
+        if self.exists(key):
+            return None
+        with self._staged(key, data) as staged:
+            try:
+                os.link(staged, key, src_dir_fd=self.root, dst_dir_fd=self.root)
+            except FileExistsError as error:
+                if self.exists(key):
+                    return None
+                raise StoreMisconfigured(f"{self._full(key)} is not a file: move it away") from error
+            except OSError as error:
+                self._directories.forget(_parent(key))
+                raise perhaps_written(error, self._full(key)) from error
+        self._settle_name(key)
+        return _etag(data)
+
+    def swap(self, key: str, data: bytes, etag: str) -> str | None:
+        """Replace the object and return the new etag, or None if it does not have ``etag``; may raise `LockHeld`."""
+        with self._locked(key):
+            current = self.read(key, None)
+            if current is None or current.etag != etag:
+                return None
+            with self._staged(key, data) as staged:
+                try:
+                    os.rename(staged, key, src_dir_fd=self.root, dst_dir_fd=self.root)
+                except OSError as error:
+                    raise perhaps_written(error, self._full(key)) from error
+            self._settle_name(key)
+            return _etag(data)
+
+    def delete(self, key: str) -> bool:
+        """Remove the object and tell whether it was there; may raise `LockHeld`.
+
+        The directory is synced even when the object is absent: an earlier attempt may have died before that.
+        """
+        with self._locked(key):
+            try:
+                existed = self.exists(key)
+                if existed:
+                    os.unlink(key, dir_fd=self.root)
+                sync_directory(_parent(key), self.root)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            except OSError as error:
+                raise nothing_written(error, self._full(key)) from error
+            return existed
+
+    def exists(self, key: str) -> bool:
+        """Tell whether the object is there."""
+        try:
+            return stat.S_ISREG(os.stat(key, dir_fd=self.root, follow_symlinks=False).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise nothing_written(error, self._full(key)) from error
+
+    def scan(self, directory: str, start: str) -> tuple[list[ObjectInfo], list[str]]:
+        """Return the objects and the directories in ``directory`` whose names begin with ``start``.
+
+        Names that cannot stand in a key are not ours. What vanishes meanwhile is left out. An object's time is its
+        inode change: it is set by link(2) and rename(2), whereas the modification time is that of the staged file.
+        """
+        objects: list[ObjectInfo] = []
+        directories: list[str] = []
+        try:
+            with self._opened(directory or ".") as descriptor, os.scandir(descriptor) as entries:
+                for entry in entries:
+                    if not entry.name.startswith(start) or not _SEGMENT.fullmatch(entry.name):
+                        continue
+                    path = f"{directory}/{entry.name}" if directory else entry.name
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(status.st_mode):
+                            directories.append(path)
+                        elif stat.S_ISREG(status.st_mode):
+                            objects.append(ObjectInfo(path, status.st_size, status.st_ctime_ns // 1_000_000))
+        except (FileNotFoundError, NotADirectoryError):
+            return [], []
+        except OSError as error:
+            raise nothing_written(error, self._full(directory)) from error
+        return objects, directories
+
+    def _read(
+        self, key: str, descriptor: int, status: os.stat_result, byte_range: tuple[int, int] | None
+    ) -> Blob:
+        # Objects are immutable files, so a part of one need not be read whole again only for its etag.
+        identity = (key, status.st_ino, status.st_ctime_ns, status.st_size)
+        if byte_range is not None and (known := self._etags.get(identity)):
+            start, end = byte_range
+            return Blob(os.pread(descriptor, end - start, start), known)
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            data = file.readall()
+        etag = _etag(data)
+        if byte_range is None:
+            return Blob(data, etag)
+        if time.time_ns() - status.st_ctime_ns > _RACY_NS:
+            if len(self._etags) >= _ETAGS_KEPT:
+                self._etags.clear()
+            self._etags[identity] = etag
+        return Blob(data[slice(*byte_range)], etag)
+
+    @contextmanager
+    def _staged(self, key: str, data: bytes) -> Iterator[str]:
+        """Hold ``data`` in a synced file without a name of its own, next to a directory that exists for good."""
+        staged = f"{STAGING}/{os.getpid()}-{secrets.token_hex(8)}"
+        try:
+            try:
+                self._directories.settle(_parent(key))
+                self._write(staged, data)
+            except OSError as error:
+                raise nothing_written(error, self._full(key)) from error
+            yield staged
+        finally:
+            with suppress(OSError):  # gone after a rename; else the sweep at a later start takes it
+                os.unlink(staged, dir_fd=self.root)
+
+    def _write(self, path: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600, dir_fd=self.root)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _settle_name(self, key: str) -> None:
+        try:
+            sync_directory(_parent(key), self.root)
+        except OSError as error:
+            raise UncertainWrite("the new name could not be synced") from error
+
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        name = f"{LOCKS}/{zlib.crc32(key.encode('ascii')) % _STRIPES:02x}"
+        try:
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self.root)
+        except FileNotFoundError as error:
+            raise StoreUnavailable(
+                f"{self._full(LOCKS)} is gone: restart the relayer to make it again"
+            ) from error
+        except OSError as error:
+            raise nothing_written(error, self._full(name)) from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise LockHeld from error
+            except OSError as error:
+                raise nothing_written(error, self._full(name)) from error
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self.root)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _full(self, path: str) -> str:
+        return f"{self.path}/{path}"
+
+
+def _parent(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def _etag(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,33 @@
+"""The machine's own clock and randomness."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+__all__ = ["SystemClock", "SystemRandomness"]
+
+
+class SystemClock:
+    """This machine's clock, as the `Clock` port."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspend the calling task."""
+        await asyncio.sleep(seconds)
+
+
+class SystemRandomness:
+    """The operating system's cryptographically strong generator, as the `Randomness` port."""
+
+    def bytes(self, count: int) -> bytes:
+        """Return ``count`` random bytes."""
+        return secrets.token_bytes(count)
