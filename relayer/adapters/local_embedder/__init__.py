@@ -1,0 +1,5 @@
+"""The embedder that needs no network and no account: a small model in this process, on its own thread."""
+
+from relayer.adapters.local_embedder.embedder import LocalEmbedder
+
+__all__ = ["LocalEmbedder"]
