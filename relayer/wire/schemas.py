@@ -1,0 +1,373 @@
+"""The API's requests and answers. The OpenAPI document is generated from these classes.
+
+Requests refuse unknown fields, so that a misspelt filter never widens an answer. Answers tolerate unknown fields, so
+that an older plugin reads a newer relayer.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from relayer.wire.fields import IdempotencyKey, MemoryId, NamespaceName, Short, Text, Time, Unit, Vector
+
+__all__ = [
+    "AnalyzeRequest",
+    "AnalyzeResponse",
+    "AudienceName",
+    "Consistency",
+    "FleetKeyView",
+    "ForgetResponse",
+    "HealthResponse",
+    "JobResponse",
+    "KeysResponse",
+    "KindName",
+    "ListResponse",
+    "Memory",
+    "MemoryItem",
+    "MemoryResponse",
+    "NamespaceView",
+    "NamespacesResponse",
+    "Position",
+    "Problem",
+    "ProblemField",
+    "ReadyResponse",
+    "RecallHit",
+    "RecallRequest",
+    "RecallResponse",
+    "RememberRequest",
+    "RememberResponse",
+    "Remembered",
+    "RoleName",
+    "SourceInfo",
+    "StandingName",
+    "TrustName",
+    "TurnItem",
+    "VersionResponse",
+]
+
+MAX_ITEMS = 100
+MAX_LIMIT = 100
+MAX_WAIT_MS = 30_000
+
+KindName = Literal[
+    "statement", "fact", "preference", "decision", "event", "task", "summary", "profile", "imported"
+]
+AudienceName = Literal["agent", "direct", "group"]
+TrustName = Literal["user", "imported", "assistant", "tool"]
+RoleName = Literal["user", "assistant", "tool", "system"]
+StandingName = Literal["live", "superseded", "forgotten"]
+
+
+class Consistency(StrEnum):
+    """What a read must have seen: every acknowledged write, the caller's own, or whatever is at hand."""
+
+    STRONG = "strong"
+    MINE = "mine"
+    ANY = "any"
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class Position(_Request):
+    """A point in a namespace's log."""
+
+    seq: int = Field(ge=0, le=2**63 - 1)
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class SourceInfo(_Request):
+    """Where a memory comes from, as far as the caller knows."""
+
+    host: Short = ""
+    session: Short = ""
+    speaker: Short = ""
+    role: RoleName = "user"
+    message_ids: Annotated[tuple[Short, ...], Field(max_length=32)] = ()
+    transcript: Short = ""
+    reference: Short = ""
+
+
+class MemoryItem(_Request):
+    """One thing to remember."""
+
+    text: Text
+    vector: Vector | None = None
+    kind: KindName = "statement"
+    audience: AudienceName = "agent"
+    trust: TrustName = "user"
+    suspect: bool = False
+    pinned: bool = False
+    importance: Unit = 0.5
+    lang: Annotated[str, Field(max_length=35)] = ""
+    occurred_at: Time | None = None
+    valid_from: Time | None = None
+    valid_to: Time | None = None
+    ttl_seconds: Annotated[int, Field(gt=0, le=100 * 366 * 86_400)] | None = None
+    context_of: MemoryId | None = None
+    source: SourceInfo = SourceInfo()
+
+
+class RememberRequest(_Request):
+    """``POST /v1/memories``: durable and recallable when it answers."""
+
+    items: Annotated[tuple[MemoryItem, ...], Field(min_length=1, max_length=MAX_ITEMS)]
+    namespace: NamespaceName | None = None
+    idempotency_key: IdempotencyKey | None = None
+
+
+class Remembered(_Answer):
+    """What became of one item; for a duplicate, ``id`` is the memory that was there before."""
+
+    id: MemoryId
+    status: Literal["stored", "duplicate", "refused"]
+    code: str | None = None
+
+
+class RememberResponse(_Answer):
+    """Items in the order of the request. ``job_id`` is given when vectors are still to be computed."""
+
+    memories: tuple[Remembered, ...]
+    position: Position
+    degraded: bool = False
+    job_id: MemoryId | None = None
+
+
+class RecallRequest(_Request):
+    """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's)."""
+
+    query: Text | None = None
+    vector: Vector | None = None
+    namespace: NamespaceName | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 5
+    floor: Unit = 0.3
+    max_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9)] = ()
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3)] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4)] = ()
+    include_suspect: bool = False
+    occurred_after: Time | None = None
+    occurred_before: Time | None = None
+    consistency: Consistency = Consistency.STRONG
+    min_position: Position | None = None
+    explain: bool = False
+
+    @model_validator(mode="after")
+    def _needs_something(self) -> RecallRequest:
+        if self.query is None and self.vector is None:
+            raise ValueError("give a query, a vector, or both")
+        return self
+
+
+class Memory(_Answer):
+    """A memory as the API shows it."""
+
+    id: MemoryId
+    text: str
+    kind: KindName
+    audience: AudienceName
+    trust: TrustName
+    suspect: bool = False
+    pinned: bool = False
+    importance: float = 0.5
+    lang: str = ""
+    created_at: Time
+    occurred_at: Time | None = None
+    valid_from: Time | None = None
+    valid_to: Time | None = None
+    expires_at: Time | None = None
+    state: StandingName = "live"
+    supersedes: tuple[MemoryId, ...] = ()
+    superseded_by: MemoryId | None = None
+    reinforced: int = 0
+    context_of: MemoryId | None = None
+    searchable: bool = True
+    source: SourceInfo = SourceInfo()
+    extractor: str = ""
+    embedding: str = ""
+
+
+class Evidence(_Answer):
+    """Why a hit stands where it does; only with ``explain``."""
+
+    cosine: float | None = None
+    bm25: float | None = None
+
+
+class RecallHit(Memory):
+    """A memory found; ``relevance`` is calibrated, 0..1, and ``distance`` is 1 - relevance."""
+
+    relevance: float
+    distance: float
+    evidence: Evidence | None = None
+
+
+class RecallResponse(_Answer):
+    """Hits, best first; an empty answer is a good one. ``considered`` counts what was searched."""
+
+    memories: tuple[RecallHit, ...]
+    position: Position | None = None
+    degraded: bool = False
+    considered: int = 0
+
+
+class TurnItem(_Request):
+    """One message of a conversation."""
+
+    role: RoleName
+    text: Annotated[str, Field(max_length=1_000_000)]
+    occurred_at: Time | None = None
+    id: Short | None = None
+    speaker: Short | None = None
+
+
+class AnalyzeRequest(_Request):
+    """``POST /v1/analyze``: a turn, of which the relayer keeps what is worth keeping."""
+
+    turns: Annotated[tuple[TurnItem, ...], Field(min_length=1, max_length=MAX_ITEMS)]
+    namespace: NamespaceName | None = None
+    idempotency_key: IdempotencyKey | None = None
+    audience: AudienceName = "agent"
+    host: Short = ""
+    session: Short = ""
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class AnalyzeResponse(_Answer):
+    """What was kept. ``state`` is ``done`` when nothing is left to do, ``pending`` while ``job_id`` runs."""
+
+    state: Literal["done", "pending"]
+    memories: tuple[Remembered, ...]
+    turns: int
+    kept: int
+    position: Position | None = None
+    degraded: bool = False
+    job_id: MemoryId | None = None
+
+
+class JobResponse(_Answer):
+    """``GET /v1/jobs/{id}``: the truth about a job."""
+
+    id: MemoryId
+    work: str
+    state: Literal["pending", "running", "done", "failed"]
+    accepted_at: Time
+    finished_at: Time | None = None
+    memories: tuple[MemoryId, ...] = ()
+    reason: str | None = None
+
+
+class ListResponse(_Answer):
+    """``GET /v1/memories``: newest first."""
+
+    memories: tuple[Memory, ...]
+    next_cursor: str | None = None
+    total: int
+
+
+class MemoryResponse(_Answer):
+    """``GET /v1/memories/{id}``: one memory, and the versions before and after it, oldest first."""
+
+    memory: Memory
+    history: tuple[Memory, ...] = ()
+
+
+class ForgetResponse(_Answer):
+    """``DELETE /v1/memories/{id}?mode=forget``."""
+
+    id: MemoryId
+    state: Literal["forgotten"]
+    position: Position
+
+
+class NamespaceView(_Answer):
+    """One namespace of the account. Counts are null while nothing of it is open and none were written down."""
+
+    name: str
+    custody: Literal["agent", "relayer"]
+    generation: int
+    state: Literal["live", "erasing", "erased"]
+    created_at: Time
+    memories: int | None = None
+    bytes: int | None = None
+    last_used_at: Time | None = None
+
+
+class NamespacesResponse(_Answer):
+    """``GET /v1/namespaces``: those that the certificate covers."""
+
+    namespaces: tuple[NamespaceView, ...]
+    next_cursor: str | None = None
+
+
+class FleetKeyView(_Answer):
+    """One public fleet key; ``not_after`` in seconds since the epoch."""
+
+    day: str
+    public_key: str
+    not_after: int
+
+
+class KeysResponse(_Answer):
+    """``GET /v1/keys``: see `relayer.wire.fleet_list` for what is signed. Bytes are base64url."""
+
+    identity: str
+    issued_at: int
+    keys: tuple[FleetKeyView, ...]
+    signature: str
+
+
+class HealthResponse(_Answer):
+    """``GET /health``: the process answers."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class ReadyResponse(_Answer):
+    """``GET /ready``: each check by name, ``ok`` or what is wrong."""
+
+    ready: bool
+    checks: dict[str, str]
+
+
+class VersionResponse(_Answer):
+    """``GET /version``: what a client needs to know before it talks."""
+
+    version: str
+    api_version: str
+    min_client_version: str
+    model: str
+    dimension: int
+    extractor: str
+
+
+class ProblemField(_Answer):
+    """One field that broke a rule; never its value."""
+
+    field: str
+    rule: str
+    length: int | None = None
+
+
+class Problem(_Answer):
+    """RFC 9457 problem details with a stable ``code``."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    request_id: str
+    errors: tuple[ProblemField, ...] = ()
+    retry_after: float | None = None
+    server_time: int | None = None
+    accepted: tuple[str, ...] | None = None
