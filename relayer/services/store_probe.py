@@ -1,0 +1,214 @@
+"""Does this store keep the promises that the log rests on?
+
+"S3-compatible" does not imply correct conditional writes: servers exist that ignore the condition and servers on which
+racers both win. A store that fails here would lose acknowledged memories, silently, so it is refused at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from relayer.errors import StoreError, StoreMisconfigured, StoreUnavailable
+from relayer.ports import (
+    Absent,
+    Changed,
+    Created,
+    CreateOutcome,
+    Exists,
+    Found,
+    ObjectStore,
+    Randomness,
+    SwapOutcome,
+    Swapped,
+    Throttled,
+    Unknown,
+)
+
+__all__ = ["RACERS", "ROUNDS", "ProbeReport", "probe"]
+
+# Racy servers of the field were caught within two rounds of eight; four leave room (log-protocol.md).
+RACERS = 8
+ROUNDS = 4
+# A probe must end: what is refused or unanswered this often in a row is a store that is down.
+_ATTEMPTS = 5
+
+T = TypeVar("T")
+W = TypeVar("W", CreateOutcome, SwapOutcome)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What a passed probe saw.
+
+    Attributes:
+        store: where the objects are, for people.
+        races: how many races had exactly one winner.
+        undecided: how many racers were throttled or got no answer, which is allowed.
+        requests: requests made, cleaning up not included.
+    """
+
+    store: str
+    races: int
+    undecided: int
+    requests: int
+
+
+async def probe(store: ObjectStore, randomness: Randomness, *, prefix: str = "probe") -> ProbeReport:
+    """Race creates and swaps on fresh keys below ``prefix`` and remove them again.
+
+    Raises `StoreMisconfigured` with the broken promise, `StoreUnavailable` if the store refuses or leaves unanswered so
+    much that nothing can be said, and whatever else the store raises.
+    """
+    run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
+    try:
+        await run.absence()
+        for number in range(ROUNDS):
+            await run.race_of_creates(f"create-{number}")
+        for number in range(ROUNDS):
+            await run.race_of_swaps(f"swap-{number}")
+        await run.create_after_delete()
+    finally:
+        await run.clean_up()
+    return ProbeReport(store.description, run.races, run.undecided, run.requests)
+
+
+class _Probe:
+    def __init__(self, store: ObjectStore, randomness: Randomness, folder: str) -> None:
+        self._store = store
+        self._randomness = randomness
+        self._folder = folder
+        self._used: list[str] = []
+        self.races = 0
+        self.undecided = 0
+        self.requests = 0
+
+    async def absence(self) -> None:
+        """What was never written is absent, and cannot be swapped into being."""
+        key = self._key("absent")
+        await self._expect_absent(key, "an object that was never written")
+        outcome = await self._settled(lambda: self._store.swap(key, self._bytes(), "0" * 64))
+        if not isinstance(outcome, Changed):
+            raise self._broken(f"a swap of an absent object answers {_name(outcome)}, not changed")
+        await self._expect_absent(key, "an object whose swap was refused")
+
+    async def race_of_creates(self, name: str) -> None:
+        """Of many creates of one name, one wins, and its bytes are what everybody reads."""
+        key = self._key(name)
+        bodies = [self._bytes() for _ in range(RACERS)]
+        outcomes = await self._together([self._store.create(key, body) for body in bodies])
+        await self._judge(key, bodies, outcomes, Created, "creates of one name")
+        late = await self._settled(lambda: self._store.create(key, self._bytes()))
+        if not isinstance(late, Exists):
+            raise self._broken(f"a create of a taken name answers {_name(late)}, not exists")
+
+    async def race_of_swaps(self, name: str) -> None:
+        """Of many swaps from one etag, one wins, and the etag is used up."""
+        key = self._key(name)
+        first = await self._created(key)
+        bodies = [self._bytes() for _ in range(RACERS)]
+        outcomes = await self._together([self._store.swap(key, body, first.etag) for body in bodies])
+        await self._judge(key, bodies, outcomes, Swapped, "swaps from one etag")
+        late = await self._settled(lambda: self._store.swap(key, self._bytes(), first.etag))
+        if not isinstance(late, Changed):
+            raise self._broken(f"a swap with an old etag answers {_name(late)}, not changed")
+
+    async def create_after_delete(self) -> None:
+        """A deleted name is absent at once, and free."""
+        key = self._key("reused")
+        await self._created(key)
+        self.requests += 1
+        await self._store.delete(key)
+        await self._expect_absent(key, "a deleted object")
+        await self._created(key)
+
+    async def clean_up(self) -> None:
+        """Remove the keys as far as possible: what stays is a few bytes of noise below the prefix."""
+        for key in self._used:
+            try:
+                await self._store.delete(key)
+            except StoreError:
+                continue
+
+    async def _judge(
+        self, key: str, bodies: Sequence[bytes], outcomes: Sequence[object], won: type, race: str
+    ) -> None:
+        names = Counter(type(outcome) for outcome in outcomes)
+        open_ones = names[Unknown] + names[Throttled]
+        self.undecided += open_ones
+        if names[won] > 1:
+            raise self._broken(f"{names[won]} of {RACERS} concurrent {race} succeeded, not one")
+        found = await self._read(key)
+        winners = [
+            body
+            for body, outcome in zip(bodies, outcomes, strict=True)
+            if isinstance(outcome, won) or (not names[won] and isinstance(outcome, Unknown))
+        ]
+        if isinstance(found, Found) and found.data in winners:
+            self.races += 1
+        elif names[won]:
+            raise self._broken(f"a read after {race} does not give what the winner wrote")
+        elif open_ones:
+            raise StoreUnavailable(f"{self._store.description}: none of {RACERS} {race} got a clear answer")
+        else:
+            raise self._broken(f"none of {RACERS} concurrent {race} succeeded")
+
+    async def _created(self, key: str) -> Found:
+        """Create ``key`` and return it as read back."""
+        body = self._bytes()
+        outcome = await self._settled(lambda: self._store.create(key, body))
+        found = await self._read(key)
+        # Exists is right after an earlier attempt that was applied and left unanswered.
+        if isinstance(found, Found) and found.data == body:
+            return found
+        if isinstance(outcome, Created):
+            raise self._broken("a read after a create does not give what was written")
+        raise self._broken(f"a create of a free name answers {_name(outcome)}, not created")
+
+    async def _expect_absent(self, key: str, what: str) -> None:
+        found = await self._read(key)
+        if not isinstance(found, Absent):
+            raise self._broken(f"a read of {what} answers {_name(found)}, not absent")
+
+    async def _read(self, key: str) -> object:
+        self.requests += 1
+        return await self._store.get(key)
+
+    async def _settled(self, write: Callable[[], Awaitable[W]]) -> W:
+        """Repeat a write until the store answers it; raises `StoreUnavailable` if it does not."""
+        for _ in range(_ATTEMPTS):
+            self.requests += 1
+            outcome = await write()
+            if not isinstance(outcome, Unknown | Throttled):
+                return outcome
+            self.undecided += 1
+        raise StoreUnavailable(f"{self._store.description}: {_ATTEMPTS} writes in a row got no clear answer")
+
+    async def _together(self, racers: Sequence[Awaitable[T]]) -> list[T]:
+        self.requests += len(racers)
+        outcomes = await asyncio.gather(*racers, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+    def _key(self, name: str) -> str:
+        key = f"{self._folder}/{name}"
+        self._used.append(key)
+        return key
+
+    def _bytes(self) -> bytes:
+        return self._randomness.bytes(32)
+
+    def _broken(self, promise: str) -> StoreMisconfigured:
+        return StoreMisconfigured(
+            f"{self._store.description} cannot hold the log: {promise}. "
+            "Use a store with exact conditional writes (docs/operations.md)"
+        )
+
+
+def _name(outcome: object) -> str:
+    return type(outcome).__name__.lower()
