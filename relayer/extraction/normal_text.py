@@ -1,0 +1,81 @@
+"""The normal form that decides whether two texts are the same memory.
+
+Exact duplicates are found by a MAC over this form, and the MACs are stored: changing a rule here makes every text that
+it touches a stranger to its own earlier record. The tests therefore freeze the form by example.
+
+The form is NFKC_Casefold in spirit (Unicode 3.13, D147): compatibility forms and letter case are folded, characters
+that show nothing are removed. Characters that are unassigned in an interpreter's Unicode tables may normalise
+differently in a newer one; the price is one record more, never a lost one.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["normal_text"]
+
+# UAX #15, Stream-Safe Text Format: no language needs more than 30 combining marks on one base. Without a bound the
+# canonical reordering of a long run of marks takes quadratic time.
+_MOST_MARKS = 30
+
+_VARIATION_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+_MUTE_TRAILERS = frozenset(".!,;:…。、，！；：․।۔")  # noqa: RUF001 - the full-width forms are the point
+_ASKING = frozenset("?？؟")  # noqa: RUF001 - the full-width form is the point
+
+
+def normal_text(text: str) -> str:
+    """Return the form in which equal memories are equal strings.
+
+    Case, compatibility variants, runs of whitespace, invisible characters and trailing punctuation make no difference;
+    a trailing question mark does, because a question is not the statement. Applying it twice changes nothing. Time is
+    linear in the length.
+    """
+    folded = _fold(_visible(text))
+    words = " ".join(_visible(folded).split())
+    return _fold_trailing_punctuation(words)
+
+
+def _visible(text: str) -> str:
+    """Drop format characters, variation selectors, control characters, and marks beyond the stream-safe bound."""
+    if text.isascii() and text.isprintable():
+        return text
+    kept: list[str] = []
+    marks = 0
+    for char in text:
+        if unicodedata.combining(char):
+            marks += 1
+            if marks > _MOST_MARKS:
+                continue
+        elif _is_invisible(char):
+            continue
+        else:
+            marks = 0
+        kept.append(char)
+    return "".join(kept)
+
+
+def _is_invisible(char: str) -> bool:
+    if char in _VARIATION_SELECTORS:
+        return True
+    category = unicodedata.category(char)
+    return category == "Cf" or (category == "Cc" and not char.isspace())
+
+
+def _fold(text: str) -> str:
+    """Casefold under NFKC until stable; three rounds settle every assigned character."""
+    if text.isascii():
+        return text.casefold()
+    for _ in range(3):
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return text
+
+
+def _fold_trailing_punctuation(text: str) -> str:
+    end = len(text)
+    asks = False
+    while end and (text[end - 1] in _MUTE_TRAILERS or text[end - 1] in _ASKING or text[end - 1] == " "):
+        asks = asks or text[end - 1] in _ASKING
+        end -= 1
+    if not end:
+        return text
+    return text[:end] + ("?" if asks else "")

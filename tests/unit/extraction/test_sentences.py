@@ -1,0 +1,105 @@
+"""Sentence borders, masks and language guesses: spans always point into the message."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relayer.extraction.language import guess_language
+from relayer.extraction.prose import clean, mask_non_prose
+from relayer.extraction.sentences import is_question, split_sentences
+from relayer.extraction.words import Phrases, words_of
+
+
+def sentences(text):
+    return [text[start:end] for start, end in split_sentences(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("It runs v1.2.3 on port 8.5 now", ["It runs v1.2.3 on port 8.5 now"]),
+        ("Ask Dr. Lee, e.g. today. Then go.", ["Ask Dr. Lee, e.g. today.", "Then go."]),
+        ("- first item\n2. second item\n> quoted", ["first item", "second item", "quoted"]),
+        ("我喜欢茶。你呢？", ["我喜欢茶。", "你呢？"]),  # noqa: RUF001 - full-width marks are the point
+        ('He said "stop." Then left.', ['He said "stop."', "Then left."]),
+        ("Wait... what?!", ["Wait...", "what?!"]),
+        ("!!! ... ???", []),
+    ],
+)
+def test_sentences_end_where_people_end_them(text, expected):
+    assert sentences(text) == expected
+
+
+@given(st.text())
+def test_spans_are_ordered_and_inside_the_text(text):
+    spans = split_sentences(text)
+    assert all(0 <= start < end <= len(text) for start, end in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+@pytest.mark.parametrize("text", ["Is it?", 'He asked "is it?"', "真的吗？", "حقا؟", "really?!", "(why?)"])  # noqa: RUF001
+def test_a_question_is_recognised_by_its_mark(text):
+    assert is_question(text)
+
+
+def test_a_question_mark_inside_is_no_question():
+    assert not is_question("The ?-operator returns early.")
+
+
+@given(st.text(alphabet="ab.`~<>&;{}()/ \n#$:=-https01"))
+def test_a_mask_keeps_every_offset(text):
+    masked = mask_non_prose(text)
+    assert len(masked) == len(text)
+    assert all(new in (old, " ", "0") for old, new in zip(text, masked, strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I run `make check` before every push.",
+        "if you ask me, tea (green) beats coffee",
+        "The price is 5 < 10 euros.",
+    ],
+)
+def test_speech_about_code_is_not_masked(text):
+    assert mask_non_prose(text) == text
+
+
+def test_text_after_a_closed_fence_is_prose_again():
+    assert mask_non_prose("```\nx\n```\nI like it").strip() == "I like it"
+
+
+def test_cleaning_folds_line_ends_and_drops_noise():
+    assert clean("\ufeffa\r\nb\rc\u200b\x00 ") == "a\nb\nc"
+
+
+@pytest.mark.parametrize(
+    ("text", "lang"),
+    [
+        ("The build is red because the cache was not there", "en"),
+        ("Wir haben das nicht mit dem Team besprochen", "de"),
+        ("Nós usamos o servidor que está na sala", "pt"),
+        ("Ik heb het nog niet met hem besproken", "nl"),
+        ("Spotkanie jest we wtorek i nie ma go w kalendarzu", "pl"),
+        ("Готово, релиз в пятницу", "ru"),
+        ("API は来週リリースします", "ja"),
+        ("kubectl rollout", "und"),
+        ("12345", "und"),
+        ("", "und"),
+    ],
+)
+def test_a_language_is_guessed_or_left_open(text, lang):
+    assert guess_language(text) == lang
+
+
+def test_phrases_match_whole_words_and_prefer_the_longest():
+    phrases = Phrases("let me, let me know")
+    assert phrases.at(words_of("Let me know soon"), 0) == 3
+    assert phrases.at(words_of("outlet me know"), 0) == 0
+
+
+def test_typographic_apostrophes_read_like_plain_ones():
+    assert [word.lower for word in words_of("I’m here")] == ["i'm", "here"]  # noqa: RUF001 - the point of the test

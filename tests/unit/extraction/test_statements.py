@@ -1,0 +1,297 @@
+"""The statements extractor: what it keeps, what it leaves out, and what a candidate says about its turn."""
+
+import time
+
+import pytest
+
+from relayer.domain.record import Kind, Role, Trust
+from relayer.extraction.statements import StatementExtractor
+from relayer.extraction.turns import Candidate, Extractor, Turn
+
+EXTRACTOR: Extractor = StatementExtractor()
+
+
+def said(text, role=Role.USER, **more):
+    return EXTRACTOR.extract([Turn(role=role, text=text, **more)])
+
+
+def kept(text, role=Role.USER) -> bool:
+    return bool(said(text, role))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I prefer dark roast over anything else.",
+        "My daughter starts school in September.",
+        "We decided to keep the monolith for another year.",
+        "The staging database is called heron and runs Postgres 16.",
+        "never push to main on a Friday",
+        "please always answer in British English",
+        "Remember that the key rotates every 90 days.",
+        "I moved to Ulm in May, do you know a good baker there?",
+        "no meetings before ten please, I write in the morning",
+    ],
+)
+def test_a_user_statement_is_kept(text):
+    assert kept(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "thanks a lot!",
+        "ok",
+        "Good morning! How are you?",
+        "What does this function do?",
+        "can you show me the diff?",
+        "run the tests again",
+        "wow, that's amazing",
+        "sounds good, go ahead",
+        "You're the best!",
+    ],
+)
+def test_small_talk_questions_and_bare_commands_are_left_out(text):
+    assert not kept(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I've merged the retry fix; the build is green.",
+        "The root cause was a missing index on the orders table.",
+        "I'll send the draft to the legal team on Monday.",
+        "Decision: we keep the old endpoint until March.",
+        "p95 latency fell from 480 ms to 120 ms.",
+    ],
+)
+def test_decisions_results_and_commitments_of_the_assistant_are_kept(text):
+    assert kept(text, Role.ASSISTANT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "You're welcome! Let me know if there is anything else.",
+        "So you prefer dark roast over anything else. Got it!",
+        "Would you like me to continue with part two?",
+        "A linked list is a data structure in which each node points to the next.",
+        "Try restarting the server and check the logs.",
+        "Here is the summary you asked for:",
+    ],
+)
+def test_courtesy_echoes_and_advice_of_the_assistant_are_left_out(text):
+    assert not kept(text, Role.ASSISTANT)
+
+
+@pytest.mark.parametrize("role", [Role.TOOL, Role.SYSTEM])
+def test_tool_and_system_text_is_never_kept(role):
+    assert not kept("We decided to keep the monolith until March 2026.", role)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n\t ",
+        "\u200b\u200b \ufeff",
+        "👍🎉",
+        "```python\nmy_name = 'I prefer tea since 2020'\n```",
+        "~~~\nI decided to move to Oslo in May.",
+        "def add(a, b):\n    return a + b",
+        "<div class='x'><br/></div>",
+        "{'my_key': [1, 2, 3], 'our_other': {'a': 4}}",
+        "2025-01-03 12:00:01 INFO worker started in 312 ms",
+        "https://example.org/my/page",
+        "---\n***\n===",
+    ],
+)
+def test_a_turn_without_prose_is_left_out(text):
+    assert not kept(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "lang"),
+    [
+        ("Ich wohne in Leipzig und arbeite freitags nicht.", "de"),
+        ("Je préfère les réponses courtes, sans introduction.", "fr"),
+        ("Prefiero reunirme por la tarde, después de las cuatro.", "es"),
+        ("我对花生过敏", "zh"),
+        ("会議は毎週火曜日の午前十時です。", "ja"),
+        ("저는 매주 화요일에 재택근무를 합니다", "ko"),
+        ("Мы переехали в Казань в прошлом году.", "ru"),
+        ("أعمل من المنزل يوم الخميس", "ar"),
+        ("אני גר בחיפה מאז ינואר", "he"),
+        ("मुझे मूंगफली से एलर्जी है", "hi"),
+        ("Bardzo lubię zieloną herbatę", "und"),
+    ],
+)
+def test_a_statement_in_another_language_is_kept_verbatim(text, lang):
+    [candidate] = said(text)
+    assert (candidate.text, candidate.lang) == (text, lang)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Danke, bis morgen!",
+        "merci beaucoup !",
+        "谢谢！",  # noqa: RUF001 - full-width marks are the point
+        "ありがとうございます",
+        "धन्यवाद",
+        "شكرا جزيلا",
+        "¿Qué hora es?",
+        "这是什么？",  # noqa: RUF001 - full-width marks are the point
+    ],
+)
+def test_courtesies_and_questions_of_other_languages_are_left_out(text):
+    assert not kept(text)
+
+
+def test_one_foreign_sentence_in_an_english_turn_is_not_dropped():
+    [candidate] = said(
+        "ok, thanks! Ich wohne in Leipzig und arbeite freitags nicht. What do you think about it?"
+    )
+    start, end = candidate.evidence
+    assert candidate.text[start:end] == "Ich wohne in Leipzig und arbeite freitags nicht."
+
+
+def test_the_whole_turn_is_kept_and_the_evidence_points_into_it():
+    text = "Hey! Nice to see you.\r\nI moved to Ulm in May. How are you?\u200b "
+    [candidate] = said(text)
+    start, end = candidate.evidence
+    assert candidate.text == "Hey! Nice to see you.\nI moved to Ulm in May. How are you?"
+    assert candidate.text[start:end] == "I moved to Ulm in May."
+
+
+def test_evidence_offsets_hold_behind_code_and_markup():
+    [candidate] = said("```\nx = 1\n```\n<b>Note:</b> we deploy on Thursdays, never on Fridays.")
+    start, end = candidate.evidence
+    assert candidate.text[start:end].endswith("we deploy on Thursdays, never on Fridays.")
+
+
+def test_joiners_that_carry_meaning_stay():
+    text = "می‌خواهم هر هفته گزارش بگیرم 👨\u200d👩\u200d👧"
+    [candidate] = said(text)
+    assert candidate.text == text
+
+
+def test_a_candidate_carries_what_is_known_of_its_turn():
+    [candidate] = said(
+        "I decided to take the job in Turku.", speaker="Kay", turn_id="m-7", occurred_at_ms=1_700_000_000_000
+    )
+    assert candidate == Candidate(
+        text="I decided to take the job in Turku.",
+        kind=Kind.DECISION,
+        importance=candidate.importance,
+        lang="en",
+        speaker="Kay",
+        role=Role.USER,
+        occurred_at_ms=1_700_000_000_000,
+        turn_ids=("m-7",),
+        evidence=(0, 35),
+        context_index=None,
+        trust=Trust.USER,
+    )
+
+
+def test_a_turn_without_an_id_gives_no_ids():
+    [candidate] = said("I decided to take the job in Turku.")
+    assert candidate.turn_ids == ()
+
+
+def test_the_previous_turn_is_a_reference_only():
+    question = "Where should the team meet next week?"
+    [candidate] = EXTRACTOR.extract(
+        [Turn(Role.ASSISTANT, question), Turn(Role.USER, "We meet in the Utrecht office on Tuesday.")]
+    )
+    assert candidate.context_index == 0
+    assert question not in candidate.text
+
+
+def test_what_the_assistant_said_is_marked_as_such():
+    [candidate] = said("I've merged the retry fix; the build is green.", Role.ASSISTANT)
+    assert candidate.trust is Trust.ASSISTANT
+
+
+def test_a_bare_answer_counts_when_something_was_asked():
+    answer = Turn(Role.USER, "Pepperoni and extra olives.")
+    assert EXTRACTOR.extract([Turn(Role.ASSISTANT, "Which pizza shall I order?"), answer])
+    assert not EXTRACTOR.extract([Turn(Role.ASSISTANT, "The list is below."), answer])
+
+
+def test_a_speakers_name_is_no_evidence():
+    named = [
+        Turn(Role.USER, "Great work, Melanie!", speaker="Caroline"),
+        Turn(Role.USER, "Hi", speaker="Melanie"),
+    ]
+    assert not EXTRACTOR.extract(named)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("We agreed on Postgres for the ledger.", Kind.DECISION),
+        ("I prefer tea in the morning.", Kind.PREFERENCE),
+        ("I need to renew the certificate next week.", Kind.TASK),
+        ("My brother visited me in Porto last weekend.", Kind.EVENT),
+        ("My laptop has 16 GB of memory.", Kind.FACT),
+    ],
+)
+def test_the_kind_follows_the_cue(text, kind):
+    [candidate] = said(text)
+    assert candidate.kind is kind
+
+
+def test_a_decision_matters_more_than_a_remark():
+    [decision] = said("We decided to drop the GraphQL gateway.")
+    [remark] = said("The colours of that old poster in the hallway fade.")
+    assert 0.0 <= remark.importance < decision.importance <= 1.0
+
+
+def test_the_same_turns_give_the_same_candidates():
+    turns = [
+        Turn(Role.USER, "I moved to Ulm in May."),
+        Turn(Role.ASSISTANT, "I've booked the train for 9:40."),
+    ]
+    assert EXTRACTOR.extract(turns) == EXTRACTOR.extract(turns)
+
+
+def test_name_and_version_are_stated():
+    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "1")
+
+
+SIZE = 64 * 1024
+HOSTILE = {
+    "letters": "a",
+    "dots": ".",
+    "dots and quotes": '.......!")',
+    "question marks": "?",
+    "short sentences": "a. ",
+    "apostrophes": "a'",
+    "hyphens": "a-",
+    "tags": "<a",
+    "comments": "<!--",
+    "entities": "&a",
+    "fences": "```\n",
+    "lines": "a\n",
+    "brackets": "(",
+    "brace and blanks": "{" + " " * 19,
+    "URLs": "http://",
+    "bullets": "- ",
+    "cues": "i like ",
+    "formulas": "let me know ",
+    "marks": "\u0316\u0301",
+    "Han": "我",
+    "families": "👨\u200d👩\u200d👧",
+}
+
+
+@pytest.mark.parametrize("role", [Role.USER, Role.ASSISTANT])
+@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE.keys())
+def test_64_kib_of_anything_takes_linear_time(unit, role):
+    # One quadratic pass over 64 KiB is two thousand million steps, which is far beyond this bound.
+    text = (unit * SIZE)[:SIZE]
+    started = time.process_time()
+    said(text, role)
+    assert time.process_time() - started < 8
