@@ -34,6 +34,7 @@ __all__ = [
     "Short",
     "Text",
     "Time",
+    "TurnText",
     "Unit",
     "Vector",
     "parse_time",
@@ -109,9 +110,14 @@ def _pack(values: list[Any]) -> bytes:
     return packed.tobytes()
 
 
-def _check_text(value: str) -> str:
+def _check_size(value: str) -> str:
     if len(value.encode()) > MAX_TEXT_BYTES:
         raise ValueError(f"must have at most {MAX_TEXT_BYTES} bytes of UTF-8")
+    return value
+
+
+def _check_text(value: str) -> str:
+    _check_size(value)
     if all(unicodedata.category(character) in _INVISIBLE for character in value):
         raise ValueError("must contain at least one visible character")
     return value
@@ -144,6 +150,7 @@ Vector = Annotated[
     WithJsonSchema({"type": "string", "contentEncoding": "base64", "description": "little-endian float32"}),
 ]
 Text = Annotated[str, Field(min_length=1), AfterValidator(_check_text)]
+TurnText = Annotated[str, AfterValidator(_check_size)]
 MemoryId = Annotated[
     str, AfterValidator(_check_id), WithJsonSchema({"type": "string", "pattern": "^[0-9a-z]{26}$"})
 ]

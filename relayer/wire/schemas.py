@@ -11,13 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from relayer.wire.fields import IdempotencyKey, MemoryId, NamespaceName, Short, Text, Time, Unit, Vector
+from relayer.wire.fields import IdempotencyKey, MemoryId, NamespaceName, Short, Text, Time, TurnText, Unit, Vector
 
 __all__ = [
     "AnalyzeRequest",
     "AnalyzeResponse",
     "AudienceName",
     "Consistency",
+    "Evidence",
     "FleetKeyView",
     "ForgetResponse",
     "HealthResponse",
@@ -223,7 +224,7 @@ class TurnItem(_Request):
     """One message of a conversation."""
 
     role: RoleName
-    text: Annotated[str, Field(max_length=1_000_000)]
+    text: TurnText
     occurred_at: Time | None = None
     id: Short | None = None
     speaker: Short | None = None

@@ -1,0 +1,38 @@
+"""What every use case gets handed: ports, keys and the open namespaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.extraction.turns import Extractor
+from relayer.log.log_ports import LogPorts
+from relayer.ports import Clock, Embedder, Randomness
+from relayer.services.open_namespaces import OpenNamespaces
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One per relayer process, made by the composition root."""
+
+    ports: LogPorts
+    embedder: Embedder
+    extractor: Extractor
+    namespaces: OpenNamespaces
+
+    @property
+    def clock(self) -> Clock:
+        """Local time."""
+        return self.ports.clock
+
+    @property
+    def randomness(self) -> Randomness:
+        """Random bytes."""
+        return self.ports.randomness
+
+    @property
+    def keys(self) -> RelayerKeys:
+        """The relayer's own keys."""
+        return self.ports.keys

@@ -1,0 +1,241 @@
+"""From a draft to a sealed operation: embed, build the full record, seal, and sign it into the log's terms.
+
+Everything here happens before the log is touched, so that a key that ends during a commit does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Stored
+from relayer.domain.record import Audience, Kind, Model, Record, Source, Trust, encode_record
+from relayer.errors import EmbedderUnavailable, QueueFull, Refused
+from relayer.extraction.normal_text import normal_text
+from relayer.ports import EmbeddingModel
+from relayer.search.text import context_text, indexed_text
+from relayer.services.access import Access
+from relayer.services.context import Context
+from relayer.services.deadline import Deadline
+from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.view import encode_vector
+from relayer.wire import ulid
+from relayer.wire.sealing import SALT_SIZE
+
+__all__ = ["EMBED", "Draft", "Sealed", "embed_job", "parse_vector", "seal_drafts"]
+
+EMBED = "embed"
+_TINY = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A memory before it has an id. Times in ms; ``vector`` a unit vector or None to have one computed.
+
+    ``context_of`` is an existing record, ``context_draft`` the index of an earlier draft of the same request.
+    """
+
+    text: str
+    kind: Kind
+    audience: Audience
+    trust: Trust
+    source: Source
+    suspect: bool = False
+    pinned: bool = False
+    importance: float = 0.5
+    lang: str = ""
+    occurred_at: int | None = None
+    valid_from: int | None = None
+    valid_to: int | None = None
+    expires_at: int | None = None
+    vector: NDArray[np.float32] | None = None
+    context_of: bytes = b""
+    context_draft: int | None = None
+    extractor: Model = field(default_factory=Model)
+    captured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Operations ready for the log, the ids they ask for, and whether vectors are still missing."""
+
+    operations: list[Operation]
+    records: list[bytes]
+    without_vector: list[bytes]
+
+
+def parse_vector(raw: bytes, model: EmbeddingModel) -> NDArray[np.float32]:
+    """Turn a request's float32 bytes into a unit vector of the model's dimension.
+
+    Raises:
+        Refused: ``bad_vector``: other dimension, not finite, or zero.
+    """
+    if len(raw) != 4 * model.dimension:
+        raise Refused(
+            "bad_vector", f"vector must have {model.dimension} numbers; this one has {len(raw) // 4}"
+        )
+    vector = np.frombuffer(raw, np.dtype("<f4")).astype(np.float32)
+    # In double precision, so that huge but finite numbers do not overflow on their way to length 1.
+    norm = float(np.linalg.norm(vector.astype(np.float64)))
+    if not np.isfinite(norm):
+        raise Refused("bad_vector", "vector must hold finite numbers only")
+    if norm < _TINY:
+        raise Refused("bad_vector", "vector must not be zero: it has no direction")
+    return (vector / norm).astype(np.float32)
+
+
+async def seal_drafts(
+    ctx: Context,
+    opened: OpenNamespace,
+    access: Access,
+    drafts: Sequence[Draft],
+    *,
+    idempotency_key: str | None,
+    deadline: Deadline,
+) -> Sealed:
+    """Embed and seal drafts; without an embedder they are sealed without vectors."""
+    records = [ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)) for _ in drafts]
+    contexts = [_context_of(draft, drafts, records, opened) for draft in drafts]
+    vectors = await _embed(ctx, drafts, [text for _, text in contexts], deadline)
+    operations: list[Operation] = []
+    without: list[bytes] = []
+    for index, (draft, record) in enumerate(zip(drafts, records, strict=True)):
+        own, context = vectors[index]
+        built = _record(ctx, access, draft, record=record, context_of=contexts[index][0], key=idempotency_key)
+        stored = _seal(ctx, opened, draft, built, own=own, context=context)
+        operations.append(Put(_origin(opened, access, index, idempotency_key), stored))
+        if own is None:
+            without.append(record)
+    return Sealed(operations, records, without)
+
+
+def embed_job(
+    ctx: Context, opened: OpenNamespace, access: Access, sealed: Sealed, key: str | None
+) -> JobAccepted:
+    """Promise vectors for what was sealed without them."""
+    job = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
+    origin = _origin(opened, access, len(sealed.operations), key)
+    return JobAccepted(origin, job, EMBED, tuple(sealed.without_vector))
+
+
+def _origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None) -> Origin:
+    principal = access.principal
+    if idempotency_key is None:
+        return Origin(principal.author, principal.nonce, index, principal.expires)
+    keys = opened.keys
+    return Origin(
+        principal.author,
+        principal.nonce,
+        index,
+        principal.expires,
+        keys.idempotency_mac("key", idempotency_key, index),
+        keys.idempotency_mac("body", principal.body_digest),
+    )
+
+
+def _context_of(
+    draft: Draft, drafts: Sequence[Draft], records: Sequence[bytes], opened: OpenNamespace
+) -> tuple[bytes, str | None]:
+    """Return the id and the indexed text of what was said before, if that is known."""
+    if draft.context_draft is not None:
+        before = drafts[draft.context_draft]
+        return records[draft.context_draft], _headed(before)
+    neighbour = opened.view.get(draft.context_of) if draft.context_of else None
+    if neighbour is None:
+        return b"", None
+    return neighbour.id, indexed_text(neighbour.source.speaker or None, neighbour.occurred_at, neighbour.text)
+
+
+def _headed(draft: Draft) -> str:
+    return indexed_text(draft.source.speaker or None, draft.occurred_at, draft.text)
+
+
+async def _embed(
+    ctx: Context, drafts: Sequence[Draft], contexts: Sequence[str | None], deadline: Deadline
+) -> list[tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]]:
+    """Return (own, context) vectors for each draft; one batch for all that are to be computed."""
+    texts: list[str] = []
+    places: list[tuple[int, int]] = []
+    vectors: list[list[NDArray[np.float32] | None]] = [[draft.vector, None] for draft in drafts]
+    for index, (draft, before) in enumerate(zip(drafts, contexts, strict=True)):
+        if draft.vector is not None:
+            continue
+        headed = _headed(draft)
+        texts.append(headed)
+        places.append((index, 0))
+        if before is not None:
+            texts.append(context_text(before, headed))
+            places.append((index, 1))
+    if texts:
+        try:
+            async with deadline.step("embed"):
+                computed = await ctx.embedder.embed(texts)
+        except (EmbedderUnavailable, QueueFull):
+            return [(draft.vector, None) for draft in drafts]
+        for (index, which), vector in zip(places, computed, strict=True):
+            vectors[index][which] = vector
+    return [(own, context) for own, context in vectors]
+
+
+def _record(
+    ctx: Context, access: Access, draft: Draft, *, record: bytes, context_of: bytes, key: str | None
+) -> Record:
+    model = ctx.embedder.model
+    return Record(
+        id=record,
+        namespace=access.namespace,
+        text=draft.text,
+        kind=draft.kind,
+        audience=draft.audience,
+        trust=draft.trust,
+        suspect=draft.suspect,
+        pinned=draft.pinned,
+        importance=draft.importance,
+        lang=draft.lang,
+        created_at=ctx.clock.now_ms(),
+        occurred_at=draft.occurred_at,
+        valid_from=draft.valid_from,
+        valid_to=draft.valid_to,
+        expires_at=draft.expires_at,
+        context_of=context_of,
+        source=draft.source,
+        extractor=draft.extractor,
+        embedding=Model(model.name, model.sha256, str(model.dimension)),
+        idempotency_key=key or "",
+        author=access.principal.author,
+    )
+
+
+def _seal(
+    ctx: Context,
+    opened: OpenNamespace,
+    draft: Draft,
+    record: Record,
+    *,
+    own: NDArray[np.float32] | None,
+    context: NDArray[np.float32] | None,
+) -> Stored:
+    keys = opened.keys
+    return Stored(
+        record=record.id,
+        content=keys.content_mac(normal_text(draft.text)),
+        sealed=keys.seal_record(record.id, encode_record(record), salt=ctx.randomness.bytes(SALT_SIZE)),
+        vector=_seal_vector(ctx, opened, record.id, "own", own),
+        context_vector=_seal_vector(ctx, opened, record.id, "context", context),
+        context_of=record.context_of if context is not None else b"",
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        captured=draft.captured,
+        key_epoch=keys.epoch,
+    )
+
+
+def _seal_vector(
+    ctx: Context, opened: OpenNamespace, record: bytes, which: str, vector: NDArray[np.float32] | None
+) -> bytes:
+    if vector is None:
+        return b""
+    return opened.keys.seal_vector(record, which, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))

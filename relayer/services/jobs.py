@@ -1,0 +1,66 @@
+"""Jobs: the truth about promised work, read from the log and from nowhere else."""
+
+from __future__ import annotations
+
+from relayer.domain.state import JobState
+from relayer.errors import Refused
+from relayer.services.access import Access
+from relayer.services.context import Context
+from relayer.services.deadline import Deadline
+from relayer.services.open_namespaces import OpenNamespace
+from relayer.wire import schemas, ulid
+from relayer.wire.errors import Malformed
+
+__all__ = ["get_job"]
+
+_POLL_SECONDS = 1.0  # how soon an end written by another replica is noticed
+
+
+async def get_job(
+    ctx: Context, access: Access, job_id: str, wait_ms: int, deadline: Deadline
+) -> schemas.JobResponse:
+    """Return a job's state, waiting up to ``wait_ms`` for its end.
+
+    Raises:
+        Refused: ``not_found``, also for an id that is none.
+    """
+    try:
+        wanted = ulid.parse(job_id)
+    except Malformed as error:
+        raise _not_found() from error
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            raise _not_found()
+        patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - 0.5)))
+        while True:
+            job = await _look(opened, wanted, deadline)
+            if job.state != "pending" or patience.remaining() <= 0:
+                return _show(job)
+            await opened.changed(min(_POLL_SECONDS, patience.remaining()))
+
+
+async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> JobState:
+    async with deadline.step("read"):
+        await opened.read(schemas.Consistency.STRONG, None)
+    job = opened.log.state.jobs.get(wanted)
+    if job is None:
+        raise _not_found()
+    return job
+
+
+def _show(job: JobState) -> schemas.JobResponse:
+    return schemas.JobResponse.model_validate(
+        {
+            "id": ulid.render(job.job),
+            "work": job.work,
+            "state": job.state,
+            "accepted_at": job.accepted_at,
+            "finished_at": job.finished_at or None,
+            "memories": tuple(map(ulid.render, job.results or job.records)),
+            "reason": job.reason or None,
+        }
+    )
+
+
+def _not_found() -> Refused:
+    return Refused("not_found", "no such job in this namespace")

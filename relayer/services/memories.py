@@ -1,0 +1,156 @@
+"""List, get and forget: what a person does with memories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relayer.domain.operations import Forget, Origin
+from relayer.domain.outcomes import Refusal
+from relayer.domain.state import RecordState
+from relayer.errors import Refused
+from relayer.services.access import Access
+from relayer.services.context import Context
+from relayer.services.deadline import Deadline
+from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.presentation import position, show
+from relayer.wire import schemas, ulid
+from relayer.wire.errors import Malformed
+
+__all__ = ["forget_memory", "get_memory", "list_memories"]
+
+
+async def list_memories(
+    ctx: Context,
+    access: Access,
+    *,
+    limit: int,
+    cursor: str | None,
+    kinds: Sequence[str],
+    states: Sequence[str],
+    deadline: Deadline,
+) -> schemas.ListResponse:
+    """List memories, newest first; ``cursor`` is the ``next_cursor`` of the page before.
+
+    Raises:
+        Refused: ``bad_cursor``.
+    """
+    before = _parse_cursor(cursor)
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return schemas.ListResponse(memories=(), total=0)
+        await _fresh(opened, deadline)
+        now = ctx.clock.now_ms()
+        wanted = [
+            state
+            for state in opened.log.state.records.values()
+            if _matches(opened, state, kinds, states, now)
+        ]
+        wanted.sort(key=lambda state: state.record, reverse=True)
+        rest = [state for state in wanted if before is None or state.record < before]
+        page = rest[:limit]
+        return schemas.ListResponse(
+            memories=tuple(_show(opened, state) for state in page),
+            next_cursor=ulid.render(page[-1].record) if len(rest) > limit else None,
+            total=len(wanted),
+        )
+
+
+async def get_memory(
+    ctx: Context, access: Access, memory_id: str, deadline: Deadline
+) -> schemas.MemoryResponse:
+    """Return one memory with the versions before and after it, oldest first.
+
+    Raises:
+        Refused: ``not_found``, also for an id that is none.
+    """
+    wanted = _parse_id(memory_id)
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            raise _not_found()
+        await _fresh(opened, deadline)
+        state = opened.log.state.records.get(wanted)
+        if state is None or opened.view.get(wanted) is None:
+            raise _not_found()
+        return schemas.MemoryResponse(memory=_show(opened, state), history=_history(opened, state))
+
+
+async def forget_memory(
+    ctx: Context, access: Access, memory_id: str, deadline: Deadline
+) -> schemas.ForgetResponse:
+    """Hide a memory from recall; forgetting it again answers the same.
+
+    Raises:
+        Refused: ``not_found`` or ``stale_head`` (a newer version exists).
+    """
+    wanted = _parse_id(memory_id)
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            raise _not_found()
+        await _fresh(opened, deadline)
+        known = opened.log.state.records.get(wanted)
+        if known is None:
+            raise _not_found()
+        if known.standing != "forgotten":
+            principal = access.principal
+            origin = Origin(principal.author, principal.nonce, 0, principal.expires)
+            async with deadline.step("append"):
+                outcome = (await opened.log.append([Forget(origin, wanted)]))[0]
+            if outcome.refusal is Refusal.UNKNOWN_RECORD:
+                raise _not_found()
+            if outcome.refusal is not None:
+                raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
+        return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.log.position))
+
+
+async def _fresh(opened: OpenNamespace, deadline: Deadline) -> None:
+    async with deadline.step("read"):
+        await opened.read(schemas.Consistency.STRONG, None)
+
+
+def _matches(
+    opened: OpenNamespace, state: RecordState, kinds: Sequence[str], states: Sequence[str], now: int
+) -> bool:
+    record = opened.view.get(state.record)
+    if record is None or (state.expires_at is not None and state.expires_at <= now):
+        return False
+    return state.standing in (states or ("live",)) and (not kinds or record.kind in kinds)
+
+
+def _history(opened: OpenNamespace, state: RecordState) -> tuple[schemas.Memory, ...]:
+    records = opened.log.state.records
+    seen = {state.record: state}
+    earlier = state
+    while (found := records.get(earlier.supersedes)) is not None and found.record not in seen:
+        earlier = seen[found.record] = found
+    later = state
+    while (found := records.get(later.superseded_by)) is not None and found.record not in seen:
+        later = seen[found.record] = found
+    chain = sorted(seen.values(), key=lambda item: item.seq)
+    return tuple(_show(opened, item) for item in chain if opened.view.get(item.record) is not None)
+
+
+def _show(opened: OpenNamespace, state: RecordState) -> schemas.Memory:
+    record = opened.view.get(state.record)
+    if record is None:
+        raise _not_found()
+    return show(record, state, searchable=state.record not in opened.view.without_vector)
+
+
+def _parse_id(text: str) -> bytes:
+    try:
+        return ulid.parse(text)
+    except Malformed as error:
+        raise _not_found() from error
+
+
+def _parse_cursor(cursor: str | None) -> bytes | None:
+    if cursor is None:
+        return None
+    try:
+        return ulid.parse(cursor)
+    except Malformed as error:
+        raise Refused("bad_cursor", "cursor must be the next_cursor of an earlier page") from error
+
+
+def _not_found() -> Refused:
+    return Refused("not_found", "no such memory in this namespace")

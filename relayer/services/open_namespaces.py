@@ -1,0 +1,242 @@
+"""The namespaces that are open in this process, and for how long.
+
+A namespace is open while a sealed key for it is live: its log is followed, its memories are readable, its index
+answers. When the last live key ends, all of that is dropped. Opening is single-flight and outlives the request that
+asked for it, so that a namespace too large for one request's deadline is open for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.domain.namespace import Pointer
+from relayer.domain.namespace import Position as LogPosition
+from relayer.domain.state import Applied, NamespaceState
+from relayer.errors import NamespaceClosed, QueueFull, RelayerError, WrongCustody, WrongNamespaceKey
+from relayer.log import creation
+from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_log import Consistency, NamespaceLog
+from relayer.ports import EmbeddingModel
+from relayer.services.access import Access
+from relayer.services.deadline import Deadline
+from relayer.services.view import NamespaceView
+from relayer.wire import schemas
+
+__all__ = ["OpenNamespace", "OpenNamespaces"]
+
+MOST_OPEN = 4096
+
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class OpenNamespace:
+    """One open namespace: its log, its keys, and its memories in clear."""
+
+    namespace: creation.OpenedNamespace
+    log: NamespaceLog
+    view: NamespaceView
+    model: EmbeddingModel
+    secret: bytes = field(repr=False)
+    key_not_after: int = 0
+    users: int = 0
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def keys(self) -> NamespaceKeys:
+        """The keys of the current epoch."""
+        return self.namespace.keys
+
+    async def read(self, consistency: schemas.Consistency, min_position: schemas.Position | None) -> None:
+        """Bring log and view up to what the consistency asks for."""
+        wanted = LogPosition(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
+        await self.log.read(Consistency(consistency.value), wanted)
+
+    async def changed(self, seconds: float) -> None:
+        """Wait until the log moves, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    def on_applied(self, applied: list[Applied]) -> None:
+        """Follow the log."""
+        self.view.apply(self.log.state, applied)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def on_reset(self, _: NamespaceState) -> None:
+        """Start over: the log was loaded anew."""
+        self.view = NamespaceView(self.keys, self.model)
+
+
+class OpenNamespaces:
+    """Opens, shares and drops namespaces. Start it once, close it once."""
+
+    def __init__(self, ports: LogPorts, model: EmbeddingModel, *, most_open: int = MOST_OPEN) -> None:
+        self._ports = ports
+        self._model = model
+        self._most_open = most_open
+        self._open: dict[_Key, OpenNamespace] = {}
+        self._opening: dict[tuple[_Key, bytes, bool], asyncio.Task[OpenNamespace | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def all(self) -> list[OpenNamespace]:
+        """Everything that is open now."""
+        return list(self._open.values())
+
+    def peek(self, account: str, name: str) -> OpenNamespace | None:
+        """Return an open namespace without opening it, for counts."""
+        return self._open.get((account, name))
+
+    @asynccontextmanager
+    async def use(self, access: Access, deadline: Deadline, *, create: bool) -> AsyncIterator[OpenNamespace]:
+        """Open a namespace for a request, making it if need be.
+
+        Raises:
+            WrongNamespaceKey, WrongCustody, NamespaceClosed: the request's key or custody does not fit.
+            QueueFull: too many namespaces are in use at once.
+            RelayerError: the log could not be read.
+        """
+        opened = await self._obtain(access, deadline, create=create)
+        if opened is None:
+            raise NamespaceClosed("the namespace is being made or erased; try again")
+        opened.users += 1
+        try:
+            yield opened
+        finally:
+            opened.users -= 1
+
+    @asynccontextmanager
+    async def use_if_exists(self, access: Access, deadline: Deadline) -> AsyncIterator[OpenNamespace | None]:
+        """Open a namespace for a request, or yield None when there is none; never writes. Raises as `use`."""
+        opened = await self._obtain(access, deadline, create=False)
+        if opened is None:
+            yield None
+            return
+        opened.users += 1
+        try:
+            yield opened
+        finally:
+            opened.users -= 1
+
+    async def drop_expired(self) -> None:
+        """Drop what no live key opens any more."""
+        now = self._ports.clock.now_ms()
+        for key, opened in list(self._open.items()):
+            if opened.key_not_after < now and opened.users == 0:
+                await self._drop(key, opened)
+
+    async def drop_agent(self, account: str, agent_namespaces: list[str]) -> None:
+        """Drop namespaces at once, because a revocation ended their keys."""
+        for name in agent_namespaces:
+            opened = self._open.get((account, name))
+            if opened is not None:
+                await self._drop((account, name), opened)
+
+    async def close(self, patience: float) -> None:
+        """Stop opening, commit what is queued for at most ``patience`` seconds, and drop everything."""
+        for task in list(self._opening.values()):
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await asyncio.gather(
+            *(opened.log.close(patience) for opened in self._open.values()), return_exceptions=True
+        )
+        self._open.clear()
+
+    async def _obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
+        key = (access.account, access.namespace)
+        opened = self._open.get(key)
+        if opened is not None and opened.log.state.closed:
+            await self._drop(key, opened)
+            opened = None
+        if opened is None:
+            async with deadline.step("open"):
+                opened = await self._open_once(key, access, create=create)
+        if opened is not None:
+            _check(opened, access)
+            opened.key_not_after = max(opened.key_not_after, access.key_not_after)
+        return opened
+
+    async def _open_once(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
+        # The secret is part of the flight's name: a wrong one fails alone and never for somebody else.
+        flight = (key, access.secret, create)
+        task = self._opening.get(flight)
+        if task is None:
+            task = asyncio.create_task(self._load(key, access, create=create))
+            self._opening[flight] = task
+            task.add_done_callback(lambda _: self._opening.pop(flight, None))
+        return await asyncio.shield(task)
+
+    async def _load(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
+        found = await self._find(access, create=create)
+        if found is None:
+            return None
+        if (raced := self._open.get(key)) is not None:
+            return raced
+        await self._make_room()
+        opened = OpenNamespace(
+            namespace=found,
+            log=NamespaceLog(self._ports, found.account, found.pointer),
+            view=NamespaceView(found.keys, self._model),
+            model=self._model,
+            secret=access.secret,
+            key_not_after=access.key_not_after,
+        )
+        opened.log.subscribe(opened.on_applied, opened.on_reset)
+        await opened.log.start()
+        if (raced := self._open.get(key)) is not None:
+            await opened.log.close()
+            return raced
+        self._open[key] = opened
+        return opened
+
+    async def _find(self, access: Access, *, create: bool) -> creation.OpenedNamespace | None:
+        if create:
+            new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
+            found = await creation.open_or_create(self._ports, new, access.secret)
+        else:
+            pointer = await creation.find(self._ports, access.account, access.namespace)
+            if pointer is None:
+                return None
+            _check_pointer(pointer, access)
+            existing = await creation.open_existing(self._ports, pointer, access.account, access.secret)
+            if existing is None:
+                return None
+            found = existing
+        _check_pointer(found.pointer, access)
+        return found
+
+    async def _make_room(self) -> None:
+        if len(self._open) < self._most_open:
+            return
+        idle = [(opened.key_not_after, key) for key, opened in self._open.items() if opened.users == 0]
+        if not idle:
+            raise QueueFull("too many namespaces are in use at once", retry_after=1.0)
+        _, key = min(idle)
+        await self._drop(key, self._open[key])
+
+    async def _drop(self, key: _Key, opened: OpenNamespace) -> None:
+        if self._open.get(key) is opened:
+            del self._open[key]
+        with suppress(RelayerError):
+            await opened.log.close()
+
+
+def _check(opened: OpenNamespace, access: Access) -> None:
+    _check_pointer(opened.namespace.pointer, access)
+    if not hmac.compare_digest(opened.secret, access.secret):
+        raise WrongNamespaceKey("the secret does not open this namespace")
+
+
+def _check_pointer(pointer: Pointer, access: Access) -> None:
+    if pointer.custody is not access.custody:
+        raise WrongCustody(f"this namespace is kept under custody {pointer.custody.value}")
+    if pointer.generation != access.generation:
+        raise WrongNamespaceKey("this namespace is kept under another generation of its secret")

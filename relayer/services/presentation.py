@@ -1,0 +1,80 @@
+"""From records to the API's shapes. Nothing else turns an inner value into an answer."""
+
+from __future__ import annotations
+
+from relayer.domain import namespace as domain
+from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.record import Record
+from relayer.domain.state import RecordState, Standing
+from relayer.errors import Refused
+from relayer.wire import schemas, ulid
+
+__all__ = ["memory_fields", "position", "remembered", "show"]
+
+
+def position(value: domain.Position) -> schemas.Position:
+    """Show a position."""
+    return schemas.Position(seq=value.seq, digest=value.digest.hex())
+
+
+def memory_fields(record: Record, state: RecordState, *, searchable: bool) -> dict[str, object]:
+    """Return the fields that every view of a memory shares."""
+    source = record.source
+    return {
+        "id": ulid.render(record.id),
+        "text": record.text,
+        "kind": record.kind.value,
+        "audience": record.audience.value,
+        "trust": record.trust.value,
+        "suspect": record.suspect,
+        "pinned": record.pinned,
+        "importance": record.importance,
+        "lang": record.lang,
+        "created_at": record.created_at,
+        "occurred_at": record.occurred_at,
+        "valid_from": record.valid_from,
+        "valid_to": state.changed_at if state.standing is Standing.SUPERSEDED else record.valid_to,
+        "expires_at": record.expires_at,
+        "state": state.standing.value,
+        "supersedes": tuple(map(ulid.render, record.supersedes)),
+        "superseded_by": ulid.render(state.superseded_by) if state.superseded_by else None,
+        "reinforced": state.reinforced,
+        "context_of": ulid.render(record.context_of) if record.context_of else None,
+        "searchable": searchable,
+        "source": schemas.SourceInfo(
+            host=source.host,
+            session=source.session,
+            speaker=source.speaker,
+            role=source.role.value,
+            message_ids=source.message_ids,
+            transcript=source.transcript,
+            reference=source.reference,
+        ),
+        "extractor": "/".join(filter(None, (record.extractor.name, record.extractor.version))),
+        "embedding": record.embedding.name,
+    }
+
+
+def show(record: Record, state: RecordState, *, searchable: bool) -> schemas.Memory:
+    """Show one memory."""
+    return schemas.Memory.model_validate(memory_fields(record, state, searchable=searchable))
+
+
+def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Remembered, ...]:
+    """Show what became of items, in the order asked.
+
+    Raises:
+        Refused: the whole request is refused, because its idempotency key was used with another body.
+    """
+    return tuple(_one(outcome, record) for outcome, record in zip(outcomes, asked, strict=True))
+
+
+def _one(outcome: Outcome, asked: bytes) -> schemas.Remembered:
+    if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
+        raise Refused(outcome.refusal, "this idempotency_key was used with another body: use a new key")
+    if outcome.result is Result.REFUSED:
+        return schemas.Remembered(
+            id=ulid.render(outcome.subject or asked), status="refused", code=outcome.refusal
+        )
+    status = "duplicate" if outcome.result is Result.DUPLICATE else "stored"
+    return schemas.Remembered(id=ulid.render(outcome.subject), status=status)

@@ -1,0 +1,117 @@
+"""Recall: what is relevant to a query, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.search.index import Hit
+from relayer.services.access import Access
+from relayer.services.context import Context
+from relayer.services.deadline import Deadline
+from relayer.services.drafting import parse_vector
+from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.presentation import memory_fields, position
+from relayer.wire import schemas
+
+__all__ = ["recall"]
+
+_BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
+
+
+async def recall(
+    ctx: Context, access: Access, request: schemas.RecallRequest, deadline: Deadline
+) -> schemas.RecallResponse:
+    """Search a namespace; a namespace that does not exist answers like an empty one.
+
+    Raises:
+        Refused: ``bad_vector``.
+        RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log's reads.
+    """
+    given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return schemas.RecallResponse(memories=(), position=None)
+        vector = await _read_and_embed(ctx, opened, request, given, deadline)
+        return _search(ctx, opened, request, vector)
+
+
+async def _read_and_embed(
+    ctx: Context,
+    opened: OpenNamespace,
+    request: schemas.RecallRequest,
+    given: NDArray[np.float32] | None,
+    deadline: Deadline,
+) -> NDArray[np.float32] | None:
+    """Bring the view up to date and embed the query, side by side; returns the query's vector if there is one."""
+    if given is not None or request.query is None:
+        async with deadline.step("read"):
+            await opened.read(request.consistency, request.min_position)
+        return given
+    embedding = asyncio.ensure_future(_embed_query(ctx, request.query, deadline))
+    try:
+        async with deadline.step("read"):
+            await opened.read(request.consistency, request.min_position)
+        return await embedding
+    finally:
+        embedding.cancel()
+
+
+async def _embed_query(ctx: Context, query: str, deadline: Deadline) -> NDArray[np.float32] | None:
+    try:
+        async with deadline.step("embed"):
+            return (await ctx.embedder.embed([query]))[0]
+    except (EmbedderUnavailable, QueueFull):
+        return None
+
+
+def _search(
+    ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, vector: NDArray[np.float32] | None
+) -> schemas.RecallResponse:
+    view = opened.view
+    allowed = view.allowed(
+        kinds=request.kinds,
+        audiences=request.audiences,
+        trusts=request.trusts,
+        suspect=request.include_suspect,
+        now=ctx.clock.now_ms(),
+    )
+    if request.occurred_after is not None or request.occurred_before is not None:
+        allowed = view.between(request.occurred_after, request.occurred_before, allowed)
+    found = view.index.search(vector, request.query, request.limit, allowed, request.floor)
+    hits = [_hit(opened, hit, explain=request.explain) for hit in found.hits]
+    return schemas.RecallResponse(
+        memories=tuple(_within(hits, request.max_tokens)),
+        position=position(opened.log.position),
+        degraded=found.degraded or vector is None,
+        considered=found.considered,
+    )
+
+
+def _hit(opened: OpenNamespace, hit: Hit, *, explain: bool) -> schemas.RecallHit:
+    record = opened.view.by_number(hit.key)
+    fields = memory_fields(
+        record, opened.log.state.records[record.id], searchable=record.id not in opened.view.without_vector
+    )
+    relevance = round(hit.relevance, 4)
+    evidence = schemas.Evidence(cosine=hit.cosine, bm25=hit.bm25) if explain else None
+    return schemas.RecallHit.model_validate(
+        {**fields, "relevance": relevance, "distance": round(1 - relevance, 4), "evidence": evidence}
+    )
+
+
+def _within(hits: list[schemas.RecallHit], max_tokens: int | None) -> list[schemas.RecallHit]:
+    """Keep whole memories, best first, while they fit the budget."""
+    if max_tokens is None:
+        return hits
+    kept: list[schemas.RecallHit] = []
+    room = max_tokens * _BYTES_PER_TOKEN
+    for hit in hits:
+        room -= len(hit.text.encode())
+        if room < 0:
+            break
+        kept.append(hit)
+    return kept

@@ -1,0 +1,114 @@
+"""Background care of open namespaces: finish what was promised, compute missing vectors, let go of ended keys.
+
+Everything here can be interrupted at any instant and is taken up again by whichever replica has a live key next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.domain.operations import JobFinished, VectorSet
+from relayer.domain.record import Record
+from relayer.domain.state import JobState
+from relayer.errors import EmbedderUnavailable, QueueFull, RelayerError
+from relayer.search.text import context_text, indexed_text
+from relayer.services.context import Context
+from relayer.services.drafting import EMBED
+from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.view import encode_vector
+from relayer.wire.sealing import SALT_SIZE
+
+__all__ = ["embed_missing", "tend", "tend_forever"]
+
+INTERVAL_SECONDS = 1.0
+_BATCH = 32
+
+_Vectors = tuple[NDArray[np.float32], NDArray[np.float32] | None]
+
+
+async def tend_forever(ctx: Context, on_error: Callable[[BaseException], None]) -> None:
+    """Tend until cancelled; a failure of one round is reported and the next round tries again."""
+    while True:
+        await ctx.clock.sleep(INTERVAL_SECONDS)
+        try:
+            await tend(ctx)
+        except RelayerError as error:
+            on_error(error)
+
+
+async def tend(ctx: Context) -> None:
+    """Do one round over everything that is open."""
+    await ctx.namespaces.drop_expired()
+    for opened in ctx.namespaces.all():
+        opened.users += 1
+        try:
+            with suppress(EmbedderUnavailable, QueueFull):
+                await embed_missing(ctx, opened)
+            await opened.view.index.maintain()
+        finally:
+            opened.users -= 1
+
+
+async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
+    """Compute vectors that records lack: for promised jobs into the log, otherwise for this process only.
+
+    Raises:
+        EmbedderUnavailable, QueueFull: try again in the next round.
+    """
+    for job in [
+        job for job in opened.log.state.jobs.values() if job.state == "pending" and job.work == EMBED
+    ]:
+        await _finish_embed_job(ctx, opened, job)
+    missing = list(opened.view.without_vector)[:_BATCH]
+    for record_id, (own, context) in zip(missing, await _vectors(ctx, opened, missing), strict=True):
+        opened.view.attach(record_id, own, context)
+
+
+async def _finish_embed_job(ctx: Context, opened: OpenNamespace, job: JobState) -> None:
+    wanted = [record for record in job.records if record in opened.view.without_vector]
+    vectors = await _vectors(ctx, opened, wanted)
+    sets = tuple(
+        VectorSet(
+            record,
+            _seal(ctx, opened, record, "own", own),
+            _seal(ctx, opened, record, "context", context) if context is not None else b"",
+        )
+        for record, (own, context) in zip(wanted, vectors, strict=True)
+    )
+    await opened.log.append([JobFinished(job.job, vectors=sets)])
+
+
+def _seal(
+    ctx: Context, opened: OpenNamespace, record: bytes, which: str, vector: NDArray[np.float32]
+) -> bytes:
+    return opened.keys.seal_vector(record, which, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))
+
+
+async def _vectors(ctx: Context, opened: OpenNamespace, records: Sequence[bytes]) -> list[_Vectors]:
+    """Embed records, each alone and with its context, in batches that leave room for queries in between."""
+    vectors: list[_Vectors] = []
+    for start in range(0, len(records), _BATCH):
+        texts: list[str] = []
+        spans: list[bool] = []
+        for record_id in records[start : start + _BATCH]:
+            record = opened.view.require(record_id)
+            headed = header_of(record)
+            neighbour = opened.view.get(record.context_of)
+            texts.append(headed)
+            if neighbour is not None:
+                texts.append(context_text(header_of(neighbour), headed))
+            spans.append(neighbour is not None)
+        computed = iter(await ctx.embedder.embed(texts)) if texts else iter(())
+        vectors.extend((next(computed), next(computed) if has_context else None) for has_context in spans)
+        await asyncio.sleep(0)
+    return vectors
+
+
+def header_of(record: Record) -> str:
+    """Return a record's text as it is embedded and indexed."""
+    return indexed_text(record.source.speaker or None, record.occurred_at, record.text)

@@ -1,0 +1,251 @@
+"""An open namespace's memories in clear, and the index over them.
+
+The log knows records by id and standing only; this projection opens them with the namespace key as they are applied.
+It exists while a sealed key is live, in memory only, and is a pure function of the log and the key.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.domain.operations import (
+    Erase,
+    Forget,
+    JobFinished,
+    Malformed,
+    Operation,
+    Put,
+    Restore,
+    Stored,
+    Supersede,
+    VectorSet,
+)
+from relayer.domain.outcomes import Result
+from relayer.domain.record import Record, decode_record
+from relayer.domain.state import Applied, NamespaceState
+from relayer.ports import EmbeddingModel
+from relayer.search.index import MemoryIndex
+from relayer.search.text import indexed_text
+from relayer.search.vectors import search_row
+from relayer.wire.errors import UnsealError
+
+__all__ = ["NamespaceView", "decode_vector", "encode_vector"]
+
+_VECTOR_TYPE = np.dtype("<f2")
+
+
+def encode_vector(vector: NDArray[np.float32]) -> bytes:
+    """Encode a unit vector as little-endian float16, the precision in which it is kept and searched."""
+    return vector.astype(_VECTOR_TYPE).tobytes()
+
+
+def decode_vector(data: bytes) -> NDArray[np.float32]:
+    """Decode what `encode_vector` made."""
+    return np.frombuffer(data, _VECTOR_TYPE).astype(np.float32)
+
+
+class NamespaceView:
+    """Records, index and filters of one namespace; changed by `apply` and `attach` only, on the event loop."""
+
+    def __init__(self, keys: NamespaceKeys, model: EmbeddingModel) -> None:
+        self._keys = keys
+        self._model = model
+        self._records: dict[bytes, Record] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._ids: list[bytes] = []
+        self._facets: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self._expiring: set[int] = set()
+        self._shown: set[bytes] = set()
+        self._last_of_session: dict[str, bytes] = {}
+        self.index = MemoryIndex(model.dimension)
+        self.without_vector: dict[bytes, None] = {}
+        self.unreadable = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def get(self, record: bytes) -> Record | None:
+        """Return a record that could be opened."""
+        return self._records.get(record)
+
+    def require(self, record: bytes) -> Record:
+        """Return a record that is known to be readable."""
+        return self._records[record]
+
+    def by_number(self, number: int) -> Record:
+        """Return the record behind a hit of the index."""
+        return self._records[self._ids[number]]
+
+    def ids(self) -> Iterable[bytes]:
+        """All ids, in the order of the log."""
+        return self._records.keys()
+
+    def last_of_session(self, session: str) -> bytes | None:
+        """Return the newest record of a host's chat session: what a first turn's context refers to."""
+        return self._last_of_session.get(session)
+
+    def apply(self, state: NamespaceState, applied: Sequence[Applied]) -> None:
+        """Follow the log; called once for each applied entry, in order."""
+        for item in applied:
+            if not item.repeated and item.outcome.result is not Result.REFUSED:
+                self._follow(state, item.operation, item.outcome.result)
+
+    def _follow(self, state: NamespaceState, operation: Operation | Malformed, result: Result) -> None:
+        match operation:
+            case Put(stored=stored) if result is Result.STORED:
+                self._add(stored)
+            case Supersede(head=head, stored=stored):
+                self._hide(head)
+                self._add(stored)
+            case Forget(head=head):
+                self._hide(head)
+            case Restore(record=record, head=head):
+                self._hide(head)
+                self._show(record)
+            case Erase(records=records):
+                self._drop(records)
+            case JobFinished():
+                kept = set(state.jobs[operation.job].results)
+                for stored in operation.stored:
+                    if stored.record in kept:
+                        self._add(stored)
+                self._attach_sealed(operation.vectors)
+            case _:
+                pass
+
+    def attach(self, record: bytes, own: NDArray[np.float32], context: NDArray[np.float32] | None) -> None:
+        """Make a record findable by meaning, with vectors computed after it was stored."""
+        if record in self._numbers:
+            self.without_vector.pop(record, None)
+            if self._is_shown(record):
+                self._index(record, search_row(own, context))
+
+    def allowed(
+        self,
+        *,
+        kinds: Sequence[str],
+        audiences: Sequence[str],
+        trusts: Sequence[str],
+        suspect: bool,
+        now: int,
+    ) -> set[int] | None:
+        """Return the numbers that pass the filters, or None when everything passes."""
+        passing: set[int] | None = None
+        for facet, values in (("kind", kinds), ("audience", audiences), ("trust", trusts)):
+            if values:
+                having = set().union(*(self._facets[facet, value] for value in values))
+                passing = having if passing is None else passing & having
+        excluded = set() if suspect else set(self._facets["suspect", "yes"])
+        excluded |= {
+            number for number in self._expiring if (self.by_number(number).expires_at or now + 1) <= now
+        }
+        if excluded:
+            passing = (set(range(len(self._ids))) if passing is None else passing) - excluded
+        return passing
+
+    def between(self, after: int | None, before: int | None, passing: set[int] | None) -> set[int]:
+        """Narrow to records that occurred in ``[after, before)``, in ms; those without a time do not."""
+        return {
+            number
+            for number in (range(len(self._ids)) if passing is None else passing)
+            if self._occurred_in(number, after, before)
+        }
+
+    def _occurred_in(self, number: int, after: int | None, before: int | None) -> bool:
+        record = self._records.get(self._ids[number])
+        if record is None or record.occurred_at is None:
+            return False
+        return (after is None or record.occurred_at >= after) and (
+            before is None or record.occurred_at < before
+        )
+
+    def _add(self, stored: Stored) -> None:
+        try:
+            record = decode_record(self._keys.unseal_record(stored.record, stored.sealed))
+            row = self._row(stored.record, record, stored.vector, stored.context_vector)
+        except (UnsealError, msgspec.MsgspecError):
+            # One damaged record must not take the others with it; `verify` finds it, the count shows it.
+            self.unreadable += 1
+            return
+        number = len(self._ids)
+        self._ids.append(stored.record)
+        self._numbers[stored.record] = number
+        self._records[stored.record] = record
+        self._shown.add(stored.record)
+        if record.source.session:
+            self._last_of_session[record.source.session] = stored.record
+        if row is None:
+            self.without_vector[stored.record] = None
+        self._index(stored.record, row)
+        self._note_facets(number, record)
+
+    def _row(
+        self, record_id: bytes, record: Record, own: bytes, context: bytes
+    ) -> NDArray[np.float32] | None:
+        if not own or record.embedding.detail != self._model.sha256:
+            return None
+        vector = decode_vector(self._keys.unseal_vector(record_id, "own", own))
+        neighbour = (
+            decode_vector(self._keys.unseal_vector(record_id, "context", context)) if context else None
+        )
+        return search_row(vector, neighbour)
+
+    def _attach_sealed(self, vectors: Iterable[VectorSet]) -> None:
+        for item in vectors:
+            if item.record not in self._numbers:
+                continue
+            try:
+                own = decode_vector(self._keys.unseal_vector(item.record, "own", item.vector))
+                context = (
+                    decode_vector(self._keys.unseal_vector(item.record, "context", item.context_vector))
+                    if item.context_vector
+                    else None
+                )
+            except UnsealError:
+                self.unreadable += 1
+                continue
+            self.attach(item.record, own, context)
+
+    def _index(self, record_id: bytes, row: NDArray[np.float32] | None) -> None:
+        record = self._records[record_id]
+        text = indexed_text(record.source.speaker or None, record.occurred_at, record.text)
+        self.index.put(self._numbers[record_id], row, text)
+
+    def _note_facets(self, number: int, record: Record) -> None:
+        self._facets["kind", record.kind].add(number)
+        self._facets["audience", record.audience].add(number)
+        self._facets["trust", record.trust].add(number)
+        if record.suspect:
+            self._facets["suspect", "yes"].add(number)
+        if record.expires_at is not None:
+            self._expiring.add(number)
+
+    def _is_shown(self, record_id: bytes) -> bool:
+        return record_id in self._shown
+
+    def _hide(self, record_id: bytes) -> None:
+        if record_id in self._shown:
+            self._shown.discard(record_id)
+            self.index.remove(self._numbers[record_id])
+
+    def _show(self, record_id: bytes) -> None:
+        if record_id in self._records:
+            self._shown.add(record_id)
+            # Its row left the index with it; the maintenance embeds its text again.
+            self.without_vector[record_id] = None
+            self._index(record_id, None)
+
+    def _drop(self, records: Iterable[bytes]) -> None:
+        for record_id in records:
+            self._hide(record_id)
+            self.without_vector.pop(record_id, None)
+            if self._records.pop(record_id, None) is not None:
+                number = self._numbers.pop(record_id)
+                for members in (*self._facets.values(), self._expiring):
+                    members.discard(number)
