@@ -1,0 +1,247 @@
+"""From any accepted spelling of a configuration to the tree that ``settings`` validates.
+
+Accepted are: our nested keys in camelCase or snake_case, dotted (``recall.maxResults``), and at the top level every key
+of the plugins that memrelay replaces. A preset fills in what the configuration leaves open.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from gateway_plugin.errors import SettingsError, SettingsIssue
+
+__all__ = ["ALIASES", "PRESETS", "Shape", "translate"]
+
+Path = tuple[str, ...]
+Shape = dict[str, Any]
+"""Field names of the settings model; nested models are nested shapes, other fields None."""
+
+ALIASES: Final[dict[str, Path]] = {
+    "autoRecall": ("recall", "enabled"),
+    "enabled": ("recall", "enabled"),
+    "autoRecallMaxResults": ("recall", "max_results"),
+    "maxResults": ("recall", "max_results"),
+    "maxRecallResults": ("recall", "max_results"),
+    "top_k": ("recall", "max_results"),
+    "minRelevance": ("recall", "min_score"),
+    "minScore": ("recall", "min_score"),
+    "autoRecallMinPromptLength": ("recall", "min_prompt_length"),
+    "maxTokens": ("recall", "max_tokens"),
+    "requestTimeoutMs": ("recall", "deadline_ms"),
+    "SKIP_PATTERNS": ("recall", "skip_patterns"),
+    "autoCapture": ("capture", "enabled"),
+    "autoCaptureMaxMessages": ("capture", "max_messages"),
+    "captureMaxMessages": ("capture", "max_messages"),
+    "defaultNamespace": ("namespace", "default"),
+    "serverUrl": ("url",),
+    "privateKey": ("key",),
+}
+
+_ACTIVE_STYLE: Final = {
+    "agents", "query_mode", "prompt_style", "prompt_append", "prompt_override", "max_summary_chars",
+    "recent_user_turns", "recent_assistant_turns", "recent_user_chars", "recent_assistant_chars",
+    "allowed_chat_types", "thinking", "model_fallback_policy",
+}  # fmt: skip
+"""Top-level keys that only active-memory's users write: their presence asks for active mode."""
+
+PRESETS: Final[dict[str, dict[str, Any]]] = {
+    "memrelay": {},
+    "memory-core-plus": {
+        "recall": {"format": "memory-core-plus", "position": "prepend", "min_prompt_length": 5},
+    },
+    "auto-recall": {
+        "recall": {"format": "auto-recall", "position": "prepend", "min_score": 0.5},
+        "capture": {"enabled": False},
+    },
+    "memwal": {"recall": {"format": "memwal", "position": "prepend"}},
+    "active-memory": {"recall": {"format": "active-memory", "position": "system-append", "mode": "active"}},
+}
+
+_LENIENT_FLAGS: Final = {"autoRecall", "autoCapture"}
+_LENIENT_COUNTS: Final = {"autoRecallMaxResults", "autoRecallMinPromptLength", "autoCaptureMaxMessages"}
+_VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
+_MAX_DEPTH: Final = 6
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
+_ELSEWHERE: Final = {
+    "provider": "the embedding model is chosen by the relayer: set it there",
+    "disabled": "set MEMRELAY_DISABLE=1 in the environment, or recall.enabled and capture.enabled to false",
+}
+
+
+def translate(config: object, environ: Mapping[str, str], shape: Shape) -> dict[str, Any]:
+    """Return the configuration as a tree of the model's own field names, presets and variables filled in.
+
+    Raises:
+        SettingsError: the configuration is no object, has an unknown key, says one thing twice differently, or names
+            an environment variable that is not set.
+    """
+    if not isinstance(config, Mapping):
+        raise SettingsError(
+            SettingsIssue("", "config must be an object", "write { ... } with the settings inside")
+        )
+    reader = _Reader(environ, shape)
+    reader.read(config, (), shape)
+    if reader.issues:
+        raise SettingsError(*reader.issues)
+    return reader.finished()
+
+
+class _Reader:
+    """Collects the values of one configuration, and everything that is wrong with it."""
+
+    def __init__(self, environ: Mapping[str, str], shape: Shape) -> None:
+        self.issues: list[SettingsIssue] = []
+        self._environ = environ
+        self._shape = shape
+        self._tree: dict[str, Any] = {}
+        self._said_by: dict[Path, str] = {}
+        self._active_style = False
+        self._timeout: tuple[str, Any] | None = None
+        self._preset: dict[str, Any] = {}
+
+    def read(self, config: Mapping[Any, Any], at: Path, shape: Shape) -> None:
+        for key, value in config.items():
+            if not isinstance(key, str):
+                self._complain(".".join(at), "has a key that is not text", "write keys as text")
+            elif value is not None:
+                self._key(key, value, at, shape)
+
+    def finished(self) -> dict[str, Any]:
+        recall = self._tree.setdefault("recall", {})
+        if self._active_style and "mode" not in recall:
+            self._put(("recall", "mode"), "active", "agents")
+        if self._timeout is not None:
+            mode = recall.get("mode", self._preset.get("recall", {}).get("mode"))
+            path = ("active", "timeout_ms") if mode == "active" else ("recall", "deadline_ms")
+            self._put(path, self._timeout[1], self._timeout[0])
+        if self.issues:
+            raise SettingsError(*self.issues)
+        return _merged(self._preset, self._tree)
+
+    def _key(self, key: str, value: Any, at: Path, shape: Shape) -> None:
+        name = _snake(key)
+        spelled = ".".join((*at, key))
+        if name in shape:
+            self._known(spelled, name, value, at, shape)
+        elif "." in key and not at:
+            head, _, tail = key.partition(".")
+            inner = shape.get(_snake(head))
+            if isinstance(inner, dict):
+                self._key(tail, value, (_snake(head),), inner)
+            else:
+                self._unknown(spelled, key, shape, top=True)
+        elif at:
+            self._unknown(spelled, key, shape, top=False)
+        else:
+            self._upstream(key, name, value)
+
+    def _known(self, spelled: str, name: str, value: Any, at: Path, shape: Shape) -> None:
+        inner = shape[name]
+        if not isinstance(inner, dict):
+            self._put((*at, name), self._filled(spelled, value), spelled)
+        elif isinstance(value, Mapping):
+            self.read(value, (*at, name), inner)
+        else:
+            self._complain(spelled, "must be an object", "write { ... } with the settings inside")
+
+    def _upstream(self, key: str, name: str, value: Any) -> None:
+        if key == "preset":
+            self._take_preset(value)
+        elif key == "timeoutMs":
+            self._timeout = (key, value)
+        elif key == "mode" and value in {"direct", "active"}:
+            self._put(("recall", "mode"), value, key)
+        elif key in ALIASES:
+            value = self._lenient(key, self._filled(key, value))
+            if value is not None:
+                self._put(ALIASES[key], value, key)
+        elif name in self._shape["active"]:
+            self._active_style |= name in _ACTIVE_STYLE
+            self._put(("active", name), self._filled(key, value), key)
+        else:
+            self._unknown(key, key, self._shape, top=True)
+
+    def _take_preset(self, value: Any) -> None:
+        if isinstance(value, str) and value in PRESETS:
+            self._preset = PRESETS[value]
+        else:
+            self._complain("preset", "is not known", f"use one of {', '.join(PRESETS)}")
+
+    def _lenient(self, key: str, value: Any) -> Any:
+        """Apply memory-core-plus's parse rules to its own keys (CP-16); None stands for the default."""
+        if key in _LENIENT_FLAGS:
+            if isinstance(value, str) and value.strip().lower() in {"false", "off", "no", "0", ""}:
+                # The original reads any text as true. Text that says no must not turn on what records people.
+                self._complain(key, "is text that says no", "write false without quotes")
+                return None
+            return value is not False
+        if key in _LENIENT_COUNTS:
+            usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            return math.floor(value) if usable and value >= 1 else None
+        return value
+
+    def _put(self, path: Path, value: Any, spelled: str) -> None:
+        node = self._tree
+        for part in path[:-1]:
+            node = node.setdefault(part, {})
+        if path in self._said_by and node[path[-1]] != value:
+            self._complain(spelled, f"contradicts {self._said_by[path]}", "keep one of the two")
+        node[path[-1]] = value
+        self._said_by[path] = spelled
+
+    def _filled(self, spelled: str, value: Any, depth: int = 0) -> Any:
+        """Replace ``${NAME}`` by the environment's value; hosts leave it standing when the variable is not set."""
+        if isinstance(value, str):
+            for name in _VARIABLE.findall(value):
+                if not self._environ.get(name):
+                    self._complain(
+                        spelled,
+                        f"names the environment variable {name}, which is not set",
+                        f"set {name} or leave it out",
+                    )
+            return _VARIABLE.sub(lambda match: self._environ.get(match[1], ""), value).replace("$${", "${")
+        if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
+            return [self._filled(spelled, item, depth + 1) for item in value]
+        return value
+
+    def _unknown(self, spelled: str, key: str, shape: Shape, *, top: bool) -> None:
+        if top and key in _ELSEWHERE:
+            self._complain(spelled, "is no setting of the plugin", _ELSEWHERE[key])
+            return
+        known = sorted({_camel(name) for name in shape})
+        if top:
+            known += [*ALIASES, "preset", "timeoutMs", *_dotted(self._shape)]
+            known += [_camel(name) for name in self._shape["active"]]
+        near = difflib.get_close_matches(key[:64], known, n=1, cutoff=0.0)
+        self._complain(spelled[:80], "is not a known setting", f"did you mean {near[0]}?")
+
+    def _complain(self, field: str, problem: str, fix: str) -> None:
+        self.issues.append(SettingsIssue(field, problem, fix))
+
+
+def _dotted(shape: Shape) -> Iterator[str]:
+    for name, inner in shape.items():
+        if isinstance(inner, dict):
+            yield from (f"{_camel(name)}.{_camel(child)}" for child in inner)
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(below, value) if both and isinstance(below, Mapping) else value
+    return merged
+
+
+def _snake(key: str) -> str:
+    return _CAMEL.sub(r"_\1", key).lower()
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)

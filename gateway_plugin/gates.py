@@ -1,0 +1,324 @@
+"""Whether a turn may recall, use active mode, or be captured: one pure function over what the host told us.
+
+Gates are asked in the order of ``GATES``; the first that objects decides and gives the reason. Nothing here looks at a
+clock, a file or an environment, so the whole behaviour is the truth table of its tests, and ``explain`` can show it
+for any turn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gateway_plugin.patterns import compile_pattern, matches
+from gateway_plugin.session_keys import Audience, RunKind, SessionRef
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.textual import effective_length
+
+__all__ = [
+    "GATES",
+    "Decision",
+    "Purpose",
+    "TurnContext",
+    "explain",
+    "gate",
+    "is_control_text",
+    "is_slash_command",
+]
+
+
+class Purpose(StrEnum):
+    """What the turn wants to do with memory."""
+
+    RECALL = "recall"
+    ACTIVE = "active"
+    CAPTURE = "capture"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnContext:
+    """What a host tells about a turn.
+
+    Attributes:
+        session: the parsed session key.
+        query: the *cleaned* latest user message, see ``query.clean_query``; what is measured and matched.
+        agent: the agent's name where settings or host fix it; None takes the session key's.
+        audience: who listens, where the host knows better than the session key.
+        trigger: what the host says started the run, e.g. ``user``, ``cron``; "" when it says nothing.
+        run_id: the host's id of the run.
+        chat_id: the platform's id of the chat, for allow and deny lists; None takes the session key's.
+        inter_session: the prompt came from another session or an internal tool, not from a person.
+        interactive: a person waits in a lasting session (not a one-shot command).
+        disabled: ``MEMRELAY_DISABLE`` is set.
+        session_enabled: the session's own toggle.
+        success: the run ended well (capture only).
+        stop_reason: why the last answer ended; some hosts call a provider's error a success and say it here.
+    """
+
+    session: SessionRef
+    query: str
+    agent: str | None = None
+    audience: Audience | None = None
+    trigger: str = "user"
+    run_id: str = ""
+    chat_id: str | None = None
+    inter_session: bool = False
+    interactive: bool = True
+    disabled: bool = False
+    session_enabled: bool = True
+    success: bool = True
+    stop_reason: str = ""
+
+    @property
+    def listed_as(self) -> str:
+        """The agent's name as settings list it."""
+        return self.agent or self.session.listed_as
+
+    @property
+    def heard_by(self) -> Audience:
+        """Who listens."""
+        return self.audience or self.session.audience
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the gates say.
+
+    Attributes:
+        allowed: whether to go on.
+        gate: the gate that objected; "" when none did.
+        reason: why, in words, without any text of the turn.
+    """
+
+    allowed: bool
+    gate: str = ""
+    reason: str = ""
+
+
+_Gate = Callable[[TurnContext, PluginSettings, Purpose], str | None]
+"""A gate returns its objection, or None."""
+
+_OWN_RUNS: Final = {
+    RunKind.ACTIVE_MEMORY: "the host's own recall",
+    RunKind.MEMORY_CAPTURE: "the host's own memory run",
+}
+_RUN_TRIGGERS: Final = {
+    RunKind.SUBAGENT: "subagent",
+    RunKind.CRON: "cron",
+    RunKind.HEARTBEAT: "heartbeat",
+    RunKind.HOOK: "hook",
+}
+# What nobody said is not remembered, whatever may be recalled there (P11).
+_NEVER_CAPTURED: Final = frozenset(_RUN_TRIGGERS.values()) | {"memory", "manual"}
+
+_COMMANDS: Final = frozenset(
+    [
+        "status",
+        "model",
+        "models",
+        "reset",
+        "new",
+        "approve",
+        "deny",
+        "stop",
+        "memory",
+        "active-memory",
+        "verbose",
+        "trace",
+        "compact",
+        "think",
+        "help",
+        "commands",
+        "restart",
+        "config",
+        "debug",
+        "usage",
+        "context",
+        "whoami",
+        "queue",
+        "elevated",
+        "exec",
+    ]
+)
+_COMMAND: Final = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,40})(?:@\w{1,64})?(?=\s|:|$)")
+_CONTROL: Final = re.compile(
+    r"\W*(?:NO_REPLY|HEARTBEAT_OK)\b"
+    r"|[\s\S]*\b(?:reply|respond|answer)\b[^\n]{0,40}\b(?:NO_REPLY|HEARTBEAT_OK)\W*\Z"
+)
+
+
+def gate(turn: TurnContext, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
+    """Decide whether a turn may use memory for a purpose."""
+    for name, objection in GATES:
+        reason = objection(turn, settings, purpose)
+        if reason is not None:
+            return Decision(False, name, reason)
+    return Decision(True)
+
+
+def explain(
+    turn: TurnContext, settings: PluginSettings, purpose: Purpose = Purpose.RECALL
+) -> tuple[Decision, ...]:
+    """Ask every gate, also behind the first that objects; one decision per gate, in order."""
+    decisions = []
+    for name, objection in GATES:
+        reason = objection(turn, settings, purpose)
+        decisions.append(Decision(reason is None, name, reason or ""))
+    return tuple(decisions)
+
+
+def is_slash_command(text: str) -> bool:
+    """Tell whether a cleaned message is a host's command: a known one with arguments, or any one-word ``/name``.
+
+    A path such as ``/etc/hosts is wrong`` is no command.
+    """
+    match = _COMMAND.match(text)
+    return match is not None and (match[1].lower() in _COMMANDS or match.end() == len(text.rstrip()))
+
+
+def is_control_text(text: str) -> bool:
+    """Tell whether a cleaned message is one of the host's control words, or the prompt that asks for one."""
+    head = text[:2000]
+    return _CONTROL.match(head if len(text) <= 2000 else head + "\n" + text[-200:]) is not None
+
+
+def _switch(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "MEMRELAY_DISABLE is set" if turn.disabled or _settings.disabled else None
+
+
+def _enabled(_turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is Purpose.CAPTURE:
+        return None if settings.capture.enabled else "capture.enabled is false"
+    if not settings.recall.enabled:
+        return "recall.enabled is false"
+    if purpose is Purpose.ACTIVE and (settings.recall.mode != "active" or settings.active.mode == "off"):
+        return "recall.mode is not active"
+    return None
+
+
+def _session_toggle(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return None if turn.session_enabled else "memory is off for this session"
+
+
+def _agents(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+    name = turn.listed_as.casefold()
+    if purpose is Purpose.ACTIVE:
+        listed = {agent.casefold() for agent in settings.active.agents}
+        return None if name in listed else "the agent is not listed in active.agents"
+    listed = {agent.casefold() for agent in settings.recall.agents}
+    if purpose is Purpose.RECALL and listed and name not in listed:
+        return "the agent is not listed in recall.agents"
+    return None
+
+
+def _run_kind(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+    run = turn.session.run
+    if run in _OWN_RUNS or turn.run_id.startswith("active-memory-"):
+        return f"this is {_OWN_RUNS.get(run, _OWN_RUNS[RunKind.ACTIVE_MEMORY])}"
+    if turn.inter_session or turn.run_id.startswith("announce:") or turn.session.key.startswith("announce:"):
+        return "the message comes from another session, not from a person"
+    word = _RUN_TRIGGERS.get(run)
+    skipped = word in settings.recall.skip_triggers if purpose is Purpose.RECALL else word is not None
+    return f"this is a {word} run" if word and skipped else None
+
+
+def _trigger(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+    word = turn.trigger.strip().lower()
+    if purpose is Purpose.ACTIVE and word not in {"", "user"}:
+        return f"the trigger is {word[:32]}, not user"
+    skipped = {trigger.lower() for trigger in settings.recall.skip_triggers}
+    if purpose is Purpose.CAPTURE:
+        skipped = skipped | _NEVER_CAPTURED
+    return f"the trigger is {word[:32]}" if word in skipped else None
+
+
+def _interactive(turn: TurnContext, _settings: PluginSettings, purpose: Purpose) -> str | None:
+    return "nobody waits in this run" if purpose is Purpose.ACTIVE and not turn.interactive else None
+
+
+def _session_pattern(turn: TurnContext, settings: PluginSettings, _purpose: Purpose) -> str | None:
+    hit = _first_match(settings.recall.skip_session_patterns, turn.session.key)
+    return None if hit is None else f"recall.skipSessionPatterns[{hit}] matches the session"
+
+
+def _chat_type(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+    heard_by = turn.heard_by
+    if purpose is Purpose.RECALL and heard_by not in settings.recall.allowed_chat_types:
+        return f"recall.allowedChatTypes leaves out {heard_by}"
+    if purpose is Purpose.ACTIVE and heard_by not in settings.active.allowed_chat_types:
+        return f"allowedChatTypes leaves out {heard_by}"
+    return None
+
+
+def _chat_id(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is not Purpose.ACTIVE:
+        return None
+    chat = turn.chat_id or turn.session.chat
+    if chat in settings.active.denied_chat_ids:
+        return "deniedChatIds lists this chat"
+    # An allow list with a chat we cannot name stays closed (AM-05).
+    if settings.active.allowed_chat_ids and chat not in settings.active.allowed_chat_ids:
+        return "allowedChatIds does not list this chat"
+    return None
+
+
+def _outcome(turn: TurnContext, _settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is not Purpose.CAPTURE:
+        return None
+    if not turn.success:
+        return "the run failed"
+    return "the answer ended in an error" if turn.stop_reason in {"error", "aborted"} else None
+
+
+def _slash(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "the message is a command" if is_slash_command(turn.query) else None
+
+
+def _control_text(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "the message is a control word of the host" if is_control_text(turn.query) else None
+
+
+def _min_length(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+    length = effective_length(turn.query)
+    if length == 0:
+        return "the message is empty once cleaned"
+    least = settings.recall.min_prompt_length
+    # Messages are measured one by one when they are captured.
+    return None if purpose is Purpose.CAPTURE or length >= least else f"prompt too short: {length} < {least}"
+
+
+def _skip_pattern(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is Purpose.CAPTURE:
+        return None
+    hit = _first_match(settings.recall.skip_patterns, turn.query)
+    return None if hit is None else f"recall.skipPatterns[{hit}] matches the message"
+
+
+def _first_match(sources: tuple[str, ...], text: str) -> int | None:
+    # ``re`` caches what it compiled; settings were validated when they were read.
+    return next(
+        (index for index, source in enumerate(sources) if matches(compile_pattern(source), text)), None
+    )
+
+
+GATES: Final[tuple[tuple[str, _Gate], ...]] = (
+    ("switch", _switch),
+    ("enabled", _enabled),
+    ("session_toggle", _session_toggle),
+    ("agents", _agents),
+    ("run", _run_kind),
+    ("trigger", _trigger),
+    ("interactive", _interactive),
+    ("session_pattern", _session_pattern),
+    ("chat_type", _chat_type),
+    ("chat_id", _chat_id),
+    ("outcome", _outcome),
+    ("slash_command", _slash),
+    ("control_text", _control_text),
+    ("min_length", _min_length),
+    ("skip_pattern", _skip_pattern),
+)
+"""The gates in the order in which they are asked."""

@@ -1,0 +1,190 @@
+"""What a host's session key says about a turn: which agent, who listens, what kind of run.
+
+A session key is public: logged by hosts, guessable, partly chosen by users. It *selects* an agent and is never the
+source of a key. Shapes understood, with ``<id>`` an agent's name::
+
+    agent:<id>:<session>                                  agent:researcher:uuid-456
+    agent:<id>:main                                       the agent's direct conversation
+    agent:<id>:<platform>[:<account>]:<type>:<chat>[...]  type: direct dm group channel ...
+    ...:thread:<tid>   ...:topic:<n>                      a thread of the above
+    ...:subagent:<uuid>   ...:active-memory:<hex>   ...:memory-capture:...
+    main:<uuid>   cron:<id>   hook:<uuid>   <platform>:<chat>      no agent named: the default one
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gateway_plugin.errors import IdentityError
+
+__all__ = ["DEFAULT_AGENT", "MAX_SESSION_KEY_CHARS", "Audience", "RunKind", "SessionRef", "parse_session_key"]
+
+MAX_SESSION_KEY_CHARS: Final = 512
+DEFAULT_AGENT: Final = "main"
+"""The host's own name for its default agent; its memories live in the default namespace (MW-05)."""
+
+
+class Audience(StrEnum):
+    """Who can read the answer of a turn."""
+
+    DIRECT = "direct"
+    GROUP = "group"
+    CHANNEL = "channel"
+
+
+class RunKind(StrEnum):
+    """What started a run, as far as its session key tells."""
+
+    MAIN = "main"
+    SUBAGENT = "subagent"
+    ACTIVE_MEMORY = "active_memory"
+    CRON = "cron"
+    HEARTBEAT = "heartbeat"
+    MEMORY_CAPTURE = "memory_capture"
+    HOOK = "hook"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRef:
+    """A parsed session key.
+
+    Attributes:
+        key: the key as given.
+        agent: the agent's name as spelled in the key, not normalised; None for the host's default agent, whether the
+            key says ``main`` or names none.
+        audience: direct unless the key says otherwise. A host that knows the chat's type better overrides it.
+        run: what started the run.
+        platform: the messaging platform, when the key names a chat on one.
+        chat: the platform's id of the chat, when the key names one.
+        thread: the id of the thread or topic, when the key names one.
+    """
+
+    key: str
+    agent: str | None
+    audience: Audience
+    run: RunKind
+    platform: str | None = None
+    chat: str | None = None
+    thread: str | None = None
+
+    @property
+    def listed_as(self) -> str:
+        """The name under which settings list this agent: ``main`` for the default agent."""
+        return self.agent if self.agent is not None else DEFAULT_AGENT
+
+
+_AUDIENCE_WORDS: Final = {
+    "direct": Audience.DIRECT,
+    "dm": Audience.DIRECT,
+    "private": Audience.DIRECT,
+    "explicit": Audience.DIRECT,
+    # The rest of such a key is chosen by the caller of the host's HTTP front: no word in it may change the audience.
+    "openai-user": Audience.DIRECT,
+    "group": Audience.GROUP,
+    "supergroup": Audience.GROUP,
+    "room": Audience.GROUP,
+    "forum": Audience.GROUP,
+    "thread": Audience.GROUP,
+    "channel": Audience.CHANNEL,
+    "broadcast": Audience.CHANNEL,
+}
+# Platform and account may stand before the word; further right, words belong to ids.
+_AUDIENCE_REACH: Final = 3
+
+_RUN_ANYWHERE: Final = {
+    "active-memory": RunKind.ACTIVE_MEMORY,
+    "memory-capture": RunKind.MEMORY_CAPTURE,
+    "subagent": RunKind.SUBAGENT,
+    "autonomic": RunKind.HEARTBEAT,
+}
+_RUN_FIRST: Final = {
+    "cron": RunKind.CRON,
+    "heartbeat": RunKind.HEARTBEAT,
+    "hook": RunKind.HOOK,
+    "dream": RunKind.MEMORY_CAPTURE,
+    "announce": RunKind.OTHER,
+}
+
+
+def parse_session_key(key: str) -> SessionRef:
+    """Parse a host's session key; an empty one (the host has none) is the default agent's.
+
+    Raises:
+        IdentityError: the key is not text, is longer than 512 characters, holds a control character, or spells an
+            agent that is empty or hides invisible characters. The message never repeats the key.
+    """
+    _check(key)
+    segments = [segment.strip() for segment in key.split(":")]
+    if segments[0].lower() == "agent" and len(segments) > 1:
+        agent: str | None = _agent(segments[1])
+        rest = segments[2:]
+    else:
+        agent = None
+        rest = segments
+    words = [segment.lower() for segment in rest]
+    audience, platform, chat = _place(rest, words)
+    return SessionRef(
+        key=key,
+        agent=agent,
+        audience=audience,
+        run=_run(words),
+        platform=platform,
+        chat=chat,
+        thread=_thread(rest, words),
+    )
+
+
+def _check(key: object) -> None:
+    if not isinstance(key, str):
+        raise IdentityError("the session key is not text")
+    if len(key) > MAX_SESSION_KEY_CHARS:
+        raise IdentityError(
+            f"the session key is {len(key)} characters long; at most {MAX_SESSION_KEY_CHARS} are accepted"
+        )
+    if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in key):
+        raise IdentityError(
+            "the session key holds a control character, a line break or half a surrogate pair"
+        )
+
+
+def _agent(name: str) -> str | None:
+    # Two names that look alike must not be told apart by what nobody sees.
+    if any(unicodedata.category(char) == "Cf" for char in name):
+        raise IdentityError("the session key's agent name holds an invisible character")
+    if not name:
+        raise IdentityError("the session key names an empty agent")
+    return None if unicodedata.normalize("NFKC", name).casefold() == DEFAULT_AGENT else name
+
+
+def _run(words: list[str]) -> RunKind:
+    if words == [""]:
+        return RunKind.OTHER
+    for word, run in _RUN_ANYWHERE.items():
+        if word in words:
+            return run
+    if any(word.startswith("dreaming-narrative-") for word in words):
+        return RunKind.MEMORY_CAPTURE
+    if words and words[-1] == "heartbeat":
+        return RunKind.HEARTBEAT
+    return _RUN_FIRST.get(words[0], RunKind.MAIN) if words else RunKind.MAIN
+
+
+def _place(rest: list[str], words: list[str]) -> tuple[Audience, str | None, str | None]:
+    for index, word in enumerate(words[:_AUDIENCE_REACH]):
+        audience = _AUDIENCE_WORDS.get(word)
+        if audience is not None:
+            platform = rest[0] if index else None
+            chat = rest[index + 1] if index + 1 < len(rest) else None
+            return audience, platform or None, chat or None
+    return Audience.DIRECT, None, None
+
+
+def _thread(rest: list[str], words: list[str]) -> str | None:
+    for mark in ("thread", "topic"):
+        if mark in words[:-1]:
+            return rest[words.index(mark) + 1] or None
+    return None

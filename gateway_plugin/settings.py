@@ -1,0 +1,382 @@
+"""The plugin's settings: one model, whatever host or earlier plugin the configuration was written for.
+
+Sources, first wins: the host's configuration, then ``MEMRELAY_URL`` and ``MEMRELAY_AGENT``. ``MEMRELAY_DISABLE`` is no
+setting but a switch: nothing can turn memory on again while it is set. Secrets of the environment are read elsewhere.
+Every key of the plugins that memrelay replaces is accepted, see ``crosswalk``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    alias_generators,
+)
+
+from gateway_plugin import crosswalk
+from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.patterns import MAX_PATTERNS, compile_pattern
+from gateway_plugin.session_keys import Audience
+
+__all__ = [
+    "DEFAULT_URL",
+    "ActiveSettings",
+    "CaptureSettings",
+    "CaptureStrategy",
+    "ColdStartSettings",
+    "Format",
+    "NamespaceScope",
+    "NamespaceSettings",
+    "PluginSettings",
+    "Position",
+    "PromptStyle",
+    "QueryMode",
+    "RecallMode",
+    "RecallSettings",
+    "SettingsResult",
+    "SourcePenalty",
+    "load_settings",
+    "safe_load",
+]
+
+DEFAULT_URL: Final = "http://127.0.0.1:8787"
+_MAX_URL_CHARS: Final = 2048
+_OFF_WORDS: Final = {"", "0", "false", "no", "off"}
+
+
+class RecallMode(StrEnum):
+    """Who chooses what is injected: the search alone, or a model that reads the conversation (X7)."""
+
+    DIRECT = "direct"
+    ACTIVE = "active"
+
+
+class Position(StrEnum):
+    """Where memories enter the prompt (X5)."""
+
+    PREPEND = "prepend"
+    APPEND = "append"
+    SYSTEM_APPEND = "system-append"
+
+
+class Format(StrEnum):
+    """Whose text format the injected block has (X4)."""
+
+    MEMRELAY = "memrelay"
+    MEMORY_CORE_PLUS = "memory-core-plus"
+    AUTO_RECALL = "auto-recall"
+    MEMWAL = "memwal"
+    ACTIVE_MEMORY = "active-memory"
+
+
+class QueryMode(StrEnum):
+    """How much conversation active mode reads (AM-12)."""
+
+    MESSAGE = "message"
+    RECENT = "recent"
+    FULL = "full"
+
+
+class PromptStyle(StrEnum):
+    """How eager active mode's model is (AM-14)."""
+
+    BALANCED = "balanced"
+    STRICT = "strict"
+    CONTEXTUAL = "contextual"
+    RECALL_HEAVY = "recall-heavy"
+    PRECISION_HEAVY = "precision-heavy"
+    PREFERENCE_ONLY = "preference-only"
+
+
+class CaptureStrategy(StrEnum):
+    """What ends a turn for capture: the host's own event, or silence after the last output (MS-04)."""
+
+    AGENT_END = "agent_end"
+    DEBOUNCE = "debounce"
+
+
+class NamespaceScope(StrEnum):
+    """What separates one set of memories from another."""
+
+    AGENT = "agent"
+    AGENT_SENDER = "agent+sender"
+    AGENT_WORKSPACE = "agent+workspace"
+
+
+def _pattern(source: str) -> str:
+    compile_pattern(source)
+    return source
+
+
+def _namespace(name: str) -> str:
+    if any(char in "\"'`\\" or not char.isprintable() for char in name):
+        raise ValueError("holds a quote, a backslash or a line break; use letters, digits, - and _")
+    return name.strip()
+
+
+def _url(url: str) -> str:
+    if len(url) > _MAX_URL_CHARS or any(char.isspace() or not char.isprintable() for char in url):
+        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787") from error
+    if parts.scheme not in {"https", "http"} or not parts.hostname:
+        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ValueError("carries credentials, a query or a fragment; write the address alone")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        raise ValueError(
+            "would travel unencrypted; use https, or http for this machine's loopback address only"
+        )
+    return url.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _key(key: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"(?:0x)?[0-9a-fA-F]{64}|[A-Za-z0-9+/_-]{43}=?", key.get_secret_value()):
+        raise ValueError(
+            "is no key of 32 bytes; give 64 hexadecimal digits or base64, best as ${MEMRELAY_SECRET}"
+        )
+    return key
+
+
+def _account(account: str) -> str:
+    if not re.fullmatch(r"0x[0-9a-fA-F]{10,128}", account):
+        raise ValueError("is no account id; it starts with 0x and has at least 10 hexadecimal digits")
+    return account
+
+
+def _relative(path: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}(?:/[A-Za-z0-9_.-]{1,64}){0,7}", path) or ".." in path.split(
+        "/"
+    ):
+        raise ValueError("is no plain relative path; use letters, digits, - _ . and /")
+    return path
+
+
+_Pattern = Annotated[str, AfterValidator(_pattern)]
+_Patterns = Annotated[tuple[_Pattern, ...], Field(max_length=MAX_PATTERNS)]
+_Name = Annotated[str, Field(min_length=1, max_length=128)]
+_Names = Annotated[tuple[_Name, ...], Field(max_length=1000)]
+_RelativePath = Annotated[str, AfterValidator(_relative)]
+
+
+class _Settings(BaseModel):
+    """Frozen, closed, spelled in camelCase by hosts and in snake_case by Python."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=alias_generators.to_camel,
+        populate_by_name=True,
+        protected_namespaces=(),
+        hide_input_in_errors=True,
+    )
+
+
+class ColdStartSettings(_Settings):
+    """What the first turn of a session is given (MS-01, MS-02)."""
+
+    enabled: bool = True
+    days: int = Field(2, ge=1, le=31)
+    lines: int = Field(15, ge=1, le=200)
+
+
+class SourcePenalty(_Settings):
+    """How much less a source counts (AR-19); ``match`` is a pattern over the source's reference, kind or tag."""
+
+    match: _Pattern
+    penalty: float = Field(0.15, ge=0, le=1)
+
+
+class RecallSettings(_Settings):
+    """Before a turn."""
+
+    enabled: bool = True
+    mode: RecallMode = RecallMode.DIRECT
+    agents: _Names = Field((), description="agents that recall; empty means all")
+    allowed_chat_types: tuple[Audience, ...] = (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL)
+    max_results: int = Field(5, ge=1, le=100)
+    min_score: float = Field(0.3, ge=0, le=1)
+    min_prompt_length: int = Field(10, ge=1, le=10_000)
+    max_tokens: int = Field(768, ge=1, le=32_000)
+    max_query_chars: int = Field(2000, ge=40, le=20_000)
+    context_turns: int = Field(0, ge=0, le=4)
+    deadline_ms: int = Field(2000, ge=50, le=60_000)
+    skip_patterns: _Patterns = ()
+    skip_triggers: _Names = ("memory", "heartbeat", "cron", "subagent", "hook")
+    skip_session_patterns: _Patterns = ()
+    position: Position = Position.APPEND
+    format: Format = Format.MEMRELAY
+    source_penalties: tuple[SourcePenalty, ...] = (
+        SourcePenalty(match=r"memory/drafts/"),
+        SourcePenalty(match=r"memory/draft-[^/]*\.md$"),
+    )
+    cold_start: ColdStartSettings = ColdStartSettings()
+
+
+class CaptureSettings(_Settings):
+    """After a turn; lengths are characters per message."""
+
+    enabled: bool = True
+    max_messages: int = Field(10, ge=1, le=50)
+    min_length: int = Field(30, ge=1, le=2000)
+    max_length: int = Field(2000, ge=10, le=64_000)
+    strategy: CaptureStrategy = CaptureStrategy.AGENT_END
+    debounce_ms: int = Field(5000, ge=0, le=600_000)
+    summary: bool = True
+    store_transcript: bool = False
+
+
+class NamespaceSettings(_Settings):
+    """Whose memories are used; the model never chooses."""
+
+    default: Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_namespace)] = "default"
+    scope: NamespaceScope = NamespaceScope.AGENT
+
+
+class ActiveSettings(_Settings):
+    """Active mode, key by key as active-memory names them (AM-04 to AM-26)."""
+
+    mode: Literal["escalate", "always", "off"] = "always"
+    agents: _Names = ()
+    allowed_chat_types: tuple[Audience | Literal["explicit"], ...] = (Audience.DIRECT,)
+    allowed_chat_ids: _Names = ()
+    denied_chat_ids: _Names = ()
+    query_mode: QueryMode = QueryMode.RECENT
+    prompt_style: PromptStyle | None = None
+    prompt_append: str = Field("", max_length=8000)
+    prompt_override: str = Field("", max_length=8000)
+    model: str = Field("", max_length=256)
+    model_fallback: str = Field("", max_length=256)
+    model_fallback_policy: Literal["default-remote", "resolved-only"] = "default-remote"
+    thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"] = "off"
+    fast_mode: bool = False
+    tools_allow: _Names = ("memory_search", "memory_get")
+    timeout_ms: int = Field(15_000, ge=250, le=120_000)
+    setup_grace_timeout_ms: int = Field(0, ge=0, le=120_000)
+    max_summary_chars: int = Field(220, ge=40, le=1000)
+    recent_user_turns: int = Field(2, ge=0, le=4)
+    recent_assistant_turns: int = Field(1, ge=0, le=3)
+    recent_user_chars: int = Field(220, ge=40, le=1000)
+    recent_assistant_chars: int = Field(180, ge=40, le=1000)
+    cache_ttl_ms: int = Field(15_000, ge=1000, le=120_000)
+    circuit_breaker_max_timeouts: int = Field(3, ge=1, le=100)
+    circuit_breaker_cooldown_ms: int = Field(60_000, ge=1000, le=3_600_000)
+    logging: bool = False
+    persist_transcripts: bool = False
+    transcript_dir: _RelativePath = "active-memory"
+
+    @property
+    def style(self) -> PromptStyle:
+        """The prompt style: the one set, or the one that suits the query mode (AM-14)."""
+        suited = {
+            QueryMode.MESSAGE: PromptStyle.STRICT,
+            QueryMode.RECENT: PromptStyle.BALANCED,
+            QueryMode.FULL: PromptStyle.CONTEXTUAL,
+        }
+        return self.prompt_style or suited[self.query_mode]
+
+
+class PluginSettings(_Settings):
+    """Everything that can be set. ``disabled`` comes from the environment alone."""
+
+    url: Annotated[str, AfterValidator(_url)] = DEFAULT_URL
+    agent: str | None = Field(None, min_length=1, max_length=128, description="the agent of every session")
+    key: Annotated[SecretStr, AfterValidator(_key)] | None = None
+    account_id: Annotated[str, AfterValidator(_account)] | None = None
+    recall: RecallSettings = RecallSettings()
+    capture: CaptureSettings = CaptureSettings()
+    namespace: NamespaceSettings = NamespaceSettings()
+    active: ActiveSettings = ActiveSettings()
+    disabled: bool = False
+
+    @property
+    def deadline_ms(self) -> int:
+        """The time a recall may take in all: 2 s in direct mode, 15 s in active mode unless set."""
+        return self.active.timeout_ms if self.recall.mode is RecallMode.ACTIVE else self.recall.deadline_ms
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsResult:
+    """What ``safe_load`` found: settings or an error, never both (CP-16)."""
+
+    settings: PluginSettings | None
+    error: SettingsError | None
+
+    @property
+    def success(self) -> bool:
+        """Whether there are settings."""
+        return self.settings is not None
+
+
+def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
+    """Read the host's configuration object and the environment.
+
+    Args:
+        config: the plugin's own object of the host's configuration; None where the host has none.
+        environ: the process's environment.
+
+    Raises:
+        SettingsError: names each wrong field and its fix; no value is repeated, it could be a secret.
+    """
+    tree = crosswalk.translate({} if config is None else config, environ, _shape(PluginSettings))
+    if "url" not in tree and environ.get("MEMRELAY_URL"):
+        tree["url"] = environ["MEMRELAY_URL"]
+    if "agent" not in tree and environ.get("MEMRELAY_AGENT"):
+        tree["agent"] = environ["MEMRELAY_AGENT"]
+    # An unreadable value of the switch turns memory off: whoever sets it wants silence.
+    tree["disabled"] = environ.get("MEMRELAY_DISABLE", "").strip().lower() not in _OFF_WORDS
+    try:
+        return PluginSettings.model_validate(tree)
+    except ValidationError as error:
+        raise SettingsError(*(_issue(dict(detail)) for detail in error.errors(include_input=False))) from None
+
+
+def safe_load(config: object, environ: Mapping[str, str]) -> SettingsResult:
+    """Do what ``load_settings`` does and return the error instead of raising it."""
+    try:
+        return SettingsResult(load_settings(config, environ), None)
+    except SettingsError as error:
+        return SettingsResult(None, error)
+
+
+def _shape(model: type[BaseModel]) -> crosswalk.Shape:
+    shape: crosswalk.Shape = {}
+    for name, info in model.model_fields.items():
+        if name == "disabled":
+            continue
+        inner = info.annotation
+        nested = isinstance(inner, type) and issubclass(inner, BaseModel)
+        shape[name] = _shape(inner) if nested and isinstance(inner, type) else None
+    return shape
+
+
+def _issue(detail: dict[str, Any]) -> SettingsIssue:
+    field = ".".join(
+        alias_generators.to_camel(part) if isinstance(part, str) else str(part) for part in detail["loc"]
+    )
+    problem, _, fix = str(detail["msg"]).removeprefix("Value error, ").partition("; ")
+    return SettingsIssue(field, problem, fix or "correct it, or leave it out for the default")
