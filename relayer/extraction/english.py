@@ -181,9 +181,9 @@ WORK_DONE = word_set(
     identified implemented imported indexed installed kept left loaded located logged made marked measured merged
     migrated moved noticed opened ordered patched pinned posted published pulled pushed put raised read reduced
     refactored released removed renamed replaced reported reproduced reran rescheduled reserved resolved restored
-    retried reverted reviewed rewrote ran saved scheduled sent set shipped sorted split started stored submitted
+    retried reverted reviewed rewritten rewrote ran saved scheduled sent set shipped sorted split started stored submitted
     summarised summarized swapped switched tagged tested traced tracked translated tried tuned turned updated upgraded
-    uploaded verified went wired wrote"""
+    uploaded verified went wired written wrote"""
 )
 COMMITMENTS = Phrases(
     """i'll, i will, we'll, we will, i'm going to, i am going to, from now on, going forward, next step, next steps,

@@ -1,0 +1,1 @@
+"""What the demonstration replays: a conversation between two agents and their people, and questions about it."""
