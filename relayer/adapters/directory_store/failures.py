@@ -12,7 +12,9 @@ __all__ = ["UncertainWrite", "nothing_written", "perhaps_written"]
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _BLOCKED = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
-_INCAPABLE = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EXDEV})
+_INCAPABLE = frozenset(
+    {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EXDEV, errno.EINVAL}
+)
 
 
 class UncertainWrite(Exception):

@@ -101,7 +101,7 @@ def _probe(tree: Tree) -> None:
             os.write(lock, b"x")
             sync(lock)
             sync_directory(name, tree.root)
-            os.link(folder / "lock", folder / "linked")
+            _link(folder)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             wins = _race(folder)
         finally:
@@ -112,6 +112,15 @@ def _probe(tree: Tree) -> None:
         raise StoreMisconfigured(
             f"the file system of {tree.path} let two processes create one name, or none: use a local file system"
         )
+
+
+def _link(folder: Path) -> None:
+    try:
+        os.link(folder / "lock", folder / "linked")
+    except PermissionError as error:  # what Linux answers on FAT and exFAT
+        raise StoreMisconfigured(
+            f"the file system of {folder} cannot make hard links: use another one for the data directory"
+        ) from error
 
 
 def _race(folder: Path) -> list[int]:

@@ -173,7 +173,7 @@ class DirectoryStore:
                 if self._clock.monotonic() >= deadline:
                     raise
             await self._clock.sleep(pause)
-            pause = min(pause * 2, 0.05)
+            pause = min(pause * 2, 0.01)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
         if self._closed:
