@@ -34,7 +34,7 @@ __all__ = ["RACERS", "ROUNDS", "ProbeReport", "probe"]
 RACERS = 8
 ROUNDS = 4
 # A probe must end: what is refused or unanswered this often in a row is a store that is down.
-_ATTEMPTS = 5
+_ATTEMPTS = 8
 
 T = TypeVar("T")
 W = TypeVar("W", CreateOutcome, SwapOutcome)

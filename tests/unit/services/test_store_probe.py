@@ -1,0 +1,156 @@
+"""The probe passes what keeps the promises and names the one that a store breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.memory_store import MemoryStore
+from relayer.adapters.system import SystemClock
+from relayer.errors import StoreMisconfigured, StoreUnavailable
+from relayer.ports import Changed, Created, CreateOutcome, Exists, Found, GetOutcome, SwapOutcome, Swapped
+from relayer.services.store_probe import RACERS, ROUNDS, probe
+from relayer.testing.fake_clock import FakeClock
+from relayer.testing.faulty_store import Faults, FaultyStore
+from relayer.testing.recording_store import RecordingStore
+from relayer.testing.seeded_randomness import SeededRandomness
+
+CLOCK = FakeClock()
+
+
+class IgnoresCreateConditions(MemoryStore):
+    async def create(self, key: str, data: bytes) -> CreateOutcome:
+        await self.delete(key)
+        return await super().create(key, data)
+
+
+class IgnoresSwapConditions(MemoryStore):
+    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        await self.delete(key)
+        created = await super().create(key, data)
+        assert isinstance(created, Created)
+        return Swapped(created.etag, created.store_time)
+
+
+class RacyCreate(MemoryStore):
+    """Looks first and writes later, as a server without a lock does."""
+
+    async def create(self, key: str, data: bytes) -> CreateOutcome:
+        if isinstance(await self.get(key), Found):
+            return Exists(0)
+        await asyncio.sleep(0)
+        await self.delete(key)
+        return await super().create(key, data)
+
+
+class RacySwap(MemoryStore):
+    """Compares first and writes later."""
+
+    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        found = await self.get(key)
+        if not isinstance(found, Found) or found.etag != etag:
+            return Changed(0)
+        await asyncio.sleep(0)
+        current = await self.get(key)
+        assert isinstance(current, Found)
+        return await super().swap(key, data, current.etag)
+
+
+class SwapsWhatIsAbsent(MemoryStore):
+    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        outcome = await super().swap(key, data, etag)
+        return Swapped("etag", 0) if not await self.versions(key) else outcome
+
+
+class ForgetsNothing(MemoryStore):
+    async def delete(self, key: str) -> None:
+        return
+
+
+class LosesWrites(MemoryStore):
+    async def create(self, key: str, data: bytes) -> CreateOutcome:
+        outcome = await super().create(key, data)
+        await self.delete(key)
+        return outcome
+
+
+class FindsWhatIsAbsent(MemoryStore):
+    async def get(
+        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
+    ) -> GetOutcome:
+        outcome = await super().get(key, byte_range=byte_range, if_none_match=if_none_match)
+        return outcome if isinstance(outcome, Found) else Found(b"", "", 0)
+
+
+class NobodyWins(MemoryStore):
+    async def create(self, key: str, data: bytes) -> CreateOutcome:
+        return Exists(0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (IgnoresCreateConditions, "8 of 8 concurrent creates of one name succeeded"),
+        (IgnoresSwapConditions, "a swap of an absent object answers swapped"),
+        (RacyCreate, "concurrent creates of one name succeeded"),
+        (RacySwap, "concurrent swaps from one etag succeeded"),
+        (SwapsWhatIsAbsent, "a swap of an absent object answers swapped"),
+        (ForgetsNothing, "a read of a deleted object answers found"),
+        (LosesWrites, "succeeded|does not give what"),
+        (FindsWhatIsAbsent, "a read of an object that was never written answers found"),
+        (NobodyWins, "none of 8 concurrent creates"),
+    ],
+)
+async def test_a_broken_promise_is_named(broken: type[MemoryStore], promise: str) -> None:
+    with pytest.raises(StoreMisconfigured, match=promise):
+        await probe(broken(CLOCK), SeededRandomness(1))
+
+
+async def test_a_correct_store_passes_and_is_left_clean() -> None:
+    store = RecordingStore(MemoryStore(CLOCK))
+    report = await probe(store, SeededRandomness(1), prefix="m/probe")
+    assert (report.store, report.races, report.undecided) == ("memory", 2 * ROUNDS, 0)
+    assert report.requests > 2 * ROUNDS * RACERS
+    assert store.count() == store.count(prefix="m/probe/")
+    assert [info.key async for info in store.list("")] == []
+
+
+async def test_a_refused_store_is_left_clean_too() -> None:
+    store = RacyCreate(CLOCK)
+    with pytest.raises(StoreMisconfigured):
+        await probe(store, SeededRandomness(1))
+    assert [info.key async for info in store.list("")] == []
+
+
+async def test_the_directory_store_passes(tmp_path: Path) -> None:
+    store = await DirectoryStore.open(tmp_path, clock=SystemClock())
+    report = await probe(store, SeededRandomness(1))
+    assert [info.key async for info in store.list("")] == []
+    await store.close()
+    assert report.races == 2 * ROUNDS
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_missing_answers_never_make_a_correct_store_look_broken(seed: int) -> None:
+    store = FaultyStore(
+        MemoryStore(CLOCK), clock=CLOCK, seed=seed, faults=Faults(unanswered=0.2, lost=0.1, throttled=0.0)
+    )
+    report = await probe(store, SeededRandomness(seed))
+    assert report.races == 2 * ROUNDS
+    assert report.undecided > 0
+
+
+async def test_a_store_that_answers_nothing_is_unavailable_not_broken() -> None:
+    store = FaultyStore(MemoryStore(CLOCK), clock=CLOCK, seed=1, faults=Faults(lost=1))
+    with pytest.raises(StoreUnavailable, match="no clear answer"):
+        await probe(store, SeededRandomness(1))
+
+
+async def test_a_store_that_is_down_is_unavailable() -> None:
+    store = FaultyStore(MemoryStore(CLOCK), clock=CLOCK, seed=1)
+    store.down = True
+    with pytest.raises(StoreUnavailable, match="down"):
+        await probe(store, SeededRandomness(1))
