@@ -35,6 +35,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
     version: int
 
 
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Entry)
 _HEAD = msgspec.msgpack.Decoder(_Head)
@@ -56,6 +57,6 @@ def decode_entry(data: bytes) -> Entry:
         version = _HEAD.decode(data).version
         if version == ENTRY_VERSION:
             return _DECODER.decode(data)
-    except msgspec.MsgspecError as error:
+    except _UNDECODABLE as error:
         raise CorruptNamespace("a log object holds no entry") from error
     raise UpgradeRequired(f"an entry has version {version}; this relayer knows {ENTRY_VERSION}")

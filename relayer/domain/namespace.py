@@ -31,6 +31,8 @@ __all__ = [
 
 MANIFEST_FORMAT = 1
 
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -124,7 +126,7 @@ def decode(data: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except _UNDECODABLE as error:
         raise CorruptNamespace(f"an object holds no {kind.__name__.lower()}") from error
 
 

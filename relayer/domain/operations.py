@@ -158,6 +158,8 @@ Operation = Put | Supersede | Forget | Restore | Erase | JobAccepted | JobFinish
 _KINDS = frozenset(
     {"put", "supersede", "forget", "restore", "erase", "job_accepted", "job_finished", "close"}
 )
+# What msgspec raises on bytes that are not what they should be: bad text and bad nesting have errors of Python's own.
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
 
@@ -175,18 +177,24 @@ def decode_operation(raw: bytes) -> Operation | Malformed:
     """
     try:
         return _DECODER.decode(raw)
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         if _kind(raw) in _KINDS:
             return Malformed()
         raise UpgradeRequired("the log holds an operation of a newer version") from None
 
 
+class _Tag(msgspec.Struct, frozen=True, array_like=True):
+    """The one field that is read of an operation that does not decode; the rest is skipped, whatever it is."""
+
+    tag: str
+
+
+_TAG = msgspec.msgpack.Decoder(_Tag)
+
+
 def _kind(raw: bytes) -> str:
     """Return the tag; bytes that are no array at all count as a known kind gone wrong."""
     try:
-        value = msgspec.msgpack.decode(raw)
-    except msgspec.MsgspecError:
+        return _TAG.decode(raw).tag
+    except _UNDECODABLE:
         return "put"
-    if isinstance(value, list) and value and isinstance(value[0], str):
-        return value[0]
-    return "put"

@@ -84,6 +84,7 @@ class JobState:
     reason: str = ""
     finished_at: int = 0
     results: tuple[bytes, ...] = ()
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,7 @@ class NamespaceState:
     def outcome_of(self, operation: Operation) -> Outcome | None:
         """Return what became of an operation, if it is in the state (I5)."""
         if isinstance(operation, JobFinished):
-            job = self.jobs.get(operation.job)
-            over = job is not None and job.state != "pending"
-            return Outcome(Result.FINISHED, operation.job, self.position.seq) if over else None
+            return self._end_of(operation.job)
         known = self._outcomes.get(operation.origin.id)
         if known is None and operation.origin.idempotency:
             return self._by_idempotency(operation.origin)
@@ -147,18 +146,38 @@ class NamespaceState:
         if isinstance(operation, Malformed):
             return Applied(operation, self._refused(Refusal.MALFORMED))
         if isinstance(operation, JobFinished):
-            return Applied(operation, self._finish(operation))
+            return self._apply_finish(operation)
         origin = operation.origin
         known = self._outcomes.get(origin.id)
         if known is not None:
             return Applied(operation, known, repeated=True)
         first = self._by_idempotency(origin)
         outcome = first or self._decide(operation, origin)
-        self._outcomes[origin.id] = outcome
-        self._order.append((self.last_time, origin.id))
+        self._remember(origin.id, outcome)
         if first is None and origin.idempotency and outcome.refusal is None:
             self._idempotency[origin.idempotency] = (origin.body, outcome)
         return Applied(operation, outcome, repeated=first is not None)
+
+    def _apply_finish(self, operation: JobFinished) -> Applied:
+        first = self._end_of(operation.job)
+        if first is not None:
+            return Applied(operation, first, repeated=True)
+        job = self.jobs.get(operation.job)
+        if job is not None and not self.closed:
+            return Applied(operation, self._finish(operation, job))
+        refused = self._refused(Refusal.JOB_OVER, operation.job)
+        self._remember(_job_end(operation.job), refused)
+        return Applied(operation, refused)
+
+    def _end_of(self, job: bytes) -> Outcome | None:
+        """Return how a job ended: kept on the job for ever, or as a refusal as long as any other one."""
+        known = self.jobs.get(job)
+        ended = None if known is None else known.outcome
+        return ended or self._outcomes.get(_job_end(job))
+
+    def _remember(self, operation_id: OperationId, outcome: Outcome) -> None:
+        self._outcomes[operation_id] = outcome
+        self._order.append((self.last_time, operation_id))
 
     def _by_idempotency(self, origin: Origin) -> Outcome | None:
         if not origin.idempotency or origin.idempotency not in self._idempotency:
@@ -276,7 +295,18 @@ class NamespaceState:
             self.erased.add(record.record)
             if self._contents.get(record.content) == record.record:
                 del self._contents[record.content]
+        self._cancel_jobs()
         return self._done(Result.ERASED, known[0].record)
+
+    def _cancel_jobs(self) -> None:
+        """End the pending jobs of which no input is left, and let go of the input."""
+        for job in self.jobs.values():
+            if job.outcome is None and job.records and self.erased.issuperset(job.records):
+                job.state = "failed"
+                job.reason = Refusal.SOURCE_ERASED.value
+                job.sealed = b""
+                job.finished_at = self.last_time
+                job.outcome = self._refused(Refusal.SOURCE_ERASED, job.job)
 
     def _accept(self, operation: JobAccepted) -> Outcome:
         if operation.job in self.jobs:
@@ -286,13 +316,13 @@ class NamespaceState:
         )
         return self._done(Result.ACCEPTED, operation.job)
 
-    def _finish(self, operation: JobFinished) -> Outcome:
-        job = self.jobs.get(operation.job)
-        if job is None or job.state != "pending" or self.closed:
-            return self._refused(Refusal.JOB_OVER, operation.job)
+    def _finish(self, operation: JobFinished, job: JobState) -> Outcome:
         kept = []
         origin = Origin(author=b"", nonce=operation.job)
         for stored in operation.stored:
+            # A result that names no source comes from all that the job saw.
+            if not self.erased.isdisjoint(stored.sources or job.records):
+                continue
             outcome = self._put(stored, origin)
             if outcome.result is Result.STORED:
                 kept.append(stored.record)
@@ -300,7 +330,8 @@ class NamespaceState:
         job.reason = operation.reason
         job.results = tuple(kept)
         job.finished_at = self.last_time
-        return self._done(Result.FINISHED, operation.job)
+        job.outcome = self._done(Result.FINISHED, operation.job)
+        return job.outcome
 
     def _done(self, result: Result, subject: bytes = b"") -> Outcome:
         return Outcome(result, subject, self.position.seq)
@@ -313,3 +344,8 @@ class NamespaceState:
         while len(self._order) > NONCES_KEPT and self._order[0][0] < self.last_time - NONCE_LIFE_MS:
             _, operation_id = self._order.popleft()
             self._outcomes.pop(operation_id, None)
+
+
+def _job_end(job: bytes) -> OperationId:
+    # No origin has this id: an index is never negative.
+    return (b"", job, -1)

@@ -1,0 +1,230 @@
+"""Appends to a log: one create in flight, and whatever is queued meanwhile goes next.
+
+An operation is answered when it is in the applied state, from there, with its first outcome (I5). Which entry brought it
+there, ours or an earlier attempt of ours that was thought lost, does not matter: batches are never acknowledged. The
+committer's own task does the work, so that no cancelled request cancels a commit (I6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.domain.operations import Operation
+from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.errors import StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable
+from relayer.log.backoff import Backoff
+from relayer.log.log_ports import LogPorts
+from relayer.log.replica import Replica
+from relayer.log.slots import LinkedEntry, digest_of
+from relayer.log.submissions import CommitterLimits, Pending, Submission, SubmissionQueue
+from relayer.ports import Created, CreateOutcome, Exists, Throttled, Unknown
+
+__all__ = ["Committer", "CommitterLimits"]
+
+BATCH_ID_SIZE = 16
+
+
+class Committer:
+    """The one writer of a replica. `start` it after the replica was loaded, and `close` it."""
+
+    def __init__(self, ports: LogPorts, replica: Replica, limits: CommitterLimits) -> None:
+        self._store = ports.store
+        self._clock = ports.clock
+        self._random = ports.randomness
+        self._replica = replica
+        self._limits = limits
+        self._writer = ports.randomness.bytes(BATCH_ID_SIZE)
+        self._queue = SubmissionQueue(limits)
+        self._in_hand: list[Pending] = []
+        self._backoff = Backoff(ports.randomness)
+        self._work = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to commit; must be called on the event loop."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="committer")
+
+    async def submit(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Commit operations and return their outcomes, in the same order.
+
+        They land in one entry, or, if they are too large for one, in order over several. An operation that is in the
+        log already, or repeats an idempotency key, gets its first outcome. Cancelling the caller does not cancel them.
+
+        Raises:
+            Refused: ``too_large``; nothing was written.
+            QueueFull: nothing was written.
+            StoreFull, StoreMisconfigured: an operator must act.
+            StoreUnavailable: not committed in time; the text says whether something may have been written. Sending
+                the same operations again is safe.
+            CorruptNamespace, UpgradeRequired, NamespaceClosed: the namespace cannot be served.
+        """
+        self._replica.refuse_if_broken()
+        if self._task is None or self._closing:
+            raise StoreUnavailable("the log is not open for writing; nothing was written")
+        if not operations:
+            return []
+        submission = self._queue.add(operations, self._clock.monotonic() + self._limits.give_up_after)
+        self._work.set()
+        return await submission.answer
+
+    async def close(self, grace: float) -> None:
+        """Accept nothing more, commit what is queued for at most ``grace`` seconds, and stop.
+
+        What is left then fails with `StoreUnavailable`.
+        """
+        self._closing = True
+        self._work.set()
+        if self._task is None:
+            return
+        try:
+            async with asyncio.timeout(grace):
+                await asyncio.shield(self._task)
+        except TimeoutError:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while await self._next_work():
+                await self._guarded_attempt()
+        finally:
+            self._queue.fail(lambda submission: _gave_up(submission, "the relayer stopped"))
+
+    async def _next_work(self) -> bool:
+        while not self._queue:
+            if self._closing:
+                return False
+            self._work.clear()
+            await self._work.wait()
+        return True
+
+    async def _guarded_attempt(self) -> None:
+        """Make one attempt, and decide what a failure means for those who wait."""
+        try:
+            if await self._attempt():
+                self._backoff.reset()
+            else:
+                await self._pause(0.0)
+        except StoreThrottled as error:
+            await self._pause(error.retry_after)
+        except StoreUnavailable:
+            await self._pause(0.0)
+        except (StoreFull, StoreMisconfigured) as error:
+            self._fail_batch(error)
+        except Exception as error:  # noqa: BLE001 - even a defect must reach those who wait, and not end the committer
+            failure = error
+            self._queue.fail(lambda _: failure)
+
+    async def _attempt(self) -> bool:
+        """Try to commit the head of the queue; returns whether the log or the queue moved."""
+        replica = self._replica
+        replica.refuse_if_broken()
+        self._in_hand = self._queue.next_batch()
+        await self._freshen()
+        batch = self._in_hand = self._answer(self._in_hand)
+        if not batch:
+            return True
+        built_on = replica.state.position
+        entry = self._entry(batch)
+        sealed = replica.slots.seal(entry)
+        outcome = await self._create(entry, sealed, batch)
+        if isinstance(outcome, Throttled):
+            raise StoreThrottled("the store asks for patience", outcome.retry_after)
+        if isinstance(outcome, Created):
+            replica.store_time = outcome.store_time
+            # The collector may have passed us between our last read and the create (I3).
+            alive = await replica.vouched(entry.seq, (outcome.store_time,))
+            if alive and replica.state.position == built_on:
+                replica.apply(LinkedEntry(entry, digest_of(sealed)))
+                replica.seen_at = self._clock.monotonic()
+                self._queue.answer(lambda operation: self._known(operation) or self._undecidable(), batch)
+                return True
+        await replica.catch_up()
+        return len(self._answer(batch)) < len(batch) or replica.state.position != built_on
+
+    async def _freshen(self) -> None:
+        seen = self._replica.seen_at
+        if seen is None or self._clock.monotonic() - seen > self._limits.fresh_for:
+            await self._replica.catch_up()
+
+    def _entry(self, batch: Sequence[Pending]) -> Entry:
+        state = self._replica.state
+        return Entry(
+            version=ENTRY_VERSION,
+            seq=state.next_seq,
+            previous=state.position.digest,
+            batch=self._random.bytes(BATCH_ID_SIZE),  # of this attempt alone (I10)
+            writer=self._writer,
+            time=max(state.last_time, self._replica.store_time),
+            operations=tuple(msgspec.Raw(item.raw) for item in batch),
+        )
+
+    async def _create(self, entry: Entry, sealed: bytes, batch: Sequence[Pending]) -> CreateOutcome:
+        # Marked before the request, because a relayer that is stopped during it cannot say either.
+        newly = [item.submission for item in batch if not item.submission.written_perhaps]
+        _mark(newly, written_perhaps=True)
+        try:
+            outcome = await self._store.create(self._replica.slots.key(entry.seq), sealed)
+        except StoreUnavailable as error:
+            return Unknown(str(error))
+        except (StoreFull, StoreMisconfigured):
+            _mark(newly, written_perhaps=False)
+            raise
+        if isinstance(outcome, Throttled | Exists):
+            _mark(newly, written_perhaps=False)
+        return outcome
+
+    def _answer(self, batch: Sequence[Pending]) -> list[Pending]:
+        return self._queue.answer(self._known, batch)
+
+    def _known(self, operation: Operation) -> Outcome | None:
+        state = self._replica.state
+        outcome = state.outcome_of(operation)
+        if outcome is None and state.closed:
+            # Nothing follows a close, so this needs no entry to be decided.
+            return Outcome(Result.REFUSED, seq=state.position.seq, refusal=Refusal.CLOSED)
+        return outcome
+
+    def _undecidable(self) -> Outcome:
+        # Applied and yet without an outcome: it did not decode, and never will.
+        return Outcome(Result.REFUSED, seq=self._replica.state.position.seq, refusal=Refusal.MALFORMED)
+
+    def _fail_batch(self, error: StoreFull | StoreMisconfigured) -> None:
+        failed = {id(item.submission) for item in self._in_hand}
+        self._queue.fail(lambda submission: _refusal(submission, error) if id(submission) in failed else None)
+
+    async def _pause(self, at_least: float) -> None:
+        """Let go of those whose time is up, and wait before the next attempt."""
+        now = self._clock.monotonic()
+        self._queue.fail(
+            lambda submission: (
+                _gave_up(submission, "the store did not take it in time")
+                if submission.deadline <= now
+                else None
+            )
+        )
+        waiting = self._queue.submissions()
+        if waiting:
+            left = min(submission.deadline for submission in waiting) - now
+            await self._clock.sleep(min(self._backoff.next_delay(at_least), left))
+
+
+def _mark(submissions: Sequence[Submission], *, written_perhaps: bool) -> None:
+    for submission in submissions:
+        submission.written_perhaps = written_perhaps
+
+
+def _gave_up(submission: Submission, why: str) -> StoreUnavailable:
+    if submission.written_perhaps:
+        return StoreUnavailable(f"{why}: the outcome is unknown, and a retry with the same key is safe")
+    return StoreUnavailable(f"{why}: nothing was written, and a retry is safe")
+
+
+def _refusal(submission: Submission, error: StoreFull | StoreMisconfigured) -> Exception:
+    return _gave_up(submission, str(error)) if submission.written_perhaps else error

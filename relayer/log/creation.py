@@ -1,0 +1,254 @@
+"""How a namespace comes into being, and how it is found.
+
+Pointer, keyring and manifest are made in this order, each only if absent, each read back and used as read. Whatever
+was made when a process died is found and completed by the next one; whoever loses a race uses the winner's objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relayer.crypto.namespace_keys import KEY_ID_SIZE, SALT_SIZE, NamespaceKeys, make_keyring
+from relayer.domain.namespace import (
+    MANIFEST_FORMAT,
+    Custody,
+    Keyring,
+    Manifest,
+    Pointer,
+    PointerState,
+    genesis,
+)
+from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody
+from relayer.log.backoff import Backoff
+from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer
+from relayer.ports import Absent, Found, Throttled, Unchanged
+
+__all__ = ["NewNamespace", "OpenedNamespace", "find", "list_pointers", "open_existing", "open_or_create"]
+
+INCARNATION_SIZE = 16
+FIRST_EPOCH = 1
+_ATTEMPTS = 8
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NewNamespace:
+    """What a namespace is to be if it does not exist: ``generation`` is that of the secret."""
+
+    account: str
+    name: str
+    custody: Custody
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedNamespace:
+    """A namespace that exists in full, and its keys of the current epoch."""
+
+    account: str
+    pointer: Pointer
+    keys: NamespaceKeys
+
+
+async def find(ports: LogPorts, account: str, name: str) -> Pointer | None:
+    """Return a name's pointer, live or being erased; None when there is none. Never writes.
+
+    Raises:
+        CorruptNamespace: the pointer does not open in its place.
+        StoreError: the store did not answer.
+    """
+    found = await _Creation(ports, account).read_pointer(name)
+    return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
+
+
+async def open_existing(
+    ports: LogPorts, pointer: Pointer, account: str, secret: bytes
+) -> OpenedNamespace | None:
+    """Open a namespace that `find` found; None when its creation was never finished. Never writes.
+
+    Raises:
+        NamespaceClosed: it is being erased.
+        WrongNamespaceKey: the secret is not its secret.
+        CorruptNamespace, UpgradeRequired, StoreError: as everywhere in the log.
+    """
+    if pointer.state is not PointerState.LIVE:
+        raise NamespaceClosed("the namespace is being erased")
+    creation = _Creation(ports, account)
+    manifest = await creation.read_manifest(pointer)
+    if manifest is None:
+        return None
+    return OpenedNamespace(account, pointer, await creation.open_epoch(pointer, manifest.key_epoch, secret))
+
+
+async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> OpenedNamespace:
+    """Open a namespace, making what is missing of it.
+
+    Args:
+        ports: where.
+        new: which, and what it is to be.
+        secret: the namespace secret, 32 bytes; used for keys and not kept.
+
+    Raises:
+        WrongCustody: it exists under the other custody; nothing was written.
+        WrongNamespaceKey: it exists with another secret; nothing was written.
+        NamespaceClosed: it is being erased.
+        CorruptNamespace, UpgradeRequired, StoreError: as everywhere in the log.
+    """
+    creation = _Creation(ports, new.account)
+    for _ in range(_ROUNDS):
+        pointer = await creation.settle_pointer(new)
+        manifest = await creation.read_manifest(pointer)
+        if manifest is not None:
+            keys = await creation.open_epoch(pointer, manifest.key_epoch, secret)
+            return OpenedNamespace(new.account, pointer, keys)
+        keys = await creation.settle_keyring(pointer, secret)
+        await creation.settle_manifest(pointer)
+        # The name may have been erased since its pointer was read: what was just made would belong to nobody.
+        current = await creation.read_pointer(new.name)
+        if current is not None and current.pointer == pointer:
+            return OpenedNamespace(new.account, pointer, keys)
+    raise StoreUnavailable("the namespace is being made and erased by others; try again")
+
+
+async def list_pointers(ports: LogPorts, account: str) -> list[Pointer]:
+    """Return the pointers of an account, whatever their state, by name; one that vanishes meanwhile is left out.
+
+    Raises:
+        CorruptNamespace: one does not open in its place.
+        StoreError: the store did not answer.
+    """
+    creation = _Creation(ports, account)
+    layout = ports.layout
+    start = layout.at(layout.pointers(ports.keys.tag("account", account)))
+    keys = [row.key async for row in ports.store.list(start)]
+    strip = len(layout.at("x")) - 1
+    read = [await creation.read_pointer_at(key[strip:]) for key in keys]
+    return sorted((found.pointer for found in read if found is not None), key=lambda pointer: pointer.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadPointer:
+    pointer: Pointer
+    etag: str
+
+
+class _Creation:
+    """The steps; each may be repeated by anybody at any time."""
+
+    def __init__(self, ports: LogPorts, account: str) -> None:
+        self._ports = ports
+        self._sealer = ObjectSealer(ports)
+        self._account = account
+
+    def _pointer_key(self, name: str) -> str:
+        tag = self._ports.keys.tag
+        return self._ports.layout.pointer(
+            tag("account", self._account), tag("namespace", self._account, name)
+        )
+
+    async def read_pointer(self, name: str) -> _ReadPointer | None:
+        found = await self.read_pointer_at(self._pointer_key(name))
+        if found is not None and found.pointer.name != name:
+            raise CorruptNamespace("a pointer names another namespace than its key")
+        return found
+
+    async def read_pointer_at(self, key: str) -> _ReadPointer | None:
+        found = await self._get(key)
+        if isinstance(found, Absent):
+            return None
+        return _ReadPointer(self._sealer.unseal_pointer(self._account, key, found.data), found.etag)
+
+    async def read_manifest(self, pointer: Pointer) -> Manifest | None:
+        key = self._ports.layout.manifest(pointer.incarnation)
+        found = await self._get(key)
+        if isinstance(found, Absent):
+            return None
+        return self._sealer.unseal_manifest(self._account, pointer.incarnation, key, found.data)
+
+    async def open_epoch(self, pointer: Pointer, epoch: int, secret: bytes) -> NamespaceKeys:
+        key = self._ports.layout.keyring(pointer.incarnation, epoch)
+        found = await self._get(key)
+        if isinstance(found, Absent):
+            raise CorruptNamespace("a namespace has a manifest and no keyring")
+        return self._open(pointer, key, found.data, secret)
+
+    def _open(self, pointer: Pointer, key: str, sealed: bytes, secret: bytes) -> NamespaceKeys:
+        keyring = self._sealer.unseal_keyring(self._account, pointer.incarnation, key, sealed)
+        return NamespaceKeys.open(secret, keyring, account=self._account, incarnation=pointer.incarnation)
+
+    async def settle_pointer(self, new: NewNamespace) -> Pointer:
+        """Return the live pointer of the name, made or renewed if need be."""
+        key = self._pointer_key(new.name)
+        backoff = Backoff(self._ports.randomness)
+        for _ in range(_ATTEMPTS):
+            found = await self._get(key)
+            if isinstance(found, Found):
+                pointer = self._sealer.unseal_pointer(self._account, key, found.data)
+                if pointer.state is not PointerState.ERASED:
+                    return _usable(pointer, new)
+            etag = found.etag if isinstance(found, Found) else None
+            await self._write(key, self._new_pointer(key, new, found.store_time), etag, backoff)
+        raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
+
+    def _new_pointer(self, key: str, new: NewNamespace, store_time: int) -> bytes:
+        pointer = Pointer(
+            incarnation=self._ports.randomness.bytes(INCARNATION_SIZE),
+            custody=new.custody,
+            state=PointerState.LIVE,
+            name=new.name,
+            generation=new.generation,
+            created_at=store_time,
+        )
+        return self._sealer.seal_pointer(self._account, key, pointer)
+
+    async def settle_keyring(self, pointer: Pointer, secret: bytes) -> NamespaceKeys:
+        """Return the keys of the first epoch, by the keyring that the store holds after trying to make one."""
+        random = self._ports.randomness.bytes
+        keyring: Keyring = make_keyring(
+            secret, pointer.incarnation, epoch=FIRST_EPOCH, salt=random(SALT_SIZE), key_id=random(KEY_ID_SIZE)
+        )
+        key = self._ports.layout.keyring(pointer.incarnation, FIRST_EPOCH)
+        sealed = self._sealer.seal_keyring(self._account, pointer.incarnation, key, keyring)
+        return self._open(pointer, key, await self._settle(key, sealed), secret)
+
+    async def settle_manifest(self, pointer: Pointer) -> Manifest:
+        """Return the manifest that the store holds after trying to make an empty one."""
+        manifest = Manifest(format=MANIFEST_FORMAT, chain_digest=genesis(pointer.incarnation))
+        key = self._ports.layout.manifest(pointer.incarnation)
+        sealed = self._sealer.seal_manifest(self._account, pointer.incarnation, key, manifest)
+        found = await self._settle(key, sealed)
+        return self._sealer.unseal_manifest(self._account, pointer.incarnation, key, found)
+
+    async def _settle(self, key: str, data: bytes) -> bytes:
+        """Make an object unless it exists; return the bytes that the store holds, whoever wrote them."""
+        backoff = Backoff(self._ports.randomness)
+        for _ in range(_ATTEMPTS):
+            found = await self._get(key)
+            if isinstance(found, Found):
+                return found.data
+            await self._write(key, data, None, backoff)
+        raise StoreUnavailable("a namespace could not be made; trying again is safe")
+
+    async def _write(self, key: str, data: bytes, etag: str | None, backoff: Backoff) -> None:
+        """Try once. The next read says what came of it, so only a store that asks for patience matters here."""
+        store = self._ports.store
+        at = self._ports.layout.at(key)
+        outcome = await (store.create(at, data) if etag is None else store.swap(at, data, etag))
+        if isinstance(outcome, Throttled):
+            await self._ports.clock.sleep(backoff.next_delay(outcome.retry_after))
+
+    async def _get(self, key: str) -> Found | Absent:
+        outcome = await self._ports.store.get(self._ports.layout.at(key))
+        assert not isinstance(outcome, Unchanged), "no etag was given"
+        return outcome
+
+
+def _usable(pointer: Pointer, new: NewNamespace) -> Pointer:
+    if pointer.name != new.name:
+        raise CorruptNamespace("a pointer names another namespace than its key")
+    if pointer.state is PointerState.ERASING:
+        raise NamespaceClosed("the namespace is being erased")
+    if pointer.custody is not new.custody:
+        raise WrongCustody(f"the namespace is kept under custody {pointer.custody.value}")
+    return pointer

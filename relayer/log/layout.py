@@ -1,0 +1,75 @@
+"""Where each object of a deployment lives in its store.
+
+A key shows no name and no text: accounts and namespaces stand in it as keyed hashes, incarnations are random. Slots and
+epochs are padded with zeros, so that the order of keys is the order of the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relayer.domain.object_keys import check_key
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Object keys below ``prefix``, which may be empty.
+
+    Every method returns the key without the prefix: that is the object's id inside its seal, so that a bucket copied
+    under another prefix still opens. `at` makes the key that the store is asked for.
+
+    Raises:
+        ValueError: the prefix is neither empty nor an object key.
+    """
+
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if self.prefix:
+            check_key(self.prefix)
+
+    def at(self, key: str) -> str:
+        """Return the key in the store."""
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+    @staticmethod
+    def relayer() -> str:
+        """The sealed constant that says whose store this is."""
+        return "relayer"
+
+    @staticmethod
+    def fleet(day: str) -> str:
+        """The relayers' key pair of a day (``YYYYMMDD``)."""
+        return f"fleet/{day}"
+
+    @staticmethod
+    def account(account_tag: str) -> str:
+        """The account object."""
+        return f"acct/{account_tag}/account"
+
+    @staticmethod
+    def pointers(account_tag: str) -> str:
+        """What the keys of all pointers of an account start with."""
+        return f"acct/{account_tag}/ns/"
+
+    @staticmethod
+    def pointer(account_tag: str, namespace_tag: str) -> str:
+        """The pointer of a name."""
+        return f"acct/{account_tag}/ns/{namespace_tag}"
+
+    @staticmethod
+    def keyring(incarnation: bytes, epoch: int) -> str:
+        """The keyring of an epoch."""
+        return f"ns/{incarnation.hex()}/keyring/{epoch:08d}"
+
+    @staticmethod
+    def manifest(incarnation: bytes) -> str:
+        """The manifest."""
+        return f"ns/{incarnation.hex()}/manifest"
+
+    @staticmethod
+    def entry(incarnation: bytes, seq: int) -> str:
+        """The entry in a slot."""
+        return f"ns/{incarnation.hex()}/wal/{seq:020d}"

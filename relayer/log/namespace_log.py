@@ -1,0 +1,67 @@
+"""One namespace's log as the services see it: append, read, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relayer.domain.namespace import Pointer, Position
+from relayer.domain.operations import Operation
+from relayer.domain.outcomes import Outcome
+from relayer.domain.state import NamespaceState
+from relayer.log.committer import Committer, CommitterLimits
+from relayer.log.log_ports import LogPorts
+from relayer.log.replica import Consistency, OnApplied, OnReset, Replica
+
+__all__ = ["Consistency", "NamespaceLog"]
+
+
+class NamespaceLog:
+    """A replica of one incarnation and the committer that appends to it.
+
+    Use: construct, `subscribe` the projections, `start`, then `append` and `read`, finally `close`.
+    """
+
+    def __init__(
+        self, ports: LogPorts, account: str, pointer: Pointer, *, limits: CommitterLimits | None = None
+    ) -> None:
+        self.pointer = pointer
+        self._replica = Replica(ports, account, pointer.incarnation)
+        self._committer = Committer(ports, self._replica, limits or CommitterLimits())
+
+    @property
+    def state(self) -> NamespaceState:
+        """What this process has applied so far; changed by the log only."""
+        return self._replica.state
+
+    @property
+    def position(self) -> Position:
+        """Where this process stands in the log."""
+        return self._replica.state.position
+
+    def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
+        """Register a projection; see `Replica.subscribe`."""
+        self._replica.subscribe(on_applied, on_reset)
+
+    async def start(self) -> Position:
+        """Read the log and accept appends; on an error nothing runs, and starting again is possible.
+
+        Raises:
+            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: what reading the log may raise.
+        """
+        position = await self._replica.reload()
+        self._committer.start()
+        return position
+
+    async def append(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Append operations and return their outcomes; see `Committer.submit` for limits and errors."""
+        return await self._committer.submit(operations)
+
+    async def read(
+        self, consistency: Consistency = Consistency.STRONG, min_position: Position | None = None
+    ) -> Position:
+        """Make `state` as fresh as asked; see `Replica.read`."""
+        return await self._replica.read(consistency, min_position)
+
+    async def close(self, grace: float = 10.0) -> None:
+        """Commit what is queued, for at most ``grace`` seconds, and stop."""
+        await self._committer.close(grace)

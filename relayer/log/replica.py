@@ -1,0 +1,245 @@
+"""A process's copy of one namespace: follows the log and answers how fresh it is.
+
+The state changes in two ways only, and both take the next entry of the chain: catching up applies what is read, the
+committer applies what it wrote. `reload` starts over from the manifest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from relayer.domain.namespace import Manifest, Position, genesis
+from relayer.domain.state import Applied, NamespaceState
+from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
+from relayer.log.errors import PositionUnknown, RollbackDetected
+from relayer.log.log_ports import LogPorts
+from relayer.log.manifest_view import ManifestView
+from relayer.log.single_flight import SingleFlight
+from relayer.log.slots import FoundSlot, LinkedEntry, Slots, Tail
+
+__all__ = ["Consistency", "OnApplied", "OnReset", "Replica"]
+
+OnApplied = Callable[[list[Applied]], None]
+OnReset = Callable[[NamespaceState], None]
+
+DIGESTS_KEPT = 4096
+_WINDOW = 16
+_RELOADS = 5
+# After so many stored bytes other tasks get a turn: about ten milliseconds of opening and applying.
+_SLICE_BYTES = 256 * 1024
+
+
+class Consistency(Enum):
+    """How fresh a read must be."""
+
+    STRONG = "strong"
+    MINE = "mine"
+    ANY = "any"
+
+
+class Replica:
+    """One incarnation in one process.
+
+    Attributes:
+        state: the state so far; replaced by `reload`, changed in place otherwise.
+        slots: the slots of the log.
+        manifest: what is known of the manifest.
+        seen_at: when the head of the log was last seen, by the clock's `monotonic`; None before the first time.
+        store_time: the store's time of its last answer about a slot or manifest, in ms.
+    """
+
+    def __init__(self, ports: LogPorts, account: str, incarnation: bytes) -> None:
+        self.slots = Slots(ports, account, incarnation)
+        self.manifest = ManifestView(ports, account, incarnation)
+        self.seen_at: float | None = None
+        self.store_time = 0
+        self._clock = ports.clock
+        self._incarnation = incarnation
+        self._subscribers: list[tuple[OnApplied, OnReset]] = []
+        self._flight = SingleFlight(self._follow)
+        self._refusal: RelayerError | None = None
+        self._restart_wanted = True
+        self._start_from(Position(0, genesis(incarnation)))
+
+    def _start_from(self, position: Position) -> None:
+        self.state = NamespaceState(position)
+        self._digests = deque([position], DIGESTS_KEPT)
+
+    def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
+        """Register a projection of the log; before the first `reload`, because nothing is told twice.
+
+        Args:
+            on_applied: called with what an entry did, once for each entry, in order, before anything in it is
+                acknowledged. It must not raise: a projection that could not follow makes the replica refuse to
+                serve until it is reloaded.
+            on_reset: called with the new state when the log is read from the start again; entries follow.
+        """
+        self._subscribers.append((on_applied, on_reset))
+
+    async def reload(self) -> Position:
+        """Start over from the manifest, and catch up. What made the replica refuse to serve is forgotten.
+
+        Raises:
+            UpgradeRequired: the log was compacted, which takes a reader of segments.
+            CorruptNamespace, NamespaceClosed, StoreError: as `catch_up`.
+        """
+        self._restart_wanted = True
+        await self._flight.run()
+        return self.state.position
+
+    async def _restart(self) -> None:
+        """Begin again where the manifest says; the one place where segments would be read."""
+        manifest = await self.manifest.read()
+        self.store_time = self.manifest.validated_at or 0
+        self._start_from(self._snapshot(manifest))
+        self._refusal = None
+        self._restart_wanted = False
+        self.seen_at = None
+        for _, on_reset in self._subscribers:
+            on_reset(self.state)
+
+    def _snapshot(self, manifest: Manifest) -> Position:
+        if manifest.segments or manifest.snap_seq or manifest.gc_watermark > manifest.snap_seq:
+            raise UpgradeRequired("the log was compacted by a newer relayer; this one reads no segments")
+        start = Position(0, genesis(self._incarnation))
+        if manifest.chain_digest != start.digest:
+            raise CorruptNamespace("the manifest begins another chain")
+        return start
+
+    async def catch_up(self) -> Position:
+        """Apply everything that was in the log when this was called, and return where that leads.
+
+        Concurrent callers share the reads.
+
+        Raises:
+            CorruptNamespace, UpgradeRequired, NamespaceClosed: the namespace cannot be served.
+            StoreError: the store did not answer; what was applied stays.
+        """
+        self.refuse_if_broken()
+        await self._flight.run()
+        return self.state.position
+
+    async def _follow(self) -> None:
+        if self._restart_wanted:
+            await self._restart()
+        # The first read asks for one slot: a replica that is warm finds it absent and is done.
+        count = 1
+        for _ in range(_RELOADS):
+            while True:
+                start = self.state.next_seq
+                tail = await self.slots.read(start, count)
+                self.store_time = tail.times[-1]
+                if not await self.vouched(start, tail.times):
+                    break
+                await self._apply_tail(tail)
+                if tail.ended:
+                    self.seen_at = self._clock.monotonic()
+                    return
+                count = _WINDOW
+            await self._restart()
+        raise CorruptNamespace("the watermark stays above what the manifest leads to")
+
+    async def vouched(self, start: int, times: Sequence[int]) -> bool:
+        """Whether no slot from ``start`` on can have been collected before the answers given at ``times``.
+
+        A reader asks about the position where its tail started (I4), a writer about the slot it made, after making it
+        (I3): up to the watermark, a name that is free or taken says nothing.
+
+        Raises:
+            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `ManifestView.read`.
+        """
+        if not all(self.manifest.recently_validated(time) for time in (min(times), max(times))):
+            await self.manifest.read()
+        return self.manifest.watermark < start
+
+    async def _apply_tail(self, tail: Tail) -> None:
+        budget = _SLICE_BYTES
+        for slot in tail.slots:
+            if budget <= 0:
+                await asyncio.sleep(0)
+                budget = _SLICE_BYTES
+            budget -= len(slot.data)
+            if slot.seq < self.state.next_seq:
+                continue  # the committer wrote it meanwhile and has applied it
+            linked = await self._linked(slot)
+            if linked is not None:
+                self.apply(linked)
+
+    async def _linked(self, slot: FoundSlot) -> LinkedEntry | None:
+        position = self.state.position
+        try:
+            linked = await self.slots.link(slot, position)
+        except (CorruptNamespace, UpgradeRequired) as error:
+            self._refusal = error
+            raise
+        return linked if self.state.position == position else None
+
+    def apply(self, linked: LinkedEntry) -> None:
+        """Take the next entry of the chain and tell the projections, in one step of the event loop.
+
+        Raises:
+            UpgradeRequired: it holds an operation of a newer version; the state is unchanged (I12).
+            CorruptNamespace: a projection could not follow.
+        """
+        try:
+            applied = self.state.apply(linked.entry, linked.digest)
+        except UpgradeRequired as error:
+            self._refusal = error
+            raise
+        self._digests.append(self.state.position)
+        self._tell(applied)
+
+    def _tell(self, applied: list[Applied]) -> None:
+        try:
+            for on_applied, _ in self._subscribers:
+                on_applied(applied)
+        except Exception as error:  # whatever it is, what was acknowledged could not be recalled
+            self._refusal = CorruptNamespace(
+                "a projection of the log could not follow it; it must be reloaded"
+            )
+            raise self._refusal from error
+
+    def refuse_if_broken(self) -> None:
+        """Raise what made this replica unable to serve or append, if anything did."""
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+
+    def digest_at(self, seq: int) -> bytes | None:
+        """Return the digest of a slot, if it is among the last 4,096."""
+        back = self.state.position.seq - seq
+        return self._digests[-1 - back].digest if 0 <= back < len(self._digests) else None
+
+    async def read(self, consistency: Consistency, min_position: Position | None = None) -> Position:
+        """Make the state as fresh as asked and return where it stands.
+
+        Args:
+            consistency: ``STRONG`` sees everything acknowledged anywhere before this call; ``MINE`` everything up to
+                ``min_position``; ``ANY`` what is there.
+            min_position: what the caller remembers.
+
+        Raises:
+            RollbackDetected: ``min_position`` is above the log's head, or another entry is in its place.
+            PositionUnknown: ``min_position`` is older than what is kept.
+            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `catch_up`.
+        """
+        self.refuse_if_broken()
+        behind = min_position is not None and min_position.seq > self.state.position.seq
+        if consistency is Consistency.STRONG or (consistency is Consistency.MINE and behind):
+            await self.catch_up()
+        elif behind:
+            return self.state.position
+        if min_position is not None:
+            self._check(min_position)
+        return self.state.position
+
+    def _check(self, remembered: Position) -> None:
+        if remembered.seq > self.state.position.seq:
+            raise RollbackDetected("the log ends before a position that was seen in it")
+        digest = self.digest_at(remembered.seq)
+        if digest is None:
+            raise PositionUnknown(self.state.position)
+        if digest != remembered.digest:
+            raise RollbackDetected("the log holds another entry at a position that was seen in it")
