@@ -1,0 +1,39 @@
+"""What all tests share: how many seeds a simulation runs, and hypothesis without a stopwatch.
+
+pytest tests/simulation --seeds 2000                     more schedules
+pytest tests/simulation --seeds 1 --first-seed 4711      the one that failed
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+DEFAULT_SEEDS = 300
+
+# A shared machine may stall any single example; a slow test is caught by the test's own time limit.
+settings.register_profile("memrelay", parent=settings.default, deadline=None, print_blob=True)
+settings.load_profile("memrelay")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("memrelay")
+    group.addoption("--seeds", type=int, default=DEFAULT_SEEDS, help="how many seeds a simulation runs")
+    group.addoption("--first-seed", type=int, default=0, help="the seed that a simulation begins with")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seeds = _seeds(config)
+    return f"simulation seeds: {seeds.start} to {seeds.stop - 1}"
+
+
+@pytest.fixture(scope="session")
+def seeds(request: pytest.FixtureRequest) -> range:
+    """The seeds that a simulation runs; a failing one belongs in the assertion's message."""
+    return _seeds(request.config)
+
+
+def _seeds(config: pytest.Config) -> range:
+    first: int = config.getoption("--first-seed")
+    count: int = config.getoption("--seeds")
+    return range(first, first + count)
