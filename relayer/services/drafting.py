@@ -21,7 +21,7 @@ from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.open_namespaces import OpenNamespace
-from relayer.services.view import encode_vector
+from relayer.services.view import encode_vector, header_of
 from relayer.wire import ulid
 from relayer.wire.sealing import SALT_SIZE
 
@@ -146,7 +146,7 @@ def _context_of(
     neighbour = opened.view.get(draft.context_of) if draft.context_of else None
     if neighbour is None:
         return b"", None
-    return neighbour.id, indexed_text(neighbour.source.speaker or None, neighbour.occurred_at, neighbour.text)
+    return neighbour.id, header_of(neighbour)
 
 
 def _headed(draft: Draft) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.namespace import Pointer
@@ -22,6 +23,7 @@ from relayer.log import creation
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import Consistency, NamespaceLog
 from relayer.ports import EmbeddingModel
+from relayer.search.calibration import Calibration
 from relayer.services.access import Access
 from relayer.services.deadline import Deadline
 from relayer.services.view import NamespaceView
@@ -41,7 +43,7 @@ class OpenNamespace:
     namespace: creation.OpenedNamespace
     log: NamespaceLog
     view: NamespaceView
-    model: EmbeddingModel
+    new_view: Callable[[], NamespaceView]
     secret: bytes = field(repr=False)
     key_not_after: int = 0
     users: int = 0
@@ -71,15 +73,18 @@ class OpenNamespace:
 
     def on_reset(self, _: NamespaceState) -> None:
         """Start over: the log was loaded anew."""
-        self.view = NamespaceView(self.keys, self.model)
+        self.view = self.new_view()
 
 
 class OpenNamespaces:
     """Opens, shares and drops namespaces. Start it once, close it once."""
 
-    def __init__(self, ports: LogPorts, model: EmbeddingModel, *, most_open: int = MOST_OPEN) -> None:
+    def __init__(
+        self, ports: LogPorts, model: EmbeddingModel, calibration: Calibration, *, most_open: int = MOST_OPEN
+    ) -> None:
         self._ports = ports
         self._model = model
+        self._calibration = calibration
         self._most_open = most_open
         self._open: dict[_Key, OpenNamespace] = {}
         self._opening: dict[tuple[_Key, bytes, bool], asyncio.Task[OpenNamespace | None]] = {}
@@ -181,11 +186,12 @@ class OpenNamespaces:
         if (raced := self._open.get(key)) is not None:
             return raced
         await self._make_room()
+        new_view = partial(NamespaceView, found.keys, self._model, self._calibration)
         opened = OpenNamespace(
             namespace=found,
             log=NamespaceLog(self._ports, found.account, found.pointer),
-            view=NamespaceView(found.keys, self._model),
-            model=self._model,
+            view=new_view(),
+            new_view=new_view,
             secret=access.secret,
             key_not_after=access.key_not_after,
         )

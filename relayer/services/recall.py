@@ -63,9 +63,11 @@ async def _read_and_embed(
 async def _embed_query(ctx: Context, query: str, deadline: Deadline) -> NDArray[np.float32] | None:
     try:
         async with deadline.step("embed"):
-            return (await ctx.embedder.embed([query]))[0]
+            vectors = await ctx.embedder.embed([query])
     except (EmbedderUnavailable, QueueFull):
         return None
+    first: NDArray[np.float32] = vectors[0]
+    return first
 
 
 def _search(
@@ -81,7 +83,7 @@ def _search(
     )
     if request.occurred_after is not None or request.occurred_before is not None:
         allowed = view.between(request.occurred_after, request.occurred_before, allowed)
-    found = view.index.search(vector, request.query, request.limit, allowed, request.floor)
+    found = view.index.search(vector, request.query, request.limit, allowed=allowed, floor=request.floor)
     hits = [_hit(opened, hit, explain=request.explain) for hit in found.hits]
     return schemas.RecallResponse(
         memories=tuple(_within(hits, request.max_tokens)),

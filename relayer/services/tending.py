@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.domain.operations import JobFinished, VectorSet
-from relayer.domain.record import Record
 from relayer.domain.state import JobState
 from relayer.errors import EmbedderUnavailable, QueueFull, RelayerError
-from relayer.search.text import context_text, indexed_text
+from relayer.search.text import context_text
 from relayer.services.context import Context
 from relayer.services.drafting import EMBED
 from relayer.services.open_namespaces import OpenNamespace
-from relayer.services.view import encode_vector
+from relayer.services.view import encode_vector, header_of
 from relayer.wire.sealing import SALT_SIZE
 
 __all__ = ["embed_missing", "tend", "tend_forever"]
@@ -107,8 +106,3 @@ async def _vectors(ctx: Context, opened: OpenNamespace, records: Sequence[bytes]
         vectors.extend((next(computed), next(computed) if has_context else None) for has_context in spans)
         await asyncio.sleep(0)
     return vectors
-
-
-def header_of(record: Record) -> str:
-    """Return a record's text as it is embedded and indexed."""
-    return indexed_text(record.source.speaker or None, record.occurred_at, record.text)

@@ -30,12 +30,13 @@ from relayer.domain.outcomes import Result
 from relayer.domain.record import Record, decode_record
 from relayer.domain.state import Applied, NamespaceState
 from relayer.ports import EmbeddingModel
+from relayer.search.calibration import Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.text import indexed_text
 from relayer.search.vectors import search_row
 from relayer.wire.errors import UnsealError
 
-__all__ = ["NamespaceView", "decode_vector", "encode_vector"]
+__all__ = ["NamespaceView", "decode_vector", "encode_vector", "header_of"]
 
 _VECTOR_TYPE = np.dtype("<f2")
 
@@ -50,10 +51,15 @@ def decode_vector(data: bytes) -> NDArray[np.float32]:
     return np.frombuffer(data, _VECTOR_TYPE).astype(np.float32)
 
 
+def header_of(record: Record) -> str:
+    """Return a record's text as it is embedded and indexed."""
+    return indexed_text(record.source.speaker or None, record.occurred_at, record.text)
+
+
 class NamespaceView:
     """Records, index and filters of one namespace; changed by `apply` and `attach` only, on the event loop."""
 
-    def __init__(self, keys: NamespaceKeys, model: EmbeddingModel) -> None:
+    def __init__(self, keys: NamespaceKeys, model: EmbeddingModel, calibration: Calibration) -> None:
         self._keys = keys
         self._model = model
         self._records: dict[bytes, Record] = {}
@@ -63,7 +69,7 @@ class NamespaceView:
         self._expiring: set[int] = set()
         self._shown: set[bytes] = set()
         self._last_of_session: dict[str, bytes] = {}
-        self.index = MemoryIndex(model.dimension)
+        self.index = MemoryIndex(model.dimension, calibration)
         self.without_vector: dict[bytes, None] = {}
         self.unreadable = 0
 
@@ -201,12 +207,7 @@ class NamespaceView:
             if item.record not in self._numbers:
                 continue
             try:
-                own = decode_vector(self._keys.unseal_vector(item.record, "own", item.vector))
-                context = (
-                    decode_vector(self._keys.unseal_vector(item.record, "context", item.context_vector))
-                    if item.context_vector
-                    else None
-                )
+                own, context = self._unseal_pair(item.record, item.vector, item.context_vector)
             except UnsealError:
                 self.unreadable += 1
                 continue
@@ -214,8 +215,10 @@ class NamespaceView:
 
     def _index(self, record_id: bytes, row: NDArray[np.float32] | None) -> None:
         record = self._records[record_id]
-        text = indexed_text(record.source.speaker or None, record.occurred_at, record.text)
-        self.index.put(self._numbers[record_id], row, text)
+        neighbour = self._records.get(record.context_of)
+        self.index.put(
+            self._numbers[record_id], row, header_of(record), header_of(neighbour) if neighbour else None
+        )
 
     def _note_facets(self, number: int, record: Record) -> None:
         self._facets["kind", record.kind].add(number)
