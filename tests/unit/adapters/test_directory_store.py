@@ -293,13 +293,16 @@ async def test_an_input_output_error_while_naming_is_unknown(
 
 async def test_a_cancelled_write_is_whole_or_absent(store: DirectoryStore, folder: Path) -> None:
     body = b"x" * 300_000
+    await store.create("cancelled/not", body)
+    cancelled = 0
     for number in range(24):
         task = asyncio.ensure_future(store.create(f"cancelled/{number}", body))
         for _ in range(number):
             await asyncio.sleep(0)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        [outcome] = await asyncio.gather(task, return_exceptions=True)
+        cancelled += isinstance(outcome, asyncio.CancelledError)
+    assert cancelled >= 2  # the first turns of the loop are too few for a write
     await store.close()
     sizes = {path.stat().st_size for path in (folder / "cancelled").iterdir()}
     assert sizes == {len(body)}
@@ -399,6 +402,16 @@ async def test_the_etag_of_a_range_follows_a_swap(store: DirectoryStore, folder:
     assert isinstance(found, Found)
     assert (found.data, found.etag) == (b"cd", swapped.etag)
     assert isinstance(await store.get(KEY, byte_range=(2, 4), if_none_match=swapped.etag), Unchanged)
+
+
+async def test_a_listing_tells_when_an_object_got_its_name_not_when_its_bytes_were_staged(
+    store: DirectoryStore, folder: Path
+) -> None:
+    created = await store.create(KEY, b"data")
+    assert isinstance(created, Created)
+    os.utime(folder / KEY, (1_000, 1_000))
+    [info] = [info async for info in store.list("")]
+    assert abs(info.modified - created.store_time) < 5_000
 
 
 async def test_foreign_files_are_not_listed(store: DirectoryStore, folder: Path) -> None:
