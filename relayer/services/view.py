@@ -33,7 +33,7 @@ from relayer.ports import EmbeddingModel
 from relayer.search.calibration import Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.text import indexed_text
-from relayer.search.vectors import search_row
+from relayer.search.vectors import Vector, search_row
 from relayer.wire.errors import UnsealError
 
 __all__ = ["NamespaceView", "decode_vector", "encode_vector", "header_of"]
@@ -196,11 +196,14 @@ class NamespaceView:
     ) -> NDArray[np.float32] | None:
         if not own or record.embedding.detail != self._model.sha256:
             return None
-        vector = decode_vector(self._keys.unseal_vector(record_id, "own", own))
-        neighbour = (
-            decode_vector(self._keys.unseal_vector(record_id, "context", context)) if context else None
-        )
+        vector, neighbour = self._unseal_pair(record_id, own, context)
         return search_row(vector, neighbour)
+
+    def _unseal_pair(self, record_id: bytes, own: bytes, context: bytes) -> tuple[Vector, Vector | None]:
+        vector = decode_vector(self._keys.unseal_vector(record_id, "own", own))
+        if not context:
+            return vector, None
+        return vector, decode_vector(self._keys.unseal_vector(record_id, "context", context))
 
     def _attach_sealed(self, vectors: Iterable[VectorSet]) -> None:
         for item in vectors:
@@ -216,9 +219,13 @@ class NamespaceView:
     def _index(self, record_id: bytes, row: NDArray[np.float32] | None) -> None:
         record = self._records[record_id]
         neighbour = self._records.get(record.context_of)
-        self.index.put(
-            self._numbers[record_id], row, header_of(record), header_of(neighbour) if neighbour else None
-        )
+        number, text = self._numbers[record_id], header_of(record)
+        before = header_of(neighbour) if neighbour else None
+        try:
+            self.index.put(number, row, text, before)
+        except ValueError:
+            # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
+            self.index.put(number, None, text, before)
 
     def _note_facets(self, number: int, record: Record) -> None:
         self._facets["kind", record.kind].add(number)
