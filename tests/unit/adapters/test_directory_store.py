@@ -158,6 +158,35 @@ async def test_two_processes_share_a_directory(store: DirectoryStore, folder: Pa
     assert (folder / "counter").read_bytes() == b"80"
 
 
+ENDLESS = """
+import asyncio, itertools, sys
+from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.system import SystemClock
+from relayer.ports import Created
+
+async def main():
+    store = await DirectoryStore.open(sys.argv[1], clock=SystemClock())
+    for number in itertools.count():
+        if isinstance(await store.create(f"wal/{number}", b"%d" % number * 10_000), Created):
+            print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_process_loses_nothing_acknowledged_and_leaves_nothing_half(folder: Path) -> None:
+    for _ in range(3):
+        writer = child(ENDLESS, str(folder))
+        assert writer.stdout
+        acknowledged = [int(writer.stdout.readline()) for _ in range(30)]
+        writer.kill()
+        acknowledged += [int(line) for line in writer.communicate()[0].splitlines()]
+        for number in acknowledged:
+            assert (folder / "wal" / str(number)).exists()
+        for path in (folder / "wal").iterdir():
+            assert path.read_bytes() == path.name.encode() * 10_000
+
+
 # Runs with a file size limit of 1 MiB: Python ignores SIGXFSZ, so a write past it fails with EFBIG.
 FULL = """
 import asyncio, os, resource, sys
