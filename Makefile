@@ -2,18 +2,23 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Where the quality benchmark finds its conversations; they are not part of this repository.
 DATA ?= ../shared/data/locomo-dev.json
 PYTEST_WORKERS ?= auto
+PYTEST_ARGS ?=
+SEEDS ?= 2000
+FIRST ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test sim check format features bench bench-quality clean
+.PHONY: help setup demo serve test sim check format features bench ci clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The stamp makes the environment once and again whenever the dependencies change.
+# The stamp makes the environment once, and again whenever the dependencies change.
 $(VENV)/.stamp: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("memrelay needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("memrelay needs Python 3.11 or newer; this is %d.%d. Say PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "this Python cannot make environments: install its venv package (python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
@@ -23,11 +28,14 @@ setup: $(VENV)/.stamp ## Make .venv with everything installed
 demo: setup ## Run the main job for real: relayer, plugin, two agents, kill and restart
 	$(BIN)/python -m gateway_plugin.demo $(DEMO_ARGS)
 
-test: setup ## Run all tests
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
+serve: setup ## Run a relayer on this machine; options in SERVE_ARGS
+	$(BIN)/memrelay serve $(SERVE_ARGS)
 
-sim: setup ## Simulate replicas over a faulty store; SEEDS=n schedules
-	$(BIN)/python -m pytest tests/simulation --seeds $(or $(SEEDS),2000)
+test: setup ## Run all tests; more options in PYTEST_ARGS
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS) tests
+
+sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST on
+	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS) --first-seed $(FIRST) $(PYTEST_ARGS)
 
 check: setup ## Format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
@@ -45,6 +53,9 @@ features: setup ## Write docs/features.md from the tests' markers
 
 bench: setup ## Measure speed as ratios, side by side, and recall quality
 	$(BIN)/python -m bench.run --data $(DATA)
+
+ci: ## Everything that must hold before a change is taken
+	.ci/run
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/out

@@ -1,0 +1,179 @@
+"""Guards over the repository itself: what it must hold, and what must never slip into it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_BYTES = 512 * 1024
+BINARY = {".png", ".ico", ".onnx"}
+# Data of others, and the one text that must quote what is forbidden.
+NOT_PROSE = {"relayer/adapters/models/tokenizer.json", "tests/unit/test_repository.py", "LICENSE"}
+
+FORBIDDEN = {
+    # Unicode's annexes and technical standards are numbered in the same way.
+    "an issue number": re.compile(
+        r"(?<![\w&/#])(?<!UAX )(?<!UTS )#[1-9]\d{0,4}\b(?!;)|\b(?:[Ii]ssue|PR) \d+\b"
+    ),
+    "a path of one machine": re.compile(r"(?<![\w.}])/(?:work|tmp|root|home/\w+|Users/\w+)/"),
+    "a package registry's host": re.compile(
+        r"\b(?:registry|artifactory|nexus|mirrors?)\.[a-z0-9-]+\.[a-z]{2,}|pypi\.org/simple|--(?:extra-)?index-url"
+    ),
+    "an open end": re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b"),
+}
+OFFENDERS = {
+    "an issue number": ["see #12", "(issue 7)", "fixed in PR 41", "Pull request #9"],
+    "a path of one machine": ["in /work/main", "open /tmp/x", "'/home/ann/data'", "/Users/ann/x"],
+    "a package registry's host": [
+        "https://registry.corp.example/x",
+        "pip install --index-url x",
+        "pypi.org/simple",
+    ],
+    "an open end": ["# TODO: later", "FIXME"],
+}
+INNOCENT = [
+    "&#39; is an apostrophe",
+    "# 1. A heading",
+    "colour #1a2b3c",
+    "the workspace/work/main folder",
+    "https://example.org/root-cause",
+    "memory/2026-05-08.md#L3",
+    "a tissue 3 mm thick",
+    "~/.local/share/memrelay",
+    "NFKC as in UAX #15",
+    "&(?:#0*38|amp);",
+]
+
+
+def _tracked() -> list[str]:
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True, timeout=30
+    )
+    return sorted(name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    for name in _tracked():
+        if name not in NOT_PROSE and Path(name).suffix not in BINARY:
+            yield name, (ROOT / name).read_text(encoding="utf-8")
+
+
+def _modules() -> list[str]:
+    files = [Path(name) for name in _tracked() if name.startswith(("relayer/", "gateway_plugin/"))]
+    dotted = [".".join(file.with_suffix("").parts) for file in files if file.suffix == ".py"]
+    return [name.removesuffix(".__init__") for name in dotted]
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_tracked_text_contains(what: str) -> None:
+    found = [
+        f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()}"
+        for name, text in _texts()
+        for match in FORBIDDEN[what].finditer(text)
+    ]
+    assert not found, f"{what} in: {found}"
+
+
+@pytest.mark.parametrize(
+    ("what", "text"), [(what, text) for what, texts in OFFENDERS.items() for text in texts]
+)
+def test_the_guard_finds_an_offender(what: str, text: str) -> None:
+    assert FORBIDDEN[what].search(text)
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_the_guard_lets_ordinary_text_pass(text: str) -> None:
+    assert not [what for what, pattern in FORBIDDEN.items() if pattern.search(text)]
+
+
+def test_no_tracked_file_is_large() -> None:
+    large = [name for name in _tracked() if (ROOT / name).stat().st_size > MAX_BYTES]
+    assert not large
+
+
+def test_the_licence_is_the_one_that_the_package_names() -> None:
+    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert 'license = "Apache-2.0"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_what_was_taken_from_others_is_named() -> None:
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    carried = [path.name for path in (ROOT / "relayer/adapters/models").iterdir() if path.suffix == ".json"]
+    assert carried
+    assert all(name in notice for name in carried)
+
+
+@pytest.mark.parametrize("name", [name for name in _modules() if name != "relayer"])
+def test_every_module_says_what_it_is_for(name: str) -> None:
+    path = ROOT.joinpath(*name.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", [name for name in _modules() if not name.endswith("__main__")])
+def test_every_public_name_exists(name: str) -> None:
+    module = importlib.import_module(name)
+    missing = [public for public in getattr(module, "__all__", []) if not hasattr(module, public)]
+    assert not missing
+
+
+def test_the_feature_table_is_up_to_date() -> None:
+    checked = subprocess.run(
+        [sys.executable, "tests/features.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def _links(text: str) -> set[str]:
+    without_code = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return {link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", without_code) if "://" not in link}
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    broken = [
+        f"{name}: {link}"
+        for name, text in _texts()
+        if name.endswith(".md")
+        for link in _links(text)
+        if not (ROOT / name).parent.joinpath(link).exists()
+    ]
+    assert not broken
+
+
+def test_every_make_target_that_a_document_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {
+        (name, target)
+        for name, text in _texts()
+        if name.endswith(".md")
+        for target in re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text, re.MULTILINE)
+        for target in target
+        if target
+    }
+    assert named
+    assert not [f"{name}: make {target}" for name, target in named if target not in targets]
+
+
+def test_the_python_of_every_document_compiles() -> None:
+    blocks = [
+        (name, block)
+        for name, text in _texts()
+        if name.endswith(".md")
+        for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    ]
+    assert blocks
+    for name, block in blocks:
+        compile(block, name, "exec")
