@@ -1,0 +1,113 @@
+"""Where the null distribution of a model comes from: shipped for the default model, measured once for any other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.ports import Embedder
+from relayer.search.calibration_texts import STATEMENTS, UNRELATED_PROMPTS
+from relayer.search.lexical import LexicalIndex
+from relayer.search.priors import PRIORS
+from relayer.search.ranking import coverage, evidence
+from relayer.search.relevance import Null, Prior
+from relayer.search.text import indexed_text
+from relayer.search.vectors import Vector
+
+__all__ = ["Calibration", "Probe", "calibrate", "fit_prior", "quantiles", "statement_texts"]
+
+# Sizes of the sample namespaces, and how many of each are looked at.
+SIZES = (1, 3, 10, 30, 100, len(STATEMENTS))
+SAMPLES = 24
+# Steps through the statements so that neighbours, often by one speaker, end up in different samples.
+STRIDE = 61
+FIRST_DAY = 1_683_504_000_000
+THREE_DAYS = 3 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An unrelated prompt with its vector: what it finds in a namespace is that namespace's null."""
+
+    text: str
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What turns evidence into relevance for one embedding model.
+
+    Attributes:
+        prior: the null by namespace size.
+        probes: for measuring a namespace's own null; empty means that the prior is all there is.
+    """
+
+    prior: Prior
+    probes: tuple[Probe, ...] = ()
+
+
+async def calibrate(embedder: Embedder) -> Calibration:
+    """The calibration of an embedder's model: about 160 short texts to embed, twice that for an unknown model.
+
+    Raises:
+        EmbedderUnavailable, QueueFull: as `Embedder.embed` does; try again later.
+    """
+    prompts = await embedder.embed(UNRELATED_PROMPTS)
+    prior = PRIORS.get(embedder.model.sha256)
+    if prior is None:
+        rows = await embedder.embed(statement_texts())
+        prior = await asyncio.to_thread(fit_prior, rows, prompts)
+    probes = tuple(Probe(text, vector) for text, vector in zip(UNRELATED_PROMPTS, prompts, strict=True))
+    return Calibration(prior, probes)
+
+
+def statement_texts() -> list[str]:
+    """The statements as they are indexed, three days apart."""
+    return [
+        indexed_text(speaker, FIRST_DAY + at * THREE_DAYS, text)
+        for at, (speaker, text) in enumerate(STATEMENTS)
+    ]
+
+
+def fit_prior(rows: NDArray[np.float32] | None, prompts: NDArray[np.float32] | None) -> Prior:
+    """The prior of a model from its vectors of `statement_texts` and `UNRELATED_PROMPTS`; None: lexical alone.
+
+    Quantiles of the best evidence over sample namespaces of each size.
+    """
+    cosines = (
+        np.zeros((len(UNRELATED_PROMPTS), len(STATEMENTS)))
+        if prompts is None or rows is None
+        else prompts @ rows.T
+    )
+    return Prior(tuple((size, _quantiles_at(size, cosines, lexical_only=rows is None)) for size in SIZES))
+
+
+def quantiles(best: Sequence[float]) -> Null:
+    """The null from the best evidence that each unrelated prompt found."""
+    median, high = np.quantile(np.asarray(best), [0.5, 0.95])
+    return Null(float(median), float(high))
+
+
+def _quantiles_at(size: int, cosines: NDArray[np.floating], *, lexical_only: bool) -> Null:
+    texts = statement_texts()
+    samples = 1 if size == len(texts) else max(SAMPLES, len(texts) if size == 1 else 0)
+    best: list[float] = []
+    for sample in range(samples):
+        members = [((sample * 7 + at) * STRIDE) % len(texts) for at in range(size)]
+        index = LexicalIndex()
+        for member in members:
+            index.put(member, texts[member])
+        for number, prompt in enumerate(UNRELATED_PROMPTS):
+            ceiling = index.ceiling(prompt)
+            shares = {key: coverage(score, ceiling) for key, score in index.scores(prompt, members).items()}
+            best.append(
+                max(
+                    shares[key] if lexical_only else evidence(float(cosines[number, key]), shares[key])
+                    for key in members
+                )
+            )
+    return quantiles(best)

@@ -1,0 +1,247 @@
+"""Nearest memories by vector: exact while they are few, a graph plus an exact tail when they are many.
+
+Rows sit at positions of one block. Positions below ``covered`` are in the graph and never move; those after it are
+the tail, which every search scans exactly, so a memory is found from the moment it is added. Removing a covered row
+blanks it and leaves a dead position; too many of them, and the graph is built anew beside the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.search.graph import ADD_AT_ONCE, Graph
+from relayer.search.rows import Block, Rows, scan
+from relayer.search.vectors import Vector, checked
+
+__all__ = ["CROSSOVER", "DenseIndex", "Match"]
+
+# Up to here the exact scan costs a fraction of a millisecond, and no graph is worth its memory and its building
+# (bench/search_crossover.py).
+CROSSOVER = 3_000
+# The tail is folded into the graph when it is this long.
+LONGEST_TAIL = 512
+# Share of dead positions at which the graph is built anew.
+DEAD_SHARE = 0.3
+DEAD = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A memory's key and the inner product of its row with the query: raw cosine, as rows and queries go."""
+
+    key: int
+    score: float
+
+
+class DenseIndex:
+    """Vectors of one namespace by integer key; for one event loop, whose thread calls everything here.
+
+    Args:
+        dimension: of every vector.
+        crossover: size above which `maintain` builds a graph.
+    """
+
+    def __init__(self, dimension: int, *, crossover: int = CROSSOVER) -> None:
+        self._dimension = dimension
+        self._crossover = crossover
+        self._block = _Block(dimension)
+        self._maintaining = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._block.positions)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._block.positions
+
+    def add(self, key: int, row: NDArray[np.floating]) -> None:
+        """Add a vector, or replace the one that ``key`` has.
+
+        Raises:
+            ValueError: not a row of this dimension, see `relayer.search.vectors.checked`; or a negative key.
+        """
+        if key < 0:
+            raise ValueError("keys are not negative")
+        vector = checked(row, self._dimension)
+        self._block.remove(key)
+        self._block.append(key, vector)
+
+    def remove(self, key: int) -> bool:
+        """Forget a vector; says whether there was one."""
+        return self._block.remove(key)
+
+    def row(self, key: int) -> Vector | None:
+        """The stored row; once a graph was built, as float16 left it."""
+        position = self._block.positions.get(key)
+        if position is None:
+            return None
+        row: Vector = self._block.rows.view(position, position + 1)[0].astype(np.float32)
+        return row
+
+    def search(self, query: Vector, k: int, allowed: AbstractSet[int] | None = None) -> list[Match]:
+        """The best ``k`` of the allowed keys (None: all), best first, ties by key.
+
+        Raises:
+            ValueError: not a query of this dimension, or ``k`` below 1.
+        """
+        if k < 1:
+            raise ValueError("k is at least 1")
+        vector = checked(query, self._dimension)
+        block = self._block
+        if allowed is None:
+            return block.best(vector, k)
+        if block.covered and 2 * len(allowed) > len(self):
+            # Most are allowed: what the graph returns holds enough of them, or else the subset is scanned.
+            wide = [match for match in block.best(vector, 4 * k) if match.key in allowed]
+            if len(wide) >= k:
+                return wide[:k]
+        return block.among(vector, allowed)[:k]
+
+    def scores(self, query: Vector, keys: Iterable[int]) -> dict[int, float]:
+        """The inner products of these keys' rows with the query; keys without a row are left out."""
+        return {match.key: match.score for match in self._block.among(checked(query, self._dimension), keys)}
+
+    async def maintain(self, *, purge: bool = False) -> None:
+        """Bring the graph up to date, in worker threads; searches go on meanwhile.
+
+        Cheap when there is nothing to do; a second call waits for the first. Safe to cancel.
+
+        Args:
+            purge: rebuild even for one dead row, so that no trace of a removed vector stays in the graph.
+        """
+        async with self._maintaining:
+            block = self._block
+            if block.dead and (purge or block.dead > DEAD_SHARE * block.covered):
+                await self._rebuild()
+            if len(self) > self._crossover:
+                await self._cover_tail()
+
+    async def _cover_tail(self) -> None:
+        block = self._block
+        if block.covered and block.tail <= LONGEST_TAIL:
+            return
+        if block.graph is None:
+            block.graph = Graph(self._dimension)
+        graph = block.graph
+        while block.tail:
+            start, rows = block.freeze(ADD_AT_ONCE)
+            await asyncio.to_thread(graph.add, start, rows)
+            block.covered = start + len(rows)
+        block.rows.narrow()
+
+    async def _rebuild(self) -> None:
+        old = self._block
+        # Covered positions do not move, and what dies during the build is found dead at its end.
+        keys = [key for key in old.keys[: old.frozen] if key != DEAD]
+        source = np.fromiter((old.positions[key] for key in keys), dtype=np.int64, count=len(keys))
+        graph = Graph(self._dimension) if len(self) > self._crossover else None
+        new = _Block(self._dimension, capacity=len(old.positions), half=graph is not None)
+        for start in range(0, len(keys), ADD_AT_ONCE):
+            rows = old.rows.gather(source[start : start + ADD_AT_ONCE])
+            if graph is not None:
+                await asyncio.to_thread(graph.add, start, rows)
+            for key, row in zip(keys[start : start + ADD_AT_ONCE], rows, strict=True):
+                new.append(key, row)
+        if graph is not None:
+            new.graph, new.covered, new.frozen = graph, len(keys), len(keys)
+        for key, position in zip(keys, source, strict=True):
+            # Removed since, or replaced and therefore at another position now.
+            if old.positions.get(key) != position:
+                new.remove(key)
+        for key, position in old.positions.items():
+            if position >= old.frozen:
+                new.append(key, old.rows.view(position, position + 1)[0])
+        self._block = new
+
+
+class _Block:
+    """Rows, the keys at their positions, and the graph over the first ``covered`` of them.
+
+    Positions below ``frozen`` (at least ``covered``) never move: they are in the graph or on their way into it.
+    """
+
+    def __init__(self, dimension: int, *, capacity: int = 0, half: bool = False) -> None:
+        self.rows = Rows(dimension, capacity=capacity, half=half)
+        self.keys = array("q")
+        self.positions: dict[int, int] = {}
+        self.graph: Graph | None = None
+        self.covered = 0
+        self.frozen = 0
+        self.dead = 0
+
+    @property
+    def tail(self) -> int:
+        return len(self.keys) - self.covered
+
+    def append(self, key: int, row: NDArray[np.floating]) -> None:
+        self.positions[key] = self.rows.append(row)
+        self.keys.append(key)
+
+    def remove(self, key: int) -> bool:
+        position = self.positions.pop(key, None)
+        if position is None:
+            return False
+        if position < self.frozen:
+            self.keys[position] = DEAD
+            self.rows.blank(position)
+            self.dead += 1
+            return True
+        last = self.keys.pop()
+        if last != key:
+            self.rows.move(len(self.keys), position)
+            self.keys[position] = last
+            self.positions[last] = position
+        self.rows.pop()
+        return True
+
+    def freeze(self, count: int) -> tuple[int, Block]:
+        """Promise not to move the next ``count`` tail positions; their start and a copy of their rows."""
+        start = self.covered
+        stop = min(len(self.keys), start + count)
+        self.frozen = max(self.frozen, stop)
+        return start, self.rows.view(start, stop).copy()
+
+    def best(self, query: Vector, k: int) -> list[Match]:
+        # Dead positions of the tail are blank rows, which may push out what scores below zero.
+        dead_in_tail = self.keys[self.covered : self.frozen].count(DEAD)
+        tail = self.rows.view(self.covered, len(self.keys))
+        positions, scores = scan(tail, query, k + dead_in_tail)
+        matches = self._matches(positions + self.covered, scores)
+        if self.graph is not None and self.covered:
+            matches += self._from_graph(self.graph, query, k)
+        return _ranked(matches)[:k]
+
+    def among(self, query: Vector, keys: Iterable[int]) -> list[Match]:
+        positions = [self.positions[key] for key in keys if key in self.positions]
+        if not positions:
+            return []
+        where = np.array(positions, dtype=np.int64)
+        order, scores = scan(self.rows.gather(where), query, len(where))
+        return _ranked(self._matches(where[order], scores))
+
+    def _from_graph(self, graph: Graph, query: Vector, k: int) -> list[Match]:
+        asked = k
+        while True:
+            found = graph.search(query, asked)
+            # Positions on their way into the graph still belong to the tail. The rows are scored here, as the tail's
+            # are, so that equal vectors tie whichever half finds them.
+            inside = found[found < self.covered]
+            at, scores = scan(self.rows.gather(inside), query, len(inside))
+            matches = self._matches(inside[at], scores)
+            if len(matches) >= k or asked >= len(self.keys):
+                return matches
+            asked *= 2
+
+    def _matches(self, positions: NDArray[np.int64], scores: NDArray[np.float32]) -> list[Match]:
+        found = zip(positions.tolist(), scores.tolist(), strict=True)
+        return [Match(self.keys[at], score) for at, score in found if self.keys[at] != DEAD]
+
+
+def _ranked(matches: list[Match]) -> list[Match]:
+    return sorted(matches, key=lambda match: (-match.score, match.key))

@@ -1,0 +1,199 @@
+"""What a namespace is searched with: vectors, terms, and the judgement whether anything found is relevant."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.search.calibration import Calibration, quantiles
+from relayer.search.dense import DenseIndex
+from relayer.search.lexical import LexicalIndex
+from relayer.search.priors import LEXICAL_PRIOR
+from relayer.search.ranking import coverage, evidence
+from relayer.search.relevance import ENOUGH_MEMORIES, Null, gate, null_for
+from relayer.search.vectors import Vector
+
+__all__ = ["Hit", "MemoryIndex", "SearchResult"]
+
+# Candidates that each half proposes, at least; the other half then scores them too.
+CANDIDATES = 50
+# The null is measured anew when the namespace has grown or shrunk by this share.
+NULL_DRIFT = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A memory that was found.
+
+    Attributes:
+        key: as given to `MemoryIndex.put`.
+        relevance: 0..1, see `relayer.search.relevance`.
+        cosine: of its row and the query; None if either has no vector.
+        bm25: of its text and the query; 0 if they share no term, None if the query has no text.
+    """
+
+    key: int
+    relevance: float
+    cosine: float | None
+    bm25: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        hits: best first, all at or above the floor; empty is an answer.
+        degraded: some or all of it rests on terms alone, for want of a vector of the query or of a memory.
+        considered: memories that the filter allowed.
+    """
+
+    hits: tuple[Hit, ...]
+    degraded: bool
+    considered: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    key: int
+    cosine: float | None
+    bm25: float | None
+    covered: float
+
+
+class MemoryIndex:
+    """The memories of one namespace; for one event loop, whose thread calls everything here.
+
+    Args:
+        dimension: of every vector.
+        calibration: of the embedding model, see `relayer.search.calibration.calibrate`.
+    """
+
+    def __init__(self, dimension: int, calibration: Calibration) -> None:
+        self.calibration = calibration
+        self._dense = DenseIndex(dimension)
+        self._lexical = LexicalIndex()
+        self._own: Null | None = None
+        self._own_size = 0
+
+    def __len__(self) -> int:
+        return len(self._lexical)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._lexical
+
+    def put(self, key: int, row: NDArray[np.floating] | None, text: str, context: str | None = None) -> None:
+        """Add a memory, or replace what ``key`` has.
+
+        Args:
+            key: not negative.
+            row: see `relayer.search.vectors.search_row`; None when no vector can be had, and then the memory is
+                found by its terms alone.
+            text: see `relayer.search.text.indexed_text`.
+            context: the indexed text of the turn before it.
+
+        Raises:
+            ValueError: the row is not one; nothing was changed.
+        """
+        if row is None:
+            self._dense.remove(key)
+        else:
+            self._dense.add(key, row)
+        self._lexical.put(key, text, context)
+
+    def remove(self, key: int) -> bool:
+        """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector."""
+        self._dense.remove(key)
+        return self._lexical.remove(key)
+
+    def search(
+        self,
+        query_vector: NDArray[np.float32] | None,
+        query_text: str | None,
+        k: int,
+        *,
+        allowed: AbstractSet[int] | None = None,
+        floor: float = 0.3,
+    ) -> SearchResult:
+        """The best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
+
+        Raises:
+            ValueError: the vector is not a query of this dimension, or ``k`` below 1.
+        """
+        if k < 1:
+            raise ValueError("k is at least 1")
+        keys = None if allowed is None else {key for key in allowed if key in self._lexical}
+        considered = len(self) if keys is None else len(keys)
+        candidates = self._candidates(query_vector, query_text, max(CANDIDATES, 4 * k), keys)
+        with_vector = [candidate for candidate in candidates if candidate.cosine is not None]
+        without = [candidate for candidate in candidates if candidate.cosine is None]
+        null = null_for(considered, self.calibration.prior, self._own, self._own_size)
+        hits = _judged(with_vector, null, floor) + _judged(without, LEXICAL_PRIOR.at(considered), floor)
+        hits.sort(key=lambda hit: (-hit.relevance, hit.key))
+        return SearchResult(
+            hits=tuple(hits[:k]),
+            degraded=query_vector is None or self._lacks_vectors(keys),
+            considered=considered,
+        )
+
+    async def maintain(self, *, purge: bool = False) -> None:
+        """Bring the graph and the null up to date; cheap when nothing is due, safe to cancel.
+
+        Args:
+            purge: leave no trace of removed vectors in memory, as after an erasure.
+        """
+        await self._dense.maintain(purge=purge)
+        size = len(self)
+        if size < ENOUGH_MEMORIES or abs(size - self._own_size) <= NULL_DRIFT * self._own_size:
+            return
+        best: list[float] = []
+        for probe in self.calibration.probes:
+            found = self._candidates(probe.vector, probe.text, 1, None)
+            best.append(max((_evidence(candidate) for candidate in found), default=0.0))
+            await asyncio.sleep(0)
+        if best:
+            self._own, self._own_size = quantiles(best), size
+
+    def _candidates(
+        self, vector: Vector | None, text: str | None, count: int, allowed: AbstractSet[int] | None
+    ) -> list[_Candidate]:
+        cosines: dict[int, float] = {}
+        bm25: dict[int, float] = {}
+        if vector is not None:
+            cosines = {match.key: match.score for match in self._dense.search(vector, count, allowed)}
+        if text is not None:
+            bm25 = dict(self._lexical.search(text, count, allowed))
+        if vector is not None:
+            cosines |= self._dense.scores(vector, _missing(bm25, cosines))
+        if text is not None:
+            bm25 |= self._lexical.scores(text, _missing(cosines, bm25))
+        ceiling = 0.0 if text is None else self._lexical.ceiling(text)
+        return [
+            _Candidate(key, cosines.get(key), bm25.get(key), coverage(bm25.get(key, 0.0), ceiling))
+            for key in cosines.keys() | bm25.keys()
+        ]
+
+    def _lacks_vectors(self, allowed: AbstractSet[int] | None) -> bool:
+        if len(self._dense) == len(self._lexical):
+            return False
+        return allowed is None or any(key not in self._dense for key in allowed)
+
+
+def _missing(of: Iterable[int], known: dict[int, float]) -> list[int]:
+    return [key for key in of if key not in known]
+
+
+def _evidence(candidate: _Candidate) -> float:
+    return candidate.covered if candidate.cosine is None else evidence(candidate.cosine, candidate.covered)
+
+
+def _judged(candidates: list[_Candidate], null: Null, floor: float) -> list[Hit]:
+    # By key first: where evidence ties, the gate keeps this order.
+    ordered = sorted(candidates, key=lambda candidate: candidate.key)
+    passed = gate([_evidence(candidate) for candidate in ordered], null, floor)
+    return [Hit(ordered[at].key, relevance, ordered[at].cosine, ordered[at].bm25) for at, relevance in passed]

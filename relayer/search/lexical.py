@@ -1,0 +1,162 @@
+"""BM25 over the indexed texts of one namespace, in memory, changed in place.
+
+Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), k1 = 1.2, b = 0.75, with the idf that never
+goes below zero. Postings are flat arrays, about 8 bytes each: a namespace of 10,000 memories has some 150,000.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.search.terms import terms
+
+__all__ = ["LexicalIndex"]
+
+K1 = 1.2
+B = 0.75
+# Texts imagined beside the real ones: without them, a term that the only text of a namespace has would count as
+# common, and weigh a fifth of one that is missing.
+BACKGROUND = 100
+FREE = -1
+
+
+class LexicalIndex:
+    """Texts by integer key; for one event loop, whose thread calls everything here."""
+
+    def __init__(self) -> None:
+        self._postings: dict[str, _Posting] = {}
+        self._slots: dict[int, int] = {}
+        self._keys = array("q")
+        self._lengths = array("f")
+        self._documents: list[tuple[str, ...]] = []
+        self._free: list[int] = []
+        self._total = 0.0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._slots
+
+    def put(self, key: int, text: str, context: str | None = None, *, context_weight: float = 0.5) -> None:
+        """Index a text, in place of the one that ``key`` has.
+
+        Args:
+            key: not negative.
+            text: the memory's indexed text.
+            context: the indexed text of the turn before it, whose terms count for less.
+            context_weight: how much less, as a share of a term's count.
+        """
+        self.remove(key)
+        weights: dict[str, float] = dict(Counter(terms(text)))
+        for term, count in Counter(terms(context or "")).items():
+            weights[term] = weights.get(term, 0.0) + context_weight * count
+        slot = self._take_slot(key)
+        for term, weight in weights.items():
+            self._postings.setdefault(term, _Posting()).add(slot, weight)
+        # The postings' own keys, so that one string object serves every memory that has the term.
+        self._documents[slot] = tuple(weights)
+        self._lengths[slot] = sum(weights.values())
+        self._total += self._lengths[slot]
+
+    def remove(self, key: int) -> bool:
+        """Forget a text and every term that only it had; says whether there was one."""
+        slot = self._slots.pop(key, None)
+        if slot is None:
+            return False
+        for term in self._documents[slot]:
+            posting = self._postings[term]
+            posting.discard(slot)
+            if not posting.slots:
+                del self._postings[term]
+        self._total -= self._lengths[slot]
+        self._documents[slot] = ()
+        self._lengths[slot] = 0.0
+        self._keys[slot] = FREE
+        self._free.append(slot)
+        return True
+
+    def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
+        """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
+        scores = self._scores(set(terms(query)))
+        found = np.flatnonzero(scores)
+        if allowed is None and len(found) > 4 * k:
+            # All that tie with the last one stay, so that ties are ordered by key and not by slot.
+            worst = np.partition(scores[found], len(found) - k)[len(found) - k]
+            found = found[scores[found] >= worst]
+        hits = [(self._keys[slot], float(scores[slot])) for slot in found.tolist()]
+        hits = [hit for hit in hits if allowed is None or hit[0] in allowed]
+        return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
+
+    def scores(self, query: str, keys: Iterable[int]) -> dict[int, float]:
+        """BM25 scores of these keys, 0 where no term is shared; keys without a text are left out."""
+        scores = self._scores(set(terms(query)))
+        return {key: float(scores[self._slots[key]]) for key in keys if key in self._slots}
+
+    def ceiling(self, query: str) -> float:
+        """The score of a text of average length that has every term of the query once: what a full match is worth.
+
+        Terms that no text has count like the rarest ones: asking for something unknown is no match.
+        """
+        return sum(self._idf(self._frequency(term)) for term in set(terms(query)))
+
+    def _scores(self, query: set[str]) -> NDArray[np.float32]:
+        scores = np.zeros(len(self._keys), dtype=np.float32)
+        if not self._slots:
+            return scores
+        mean = max(self._total / len(self._slots), 1e-9)
+        norms = K1 * (1 - B + B * np.array(self._lengths, dtype=np.float32) / mean)
+        # In a fixed order: float addition is not associative, and replicas must agree.
+        for term in sorted(query):
+            posting = self._postings.get(term)
+            if posting is not None:
+                slots = np.array(posting.slots, dtype=np.int64)
+                weights = np.array(posting.weights, dtype=np.float32)
+                scores[slots] += self._idf(len(slots)) * weights * (K1 + 1) / (weights + norms[slots])
+        return scores
+
+    def _frequency(self, term: str) -> int:
+        posting = self._postings.get(term)
+        return 0 if posting is None else len(posting.slots)
+
+    def _idf(self, frequency: int) -> float:
+        return log(1 + (len(self._slots) + BACKGROUND - frequency + 0.5) / (frequency + 0.5))
+
+    def _take_slot(self, key: int) -> int:
+        if self._free:
+            slot = self._free.pop()
+            self._keys[slot] = key
+        else:
+            slot = len(self._keys)
+            self._keys.append(key)
+            self._lengths.append(0.0)
+            self._documents.append(())
+        self._slots[key] = slot
+        return slot
+
+
+class _Posting:
+    """The slots that have one term, and how often."""
+
+    __slots__ = ("slots", "weights")
+
+    def __init__(self) -> None:
+        self.slots = array("i")
+        self.weights = array("f")
+
+    def add(self, slot: int, weight: float) -> None:
+        self.slots.append(slot)
+        self.weights.append(weight)
+
+    def discard(self, slot: int) -> None:
+        at = self.slots.index(slot)
+        last_slot, last_weight = self.slots.pop(), self.weights.pop()
+        if at < len(self.slots):
+            self.slots[at], self.weights[at] = last_slot, last_weight

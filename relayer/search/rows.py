@@ -1,0 +1,86 @@
+"""A growing block of rows with one exact search over it.
+
+Few rows are kept in float32: numpy's product over them is two to three times as fast as a float16 kernel. Once a
+graph answers for most of them, the block is only read in parts, and float16 halves it (bench/search_crossover.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.search.vectors import Vector
+
+__all__ = ["Block", "Rows", "scan"]
+
+Block = NDArray[np.floating]
+SMALLEST = 16
+# Sums of float32 differ in the last digits with a row's place in the block; equal rows must tie.
+DECIMALS = 6
+
+
+def scan(block: Block, query: Vector, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Positions and inner products of the ``k`` best rows of a block, in no order.
+
+    Every row that ties with the last of them is returned too, so that the caller can order ties by its own keys: the
+    result may be longer than ``k``.
+    """
+    scores = np.round(block.astype(np.float32, copy=False) @ query, DECIMALS)
+    if k >= len(scores):
+        return np.arange(len(scores)), scores
+    worst = np.partition(scores, len(scores) - k)[len(scores) - k]
+    kept = np.flatnonzero(scores >= worst)
+    return kept, scores[kept]
+
+
+class Rows:
+    """Rows at positions ``0..len``; the block grows by half when it is full."""
+
+    def __init__(self, dimension: int, *, capacity: int = 0, half: bool = False) -> None:
+        self._block: Block = np.zeros((capacity, dimension), dtype=np.float16 if half else np.float32)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, row: NDArray[np.floating]) -> int:
+        """Add a row; returns its position."""
+        if self._length == len(self._block):
+            more = max(SMALLEST, self._length // 2)
+            grown: Block = np.pad(self._block, ((0, more), (0, 0)))
+            self._block = grown
+        self._block[self._length] = row
+        self._length += 1
+        return self._length - 1
+
+    def pop(self) -> None:
+        """Drop the last row and blank it."""
+        self._length -= 1
+        self._block[self._length] = 0
+
+    def move(self, source: int, target: int) -> None:
+        """Copy one row over another."""
+        self._block[target] = self._block[source]
+
+    def blank(self, position: int) -> None:
+        """Overwrite a row with zeros: an erased memory's vector does not wait for a rebuild."""
+        self._block[position] = 0
+
+    def narrow(self) -> None:
+        """Keep the rows in float16 from now on."""
+        self._block = self._block.astype(np.float16, copy=False)
+
+    def view(self, start: int, stop: int) -> Block:
+        """Rows ``[start, stop)`` without copying; stale after any change."""
+        rows: Block = self._block[start:stop]
+        return rows
+
+    def gather(self, positions: NDArray[np.int64]) -> Block:
+        """A copy of the rows at these positions, in this order."""
+        gathered: Block = self._block[positions]
+        return gathered
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved."""
+        return self._block.nbytes

@@ -1,0 +1,64 @@
+"""From text to terms: words of any script, folded, without function words, English endings removed lightly."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+__all__ = ["terms"]
+
+# Runs of letters and digits; an apostrophe inside a word ends it ("Maria's" is about Maria).
+WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
+# Scripts written without spaces: every character is a term, and so is every pair of neighbours.
+UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+LONGEST = 40
+
+# Words that carry no topic: a match on them alone is no evidence.
+TOPICLESS = """
+a about after all also am an and any are as at be because been before being but by can could did do does
+doing done for from had has have having he her hers him his how i if in into is it its just me mine more
+most must my no nor not now of off on once only or other our ours out over own s shall she should so
+some such t than that the their theirs them then there these they this those to too under until up us
+very was we were what when where which while who whom whose why will with would you your yours
+"""
+FUNCTION_WORDS = frozenset(TOPICLESS.split())
+
+
+def terms(text: str) -> list[str]:
+    """Terms of a text, in order, repeated as often as they occur."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    found: list[str] = []
+    for match in WORD.finditer(folded):
+        word = match.group()[:LONGEST]
+        if UNSPACED.search(word):
+            found += list(word)
+            found += [word[at : at + 2] for at in range(len(word) - 1)]
+        elif (stem := _stem(word)) is not None:
+            found.append(stem)
+    return found
+
+
+@lru_cache(maxsize=16_384)
+def _stem(word: str) -> str | None:
+    word = re.split("['\u2019]", word)[0]
+    if not word or word in FUNCTION_WORDS:
+        return None
+    plain = "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c)) or word
+    return _without_ending(plain) if plain.isascii() and plain.isalpha() else plain
+
+
+def _without_ending(word: str) -> str:
+    """A light English stem: plural, past and progressive endings, and a final e or y, made alike."""
+    if len(word) > 4 and word.endswith("ies"):
+        word = word[:-3] + "y"
+    elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-2] if word.endswith(("sses", "shes", "ches", "xes", "zes")) else word[:-1]
+    for ending in ("ing", "ed"):
+        stem = word.removesuffix(ending)
+        if stem != word and len(stem) > 2 and any(vowel in stem for vowel in "aeiouy"):
+            word = stem[:-1] if stem[-1] == stem[-2] and stem[-1] not in "lsz" else stem
+            break
+    if len(word) > 3 and word.endswith("e"):
+        return word[:-1]
+    return word[:-1] + "i" if len(word) > 2 and word.endswith("y") else word
