@@ -37,7 +37,7 @@ _STAMP: Final = re.compile(
 )
 _MAX_STAMP: Final = 240
 # Without a bound, headings whose data never ends would each search the whole rest.
-_MAX_DATA_LINES: Final = 200
+_MAX_DATA_LINES: Final = 60
 _BLANK_RUN: Final = re.compile(r"\n[ \t]*\n(?:[ \t]*\n)+")
 
 

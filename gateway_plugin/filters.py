@@ -75,7 +75,6 @@ _MAX_EMOJI: Final = 3
 
 _MAX_FILLER_WORDS: Final = 4
 _FILLER_CHARS: Final = 80
-_NOT_WORD: Final = re.compile(r"[^\w']+")
 
 _QUESTION: Final = re.compile(r"[?\uff1f\u061f]\W*\Z")
 
@@ -147,7 +146,11 @@ def _shape(cleaned: str, line: str, settings: CaptureSettings) -> DropReason | N
 def _is_filler(line: str) -> bool:
     if len(line) > _FILLER_CHARS:
         return False
-    words = _NOT_WORD.sub(" ", unicodedata.normalize("NFKC", line).casefold().replace("\u2019", "'")).split()
+    folded = unicodedata.normalize("NFKC", line).casefold().replace("\u2019", "'")
+    # Vowel signs are part of a word, although regular expressions do not count them as such.
+    words = "".join(
+        c if c.isalnum() or c == "'" or unicodedata.category(c)[0] == "M" else " " for c in folded
+    ).split()
     return not words or _all_filler(words)
 
 

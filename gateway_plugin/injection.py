@@ -57,7 +57,7 @@ _LOOKALIKES: Final = str.maketrans(
 )
 _SPACED: Final = re.compile(r"(?<!\w)(?:\w[ .*_-]){4,60}\w(?!\w)")
 _SPACE: Final = re.compile(r"[^\S\n]+")
-_TAG_CHARS: Final = re.compile("(?<!\U0001f3f4)[\U000e0020-\U000e007e]{4,}")
+_TAG_CHARS: Final = re.compile("(?<![\U0001f3f4\U000e0020-\U000e007e])[\U000e0020-\U000e007e]{4,}")
 _BASE64: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{24,4096}={0,2}")
 _HEX: Final = re.compile(r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}){16,2048}(?![0-9A-Fa-f])")
 _MAX_PAYLOADS: Final = 16

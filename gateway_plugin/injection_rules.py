@@ -148,7 +148,7 @@ SUSPICIOUS: Final[tuple[tuple[InjectionClass, str], ...]] = (
     (InjectionClass.ROLE, r"\bfrom now on,? you are (?:an? |the |no longer |now |called )"),
     (
         InjectionClass.TOOL,
-        r"(?m)(?:^|[.!?:]\s)\W{0,4}(?:now |then |please |immediately |you must |always )?(?:run|execute|call|invoke) (?:the |this |that |your )?`?(?:shell|exec|bash|terminal|system|browser|delete|payment|admin|memory|\w{1,30}_\w{1,30})`? (?:tool|command|function)\b",
+        r"(?m)(?:^|[.!?:]\s)\W{0,4}(?:now |then |please |immediately |you must |always )?(?:run|execute|call|invoke) (?:the |this |that |your )?(?:`?(?:shell|exec|bash|terminal|system|browser|delete|payment|admin|memory)`? (?:tool|command|function)|`?\w{1,30}_\w{1,30}`? tool)\b",
     ),
     (
         InjectionClass.TOOL,

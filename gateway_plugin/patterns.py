@@ -27,6 +27,7 @@ MAX_SUBJECT_CHARS: Final = 1000
 
 _MAX_WORK: Final = 2_000_000
 _COUNTED: Final = re.compile(r"\{(\d{0,4})(,?)(\d{0,4})\}")
+_ANCHOR: Final = re.compile(r"(?:\^|\\A)(?![*+?{])")
 _GROUP_OPENINGS: Final = ("(?:", "(?P<")
 
 
@@ -53,9 +54,12 @@ class _Scan:
     levels: list[_Level] = field(default_factory=lambda: [_Level()])
 
     def run(self) -> int:
+        """Return the bound for a whole search."""
         while self.at < len(self.source):
             self._step()
-        return self._close()
+        # With several alternatives, or a mark that makes the anchor optional, a search starts everywhere.
+        anchored = self.levels[0].branches == 1 and _ANCHOR.match(self.source)
+        return self._close() * (1 if anchored else MAX_SUBJECT_CHARS)
 
     def _step(self) -> None:
         char = self.source[self.at]
@@ -145,9 +149,7 @@ def compile_pattern(source: str) -> re.Pattern[str]:
         compiled = re.compile(source, re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
         raise PatternRefused("not a regular expression that Python understands") from error
-    work = _Scan(source).run()
-    starts = 1 if source.startswith(("^", "\\A")) and "|" not in source else MAX_SUBJECT_CHARS
-    if work * starts > _MAX_WORK:
+    if _Scan(source).run() > _MAX_WORK:
         raise PatternRefused(
             "too many repetitions or alternatives; leave out .* at either end, start with ^, or use fewer of * + ? {} |"
         )

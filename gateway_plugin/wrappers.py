@@ -184,7 +184,7 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
     at = 0
     for start, end in spans:
         kept.append(text[at:start])
-        kept.append("\n" if _starts_line(text, start) else " ")
+        kept.append("\n" if text[start] == "\n" or _starts_line(text, start) else " ")
         at = end
     kept.append(text[at:])
     return "".join(kept)
