@@ -95,10 +95,14 @@ def test_the_remains_of_a_removed_block_never_join_into_a_new_one():
     [
         "Recent memories (use memory_search for full search):\n## 2026-05-01.md\n- likes tea\n- likes rye",
         "# Recent Memory\n## 2026-05-01.md\n### 10:30\n<!-- session:1 -->\n- likes tea\n\n- likes rye",
-        "You have 12 past memory file(s). Use the memory_search tool when the user's question could benefit from "
-        "historical context.",
-        'When using memory_search or memory_store tools, pass namespace="x" to scope operations to the current '
-        "agent's memory.",
+        (
+            "You have 12 past memory file(s). Use the memory_search tool when the user's question could benefit from "
+            "historical context."
+        ),
+        (
+            'When using memory_search or memory_store tools, pass namespace="x" to scope operations to the current '
+            "agent's memory."
+        ),
     ],
 )
 def test_cold_start_sections_and_static_hints_go(text):
