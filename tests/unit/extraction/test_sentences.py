@@ -1,5 +1,6 @@
 """Sentence borders, masks and language guesses: spans always point into the message."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -103,3 +104,12 @@ def test_phrases_match_whole_words_and_prefer_the_longest():
 
 def test_typographic_apostrophes_read_like_plain_ones():
     assert [word.lower for word in words_of("I’m here")] == ["i'm", "here"]  # noqa: RUF001 - the point of the test
+
+
+@pytest.mark.parametrize("step", [split_sentences, mask_non_prose, words_of, clean])
+@pytest.mark.parametrize("unit", [".", "。", "a'", "<a", "{ ", "```\n", "http://", "\u0301", "a.", "&#1"])
+def test_256_kib_without_an_end_take_linear_time(step, unit):
+    text = unit * (256 * 1024 // len(unit)) + "x"
+    started = time.process_time()
+    step(text)
+    assert time.process_time() - started < 3

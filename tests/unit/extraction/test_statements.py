@@ -46,6 +46,7 @@ def test_a_user_statement_is_kept(text):
         "What does this function do?",
         "can you show me the diff?",
         "run the tests again",
+        "Move the 3 files in the Docs folder next to the README",
         "wow, that's amazing",
         "sounds good, go ahead",
         "You're the best!",
@@ -100,6 +101,7 @@ def test_tool_and_system_text_is_never_kept(role):
         "~~~\nI decided to move to Oslo in May.",
         "def add(a, b):\n    return a + b",
         "<div class='x'><br/></div>",
+        '<img src="tea.png" alt="We decided to drink only green tea from now on">',
         "{'my_key': [1, 2, 3], 'our_other': {'a': 4}}",
         "2025-01-03 12:00:01 INFO worker started in 312 ms",
         "https://example.org/my/page",
@@ -145,6 +147,13 @@ def test_a_statement_in_another_language_is_kept_verbatim(text, lang):
     ],
 )
 def test_courtesies_and_questions_of_other_languages_are_left_out(text):
+    assert not kept(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Alles klar, danke schön, bis bald! Guten Morgen, guten Tag.", "merci, très bien, parfait"]
+)
+def test_a_string_of_courtesies_says_nothing_either(text):
     assert not kept(text)
 
 
@@ -267,6 +276,8 @@ HOSTILE = {
     "dots": ".",
     "dots and quotes": '.......!")',
     "question marks": "?",
+    "dots before a letter": "." * (SIZE - 1) + "a",
+    "full-width stops": "。" * 9 + "a",
     "short sentences": "a. ",
     "apostrophes": "a'",
     "hyphens": "a-",
@@ -291,7 +302,7 @@ HOSTILE = {
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE.keys())
 def test_64_kib_of_anything_takes_linear_time(unit, role):
     # One quadratic pass over 64 KiB is two thousand million steps, which is far beyond this bound.
-    text = (unit * SIZE)[:SIZE]
+    text = (unit * (SIZE // len(unit) + 1))[:SIZE]
     started = time.process_time()
     said(text, role)
     assert time.process_time() - started < 8
