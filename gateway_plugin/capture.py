@@ -1,0 +1,137 @@
+"""From the messages of a session to one request for analysis, or to the reason why there is none.
+
+Pure: who speaks, what was captured before and what was injected arrive as values; nothing is sent here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway_plugin.echoes import EchoFilter
+from gateway_plugin.filters import Origin, judge
+from gateway_plugin.identity import Identity
+from gateway_plugin.messages import ChatMessage
+from gateway_plugin.query import Role
+from gateway_plugin.session_keys import Audience
+from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.turn_cursor import TurnCursor, fingerprint
+from relayer.wire.keys import derive
+from relayer.wire.lp import lp
+from relayer.wire.schemas import AnalyzeRequest, AudienceName, TurnItem
+
+__all__ = ["Captured", "audience_name", "capture_turn"]
+
+_ECHO: Final = "echo"
+_OVER_LIMIT: Final = "over_max_messages"
+_MAX_SESSION: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What capture made of a turn.
+
+    Attributes:
+        request: what to send, or None when nothing is worth sending.
+        cursor: the session's cursor afterwards; moved also when nothing is sent, so that nothing is judged twice.
+        new: how many messages were new.
+        dropped: how many of them were left out, by reason.
+    """
+
+    request: AnalyzeRequest | None = field(repr=False)
+    cursor: TurnCursor
+    new: int
+    dropped: dict[str, int]
+
+
+def audience_name(audience: Audience | None) -> AudienceName:
+    """Return the audience of a memory: None (no conversation with anybody) is the agent's own."""
+    if audience is None:
+        return "agent"
+    return "direct" if audience is Audience.DIRECT else "group"
+
+
+def capture_turn(
+    messages: Sequence[ChatMessage],
+    *,
+    identity: Identity,
+    session: str,
+    cursor: TurnCursor,
+    echoes: EchoFilter,
+    settings: CaptureSettings,
+    audience: Audience | None,
+    now_ms: int,
+    host: str = "",
+) -> Captured:
+    """Choose and clean what is new.
+
+    Args:
+        messages: the host's history, a window of it, or the last turn.
+        identity: whose memories they become.
+        session: the session key.
+        cursor: the session's cursor so far.
+        echoes: what was injected into the session.
+        settings: the filters' bounds.
+        audience: who could read the conversation.
+        now_ms: the time of messages to which the host gives none, in ms since the epoch.
+        host: the host's name.
+    """
+    key = derive(identity.namespace_secret, "capture")
+    prints = [fingerprint(key, message) for message in messages]
+    start = cursor.new(prints)
+    fresh = messages[start:]
+    if not fresh:
+        return Captured(None, cursor, 0, {})
+    after = cursor.advanced(prints[start:])
+    dropped: Counter[str] = Counter()
+    kept = [(message, text) for message in fresh if (text := _cleaned(message, echoes, settings, dropped))]
+    if len(kept) > settings.max_messages:
+        dropped[_OVER_LIMIT] += len(kept) - settings.max_messages
+        kept = kept[-settings.max_messages :]
+    # What only the assistant said, nobody asked to remember.
+    if not any(message.role is Role.USER for message, _ in kept):
+        return Captured(None, after, len(fresh), dict(dropped))
+    request = AnalyzeRequest(
+        turns=tuple(_turn(message, text, now_ms) for message, text in kept),
+        idempotency_key=_idempotency_key(key, session, cursor.turns, kept),
+        audience=audience_name(audience),
+        host=host[:_MAX_SESSION],
+        session=session[:_MAX_SESSION],
+    )
+    return Captured(request, after, len(fresh), dict(dropped))
+
+
+def _cleaned(
+    message: ChatMessage, echoes: EchoFilter, settings: CaptureSettings, dropped: Counter[str]
+) -> str:
+    origin = Origin.USER if message.role is Role.USER else Origin.ASSISTANT
+    judgement = judge(message.text, origin=origin, settings=settings)
+    if judgement.dropped is not None:
+        dropped[judgement.dropped.value] += 1
+        return ""
+    text = echoes.without_echoes(judgement.text)
+    if not text:
+        dropped[_ECHO] += 1
+    return text
+
+
+def _turn(message: ChatMessage, text: str, now_ms: int) -> TurnItem:
+    return TurnItem(
+        role=message.role.value,
+        text=text,
+        occurred_at=message.at if message.at is not None else now_ms,
+        id=message.id,
+        speaker=message.speaker,
+    )
+
+
+def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[tuple[ChatMessage, str]]) -> str:
+    """Derive the key from what is sent: by message ids where all have one, else by the turn's ordinal (X12)."""
+    identified = all(message.id is not None for message, _ in kept)
+    place: list[str] = [message.id or "" for message, _ in kept] if identified else [str(ordinal)]
+    said = [lp(message.role.value, text) for message, text in kept]
+    return hmac.new(key, lp("turn", session, place, said), hashlib.sha256).hexdigest()

@@ -1,0 +1,265 @@
+"""Who speaks in a turn: agent, namespace, keys and the certificate that goes with every request.
+
+The agent comes from the host's session key, the namespace from the agent and the configured scope. The model has no
+say in either. Keys come from a holder: one that holds the gateway's root, and mints 24-hour certificates as it goes,
+or one that was given a single agent's secret and certificate.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.session_keys import SessionRef
+from gateway_plugin.settings import NamespaceScope
+from relayer.wire import base64url, names
+from relayer.wire.certificates import SERIAL_SIZE, Certificate, Right
+from relayer.wire.errors import InvalidName, Malformed, NotAccepted
+from relayer.wire.keys import AgentKeys, RootKeys
+
+__all__ = ["FIRST_GENERATION", "AgentHolder", "Credential", "Identity", "KeyHolder", "RootHolder", "identify"]
+
+FIRST_GENERATION: Final = 1
+CERTIFICATE_SECONDS: Final = 24 * 3600
+_RENEW_BEFORE_END: Final = 3600
+# A relayer whose clock is a little behind must not take a fresh certificate for one of the future.
+_BACKDATED: Final = 300
+_RIGHTS: Final = (Right.READ, Right.WRITE)
+
+
+class Credential(Protocol):
+    """The certificate of one agent, as fresh as it can be had."""
+
+    def header(self, now: int) -> str:
+        """Return the ``memory-certificate`` header for a time in seconds since the epoch.
+
+        Raises:
+            IdentityError: the certificate ran out and cannot be renewed here.
+        """
+        ...
+
+
+class KeyHolder(Protocol):
+    """What this process may sign and open."""
+
+    @property
+    def account(self) -> str:
+        """The account's id."""
+        ...
+
+    @property
+    def only_agent(self) -> str | None:
+        """The one agent whose keys are held, or None when all of the account are."""
+        ...
+
+    def agent(self, agent: str) -> AgentKeys:
+        """Return an agent's keys, by its normal name.
+
+        Raises:
+            IdentityError: they are not held here.
+        """
+        ...
+
+    def credential(self, agent: str) -> Credential:
+        """Return an agent's certificate source; raises as `agent`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Everything that a request of one agent on one namespace needs."""
+
+    agent: str
+    account: str
+    namespace: str
+    generation: int
+    keys: AgentKeys = field(repr=False)
+    credential: Credential = field(repr=False, compare=False)
+
+    @property
+    def namespace_secret(self) -> bytes:
+        """The secret that opens the namespace."""
+        return self.keys.namespace_secret(self.namespace, self.generation)
+
+    def certificate_header(self, now: int) -> str:
+        """Return the ``memory-certificate`` header; see `Credential.header`."""
+        return self.credential.header(now)
+
+
+def mint(root: RootKeys, agent: str, *, now: int, seconds: int = CERTIFICATE_SECONDS) -> Certificate:
+    """Say what an agent of this account may do: read and write its own namespace and those below it.
+
+    Args:
+        root: the keys of the account.
+        agent: the agent's normal name.
+        now: seconds since the epoch.
+        seconds: validity from now on.
+    """
+    return Certificate(
+        account_key=bytes(root.account_identity.verify_key),
+        agent=agent,
+        agent_key=bytes(root.agent(agent).identity.verify_key),
+        namespaces=(agent, f"{agent}/*"),
+        rights=_RIGHTS,
+        not_before=max(now - _BACKDATED, 0),
+        not_after=now + seconds,
+        serial=secrets.token_bytes(SERIAL_SIZE),
+    )
+
+
+class _Minted:
+    """Mints a certificate, keeps it, and mints the next one an hour before its end."""
+
+    def __init__(self, root: RootKeys, agent: str) -> None:
+        self._root = root
+        self._agent = agent
+        self._certificate: Certificate | None = None
+        self._header = ""
+
+    def header(self, now: int) -> str:
+        known = self._certificate
+        if known is None or not known.not_before <= now <= known.not_after - _RENEW_BEFORE_END:
+            known = self._certificate = mint(self._root, self._agent, now=now)
+            self._header = base64url.encode(known.issue(self._root.account_identity))
+        return self._header
+
+
+class RootHolder:
+    """Holds the gateway's root secret: every agent of the account."""
+
+    only_agent = None
+
+    def __init__(self, root: RootKeys) -> None:
+        self.root = root
+        self._account = root.account
+        self._credentials: dict[str, Credential] = {}
+
+    @property
+    def account(self) -> str:
+        """The account's id."""
+        return self._account
+
+    def agent(self, agent: str) -> AgentKeys:
+        """Return an agent's keys, by its normal name."""
+        return self.root.agent(agent)
+
+    def credential(self, agent: str) -> Credential:
+        """Return an agent's certificate source."""
+        return self._credentials.setdefault(agent, _Minted(self.root, agent))
+
+
+class AgentHolder:
+    """Holds one agent's secret and the certificate that the gateway with the root gave it."""
+
+    def __init__(self, keys: AgentKeys, certificate: Certificate, header: str) -> None:
+        self._keys = keys
+        self._certificate = certificate
+        self._header = header
+
+    @classmethod
+    def parse(cls, secret: bytes, header: str) -> AgentHolder:
+        """Check that secret and certificate belong together.
+
+        Raises:
+            IdentityError: the certificate is malformed, forged, or another agent's.
+        """
+        try:
+            certificate = Certificate.verify(base64url.decode(header.strip()))
+        except (Malformed, NotAccepted) as error:
+            raise IdentityError("MEMRELAY_AGENT_CERTIFICATE is not a valid certificate") from error
+        keys = AgentKeys(certificate.agent, secret)
+        if bytes(keys.identity.verify_key) != certificate.agent_key:
+            raise IdentityError(
+                "MEMRELAY_AGENT_SECRET and MEMRELAY_AGENT_CERTIFICATE belong to different agents"
+            )
+        return cls(keys, certificate, header.strip())
+
+    @property
+    def account(self) -> str:
+        """The account's id."""
+        return self._certificate.account
+
+    @property
+    def only_agent(self) -> str:
+        """The agent whose keys are held."""
+        return self._certificate.agent
+
+    def agent(self, agent: str) -> AgentKeys:
+        """Return the agent's keys.
+
+        Raises:
+            IdentityError: another agent's are asked for.
+        """
+        if agent != self._certificate.agent:
+            raise IdentityError(f"this host holds the keys of agent {self.only_agent!r} only")
+        return self._keys
+
+    def credential(self, agent: str) -> Credential:
+        """Return the certificate that was given; raises as `agent`."""
+        self.agent(agent)
+        return self
+
+    def header(self, now: int) -> str:
+        """Return the certificate.
+
+        Raises:
+            IdentityError: it ran out.
+        """
+        if now > self._certificate.not_after:
+            raise IdentityError(
+                f"the certificate of agent {self.only_agent!r} ran out; "
+                "`memrelay-gateway keys export` on the host that holds the root secret makes a new one"
+            )
+        return self._header
+
+
+def identify(
+    holder: KeyHolder,
+    ref: SessionRef,
+    *,
+    default_agent: str | None,
+    scope: NamespaceScope = NamespaceScope.AGENT,
+    sender: str | None = None,
+    workspace: str | None = None,
+) -> Identity:
+    """Tell whose turn it is.
+
+    Args:
+        holder: the keys at hand.
+        ref: the parsed session key.
+        default_agent: who speaks when the session key names nobody.
+        scope: what separates memories.
+        sender: the host's id of the person who wrote, for scope ``agent+sender``.
+        workspace: the host's id or path of the workspace, for scope ``agent+workspace``.
+
+    Raises:
+        IdentityError: a name has no normal form, the scope lacks its half, or the agent's keys are not held.
+    """
+    try:
+        named = ref.agent if ref.agent is not None else default_agent
+        agent = names.normalise(named) if named is not None else holder.only_agent
+        parts = _scope_parts(scope, sender=sender, workspace=workspace)
+    except InvalidName as error:
+        raise IdentityError(f"no namespace for this turn: {error}") from error
+    if agent is None:
+        raise IdentityError("no namespace for this turn: the host named no agent")
+    return Identity(
+        agent=agent,
+        account=holder.account,
+        namespace="/".join((agent, *parts)),
+        generation=FIRST_GENERATION,
+        keys=holder.agent(agent),
+        credential=holder.credential(agent),
+    )
+
+
+def _scope_parts(scope: NamespaceScope, *, sender: str | None, workspace: str | None) -> tuple[str, ...]:
+    if scope is NamespaceScope.AGENT:
+        return ()
+    kind, value = ("sender", sender) if scope is NamespaceScope.AGENT_SENDER else ("workspace", workspace)
+    # Falling back to the agent's own namespace would show one person's memories to another.
+    if not value or not value.strip():
+        raise IdentityError(f"namespace.scope is {scope.value!r}, but the host did not name the {kind}")
+    return (names.normalise(f"{kind}-{value.strip()}"),)

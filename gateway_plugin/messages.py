@@ -1,0 +1,106 @@
+"""A host's messages, whatever their shape, as one frozen type.
+
+Understood are strings, lists of blocks as the large model APIs use them (``{"type": "text", "text": ...}``, also
+``input_text`` and ``output_text``), and the usual names for ids, times and speakers. Tool calls, tool results, images
+and reasoning carry nothing that somebody said: they are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from gateway_plugin.query import Message, Role
+
+__all__ = ["ChatMessage", "history", "parse_messages"]
+
+_TEXT_BLOCKS: Final = frozenset({"text", "input_text", "output_text"})
+_ROLES: Final = {"user": Role.USER, "human": Role.USER, "assistant": Role.ASSISTANT, "ai": Role.ASSISTANT}
+_MAX_LABEL: Final = 512
+_MAX_TEXT: Final = 1_000_000
+# Seconds pass this in the year 5138, ms passed it in 1973.
+_MS_FROM: Final = 10**11
+_LAST_MS: Final = 7_258_118_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message that a person or the assistant said. ``at`` is in ms since the epoch, where the host knows it."""
+
+    role: Role
+    text: str = field(repr=False)
+    id: str | None = None
+    at: int | None = None
+    speaker: str | None = None
+
+
+def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
+    """Parse messages with ``role`` and ``content``; those of other roles and those without text are left out.
+
+    Raises:
+        TypeError: a message is no mapping: a mistake of the caller, not of a conversation.
+    """
+    parsed = []
+    for message in messages:
+        if not isinstance(message, Mapping):
+            raise TypeError("messages are mappings with the keys role and content")
+        role = _ROLES.get(str(message.get("role", "")).lower())
+        text = _readable(_text(message.get("content"))[:_MAX_TEXT])
+        if role is not None and text:
+            parsed.append(
+                ChatMessage(
+                    role,
+                    text,
+                    _label(message.get("id") or message.get("message_id")),
+                    _time(message.get("timestamp", message.get("created_at"))),
+                    _label(message.get("name") or message.get("speaker")),
+                )
+            )
+    return tuple(parsed)
+
+
+def history(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+    """Return messages in the form that queries are built from."""
+    return tuple(Message(message.role, message.text) for message in messages)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        return ""
+    texts = []
+    for block in content:
+        if isinstance(block, str):
+            texts.append(block)
+        elif (
+            isinstance(block, Mapping)
+            and block.get("type") in _TEXT_BLOCKS
+            and isinstance(block.get("text"), str)
+        ):
+            texts.append(block["text"])
+    return "\n".join(texts)
+
+
+def _label(value: object) -> str | None:
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return _readable(text[:_MAX_LABEL]) or None
+
+
+def _readable(text: str) -> str:
+    # Half a surrogate pair cannot be sent, and nobody meant it.
+    return text.encode("utf-8", "replace").decode()
+
+
+def _time(value: object) -> int | None:
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return int(moment.timestamp() * 1000) if moment.tzinfo else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LAST_MS:
+        return None
+    return int(value if value >= _MS_FROM else value * 1000)

@@ -1,0 +1,99 @@
+"""The plugin for code that is not asynchronous: the same implementation, on an event loop of its own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from gateway_plugin.async_plugin import CLOSING_SECONDS, NO_HOST, AsyncMemoryPlugin, Messages
+from gateway_plugin.host_turn import HostTurn
+from gateway_plugin.loop_thread import LoopThread
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace
+
+__all__ = ["AsyncMemoryPlugin", "MemoryPlugin"]
+
+
+class MemoryPlugin:
+    """The same plugin for code that is not asynchronous; takes the same arguments as `AsyncMemoryPlugin`.
+
+    Captures are delivered in the background. A recall waits, within its own deadline, for what this plugin captured
+    before in the same namespace, so that a program finds what it just wrote.
+    """
+
+    def __init__(self, url: str | None = None, agent: str | None = None, **options: Any) -> None:
+        self._plugin = AsyncMemoryPlugin(url, agent, **options)
+        self._loop = LoopThread("memrelay-plugin")
+        self._closed = False
+
+    @property
+    def settings(self) -> PluginSettings:
+        """The settings in force."""
+        return self._plugin.settings
+
+    def before_turn(
+        self,
+        prompt: str,
+        *,
+        session_key: str | None = None,
+        messages: Messages = (),
+        host: HostTurn = NO_HOST,
+        deadline: float | None = None,
+    ) -> Injection:
+        """Recall for a turn; see `AsyncMemoryPlugin.before_turn`."""
+        return self._loop.call(
+            self._plugin.before_turn(
+                prompt, session_key=session_key, messages=messages, host=host, deadline=deadline
+            )
+        )
+
+    def after_turn(
+        self,
+        messages: Messages,
+        *,
+        session_key: str | None = None,
+        success: bool = True,
+        host: HostTurn = NO_HOST,
+    ) -> CaptureReport:
+        """Capture a turn; see `AsyncMemoryPlugin.after_turn`."""
+        return self._loop.call(
+            self._plugin.after_turn(messages, session_key=session_key, success=success, host=host)
+        )
+
+    def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
+        """Deliver what waits; see `AsyncMemoryPlugin.flush`."""
+        return self._loop.call(self._plugin.flush(seconds))
+
+    def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
+        """Turn memory off or on for one chat session; see `AsyncMemoryPlugin.set_session`."""
+        self._here(lambda: self._plugin.set_session(session_key, enabled=enabled, host=host))
+
+    def status(self) -> PluginStatus:
+        """Return how things stand."""
+        return self._plugin.status()
+
+    def why(self) -> TurnTrace:
+        """Return why the last turn was given what it was given."""
+        return self._plugin.why()
+
+    def close(self) -> None:
+        """Try for up to five seconds to deliver what waits, then stop; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._loop.call(self._plugin.aclose())
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _here(self, work: Callable[[], None]) -> None:
+        async def run() -> None:
+            work()
+
+        self._loop.call(run())

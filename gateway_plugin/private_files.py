@@ -1,0 +1,149 @@
+"""Files that only this user may read: where they live, and how they are read and written.
+
+A file appears whole or not at all: it is written beside its place, made durable, then moved or linked into it. Two
+processes that create the same file at once end up with one content, and both read that one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gateway_plugin.errors import IdentityError
+
+__all__ = ["config_directory", "create_private", "locked", "read_private", "replace_private"]
+
+_MAX_BYTES = 64 * 1024
+
+
+def config_directory(environ: Mapping[str, str]) -> Path:
+    """Return where the plugin keeps its files: ``$XDG_CONFIG_HOME/memrelay``, else ``~/.config/memrelay``.
+
+    Raises:
+        IdentityError: the user has no home directory.
+    """
+    base = Path(environ.get("XDG_CONFIG_HOME", ""))
+    if base.is_absolute():  # the XDG rule: a relative value is ignored
+        return base / "memrelay"
+    home = Path(environ.get("HOME", ""))
+    try:
+        return (home if home.is_absolute() else Path.home()) / ".config" / "memrelay"
+    except RuntimeError as error:
+        raise IdentityError(
+            "this user has no home directory; set MEMRELAY_SECRET or XDG_CONFIG_HOME"
+        ) from error
+
+
+def read_private(path: Path) -> bytes:
+    """Read a file that nobody else may read.
+
+    Raises:
+        FileNotFoundError: there is none.
+        IdentityError: others may read or change it, or it cannot be read; the message names the command that helps.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise IdentityError(f"{path} is not a file")
+        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+            raise IdentityError(
+                f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}"
+            )
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise IdentityError(f"{path} is longer than {_MAX_BYTES} bytes")
+    return data
+
+
+def create_private(path: Path, data: bytes) -> bool:
+    """Create a file with this content unless one is there; return whether this call made it.
+
+    Raises:
+        IdentityError: the directory or the file cannot be made.
+    """
+    try:
+        with _written_beside(path, data) as beside:
+            os.link(beside, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be made: {error.strerror}") from error
+    _sync_directory(path.parent)
+    return True
+
+
+def replace_private(path: Path, data: bytes) -> None:
+    """Write a file, in place of one that is there.
+
+    Raises:
+        IdentityError: it cannot be written.
+    """
+    try:
+        with _written_beside(path, data) as beside:
+            beside.replace(path)
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be written: {error.strerror}") from error
+    _sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock that belongs to a file, so that two processes do not overwrite each other's change.
+
+    Raises:
+        IdentityError: the lock cannot be made.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(
+            path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be locked: {error.strerror}") from error
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)  # which also gives the lock back
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        import fcntl  # noqa: PLC0415 - exists on POSIX only
+    except ImportError:
+        return
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        yield beside
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    with contextlib.suppress(OSError):  # not every file system can; the content itself is already durable
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

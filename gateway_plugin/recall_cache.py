@@ -1,0 +1,39 @@
+"""Answers kept for a few seconds: hosts ask for the same turn more than once, and only good answers are worth keeping."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from gateway_plugin.clock import Clock
+from relayer.wire.schemas import RecallRequest, RecallResponse
+
+__all__ = ["RecallCache"]
+
+LIFE_SECONDS: Final = 15.0
+MAX_ENTRIES: Final = 1000
+
+
+class RecallCache:
+    """Answers by account-wide namespace and request, for 15 s, 1,000 of them at most (AM-21)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[tuple[str, RecallRequest], tuple[float, RecallResponse]] = OrderedDict()
+
+    def get(self, namespace: str, request: RecallRequest) -> RecallResponse | None:
+        """Return the answer, if one is fresh."""
+        found = self._kept.get((namespace, request))
+        return found[1] if found is not None and self._clock.monotonic() < found[0] else None
+
+    def put(self, namespace: str, request: RecallRequest, answer: RecallResponse) -> None:
+        """Keep an answer."""
+        self._kept[(namespace, request)] = (self._clock.monotonic() + LIFE_SECONDS, answer)
+        self._kept.move_to_end((namespace, request))
+        while len(self._kept) > MAX_ENTRIES:
+            self._kept.popitem(last=False)
+
+    def drop(self, namespace: str) -> None:
+        """Forget a namespace's answers: something was written."""
+        for key in [key for key in self._kept if key[0] == namespace]:
+            del self._kept[key]

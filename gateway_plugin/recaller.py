@@ -1,0 +1,138 @@
+"""Before a turn: from a prompt to the block that goes into it, under one deadline, with a reason for every outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import Clock
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.gates import TurnContext, explain, gate
+from gateway_plugin.identity import Identity
+from gateway_plugin.messages import ChatMessage, history
+from gateway_plugin.query import build_query
+from gateway_plugin.recall_cache import RecallCache
+from gateway_plugin.selection import Selected, audible_to, select
+from gateway_plugin.sender import Sender
+from gateway_plugin.session_keys import Audience
+from gateway_plugin.sessions import Session
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.status import Injection, TurnTrace, status_of
+from relayer.wire.schemas import RecallRequest, RecallResponse
+
+__all__ = ["Recaller"]
+
+# What the turn before wrote should be found, but waiting for it must leave time to search.
+_SHARE_FOR_OWN_WRITES: Final = 0.5
+_SPARE: Final = 4
+
+
+class Recaller:
+    """Recalls for the turns of one plugin; `trace` tells about the last one."""
+
+    def __init__(self, client: RelayerClient, sender: Sender, settings: PluginSettings, clock: Clock) -> None:
+        self.cache = RecallCache(clock)
+        self.recalls = 0
+        self._client = client
+        self._sender = sender
+        self._settings = settings
+        self._clock = clock
+
+    async def recall(
+        self,
+        prompt: str,
+        earlier: Sequence[ChatMessage],
+        *,
+        identity: Identity,
+        session: Session,
+        audience: Audience | None,
+        seconds: float,
+    ) -> tuple[Injection, TurnTrace]:
+        """Recall for a turn that the gates let through.
+
+        Args:
+            prompt: the latest user message as the host has it.
+            earlier: the conversation before it.
+            identity: whose memories.
+            session: the chat session.
+            audience: who reads the answer.
+            seconds: the deadline for all of it.
+        """
+        start = self._clock.monotonic()
+        query = build_query(prompt, history(earlier), self._settings).search
+        trace = TurnTrace("", agent=identity.agent, namespace=identity.namespace, query_chars=len(query))
+        try:
+            answer, cached = await self._find(self._request(query, audience), identity, start + seconds)
+        except GatewayError as error:
+            injection = self._injection(status_of(error), start, detail=str(error))
+            return injection, replace(
+                trace, status=injection.status, detail=injection.detail, milliseconds=injection.milliseconds
+            )
+        now = datetime.fromtimestamp(self._clock.now(), UTC).astimezone()
+        selected = select(
+            answer.memories, settings=self._settings.recall, audience=audience, session=session, now=now
+        )
+        injection = self._injection("ok" if selected.text else "empty", start, selected, answer)
+        return injection, replace(
+            trace,
+            status=injection.status,
+            cached=cached,
+            hits=selected.traces,
+            milliseconds=injection.milliseconds,
+        )
+
+    def gated(self, context: TurnContext) -> tuple[Injection, TurnTrace] | None:
+        """Return the outcome of a turn that a gate objects to, or None."""
+        decision = gate(context, self._settings)
+        if decision.allowed:
+            return None
+        status = f"skipped:{decision.gate}"
+        injection = Injection("", self._settings.recall.position, status, detail=decision.reason)
+        return injection, TurnTrace(status, decision.reason, gates=explain(context, self._settings))
+
+    async def _find(
+        self, request: RecallRequest, identity: Identity, end: float
+    ) -> tuple[RecallResponse, bool]:
+        left = end - self._clock.monotonic()
+        await self._sender.settled(identity.namespace, left * _SHARE_FOR_OWN_WRITES)
+        known = self.cache.get(identity.namespace, request)
+        if known is not None:
+            return known, True
+        self.recalls += 1
+        answer = await self._client.recall(identity, request, deadline=end - self._clock.monotonic())
+        if not answer.degraded:
+            self.cache.put(identity.namespace, request, answer)
+        return answer, False
+
+    def _request(self, query: str, audience: Audience | None) -> RecallRequest:
+        recall = self._settings.recall
+        # Filters of our own may drop some: ask for a few more than are wanted.
+        return RecallRequest(
+            query=query,
+            limit=min(recall.max_results + _SPARE, 100),
+            floor=recall.min_score,
+            audiences=audible_to(audience),
+            trusts=("user", "imported", "assistant"),
+        )
+
+    def _injection(
+        self,
+        status: str,
+        start: float,
+        selected: Selected | None = None,
+        answer: RecallResponse | None = None,
+        *,
+        detail: str = "",
+    ) -> Injection:
+        return Injection(
+            text=selected.text if selected else "",
+            position=self._settings.recall.position,
+            status=status,
+            hits=selected.hits if selected else (),
+            detail=detail,
+            degraded=answer.degraded if answer else False,
+            milliseconds=round((self._clock.monotonic() - start) * 1000),
+        )

@@ -1,0 +1,63 @@
+"""Sealed keys, made when first needed and used again while they live: sealing costs more than the rest of a request."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from gateway_plugin.errors import RelayerUntrusted
+from gateway_plugin.identity import Identity
+from relayer.wire import base64url
+from relayer.wire.errors import Malformed
+from relayer.wire.fleet_list import FleetKey
+from relayer.wire.sealed_keys import SealedKey
+
+__all__ = ["SealedKeyCache"]
+
+LIFE_SECONDS: Final = 600
+# A call may take this long after its key was chosen.
+_MIN_LEFT_SECONDS: Final = 120
+_MAX_KEPT: Final = 256
+
+
+class SealedKeyCache:
+    """Headers by identity and fleet key; the least recently used go first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str, str, int, bytes], tuple[str, int]] = OrderedDict()
+
+    def header(self, identity: Identity, fleet_key: FleetKey, now: int) -> str:
+        """Return a ``memory-key`` header that lives for 2 to 10 more minutes.
+
+        Raises:
+            RelayerUntrusted: the fleet key is not a usable public key.
+        """
+        place = (
+            identity.account,
+            identity.agent,
+            identity.namespace,
+            identity.generation,
+            fleet_key.public_key,
+        )
+        known = self._kept.get(place)
+        if known is None or not now + _MIN_LEFT_SECONDS < known[1] <= now + LIFE_SECONDS:
+            known = self._kept[place] = _seal(identity, fleet_key, now + LIFE_SECONDS)
+        self._kept.move_to_end(place)
+        while len(self._kept) > _MAX_KEPT:
+            self._kept.popitem(last=False)
+        return known[0]
+
+
+def _seal(identity: Identity, fleet_key: FleetKey, not_after: int) -> tuple[str, int]:
+    key = SealedKey(
+        account=identity.account,
+        agent_key=bytes(identity.keys.identity.verify_key),
+        namespace=identity.namespace,
+        generation=identity.generation,
+        not_after=not_after,
+        secret=identity.namespace_secret,
+    )
+    try:
+        return base64url.encode(key.seal(fleet_key.public_key)), not_after
+    except Malformed as error:
+        raise RelayerUntrusted(f"the relayer is not trusted: {error}") from error

@@ -1,0 +1,85 @@
+"""Putting the plugin's parts together from settings and environment; the command line and the plugin share it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+
+import httpx
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import Clock
+from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.identity import KeyHolder
+from gateway_plugin.private_files import config_directory
+from gateway_plugin.secret_store import load_keys
+from gateway_plugin.settings import PluginSettings, load_settings
+from gateway_plugin.trust import TrustStore
+
+__all__ = ["connect", "holder_for", "settings_from", "tell_person"]
+
+IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
+
+
+def settings_from(
+    given: PluginSettings | Mapping[str, object] | None, environ: Mapping[str, str], *, url: str | None
+) -> PluginSettings:
+    """Return settings that are complete; ``url``, if given, wins over all others.
+
+    Raises:
+        SettingsError: names field and fix.
+    """
+    settings = given if isinstance(given, PluginSettings) else load_settings(given, environ)
+    return settings if url is None else settings.model_copy(update={"url": url})
+
+
+def holder_for(
+    settings: PluginSettings, environ: MutableMapping[str, str], *, secret: str | None = None
+) -> KeyHolder:
+    """Find the keys: a secret given in code, in the host's configuration, in the environment, or on disk.
+
+    Raises:
+        IdentityError: as `load_keys`.
+    """
+    if secret is None and settings.key is not None:
+        secret = settings.key.get_secret_value()
+    return load_keys(environ, given=secret, notify=tell_person)
+
+
+def connect(
+    settings: PluginSettings,
+    environ: Mapping[str, str],
+    *,
+    clock: Clock,
+    http: httpx.AsyncClient | None = None,
+) -> RelayerClient:
+    """Make a client; nothing is sent yet.
+
+    Raises:
+        SettingsError: the URL, or the identity that the environment demands of the relayer, is malformed.
+    """
+    return RelayerClient(
+        settings.url,
+        trust=TrustStore(config_directory(environ) / "trust.json"),
+        relayer_identity=_relayer_identity(environ),
+        clock=clock,
+        http=http,
+    )
+
+
+def tell_person(sentence: str) -> None:
+    """Say something that a person must know, where it disturbs no protocol: on standard error."""
+    sys.stderr.write(f"{sentence}\n")
+
+
+def _relayer_identity(environ: Mapping[str, str]) -> bytes | None:
+    text = environ.get(IDENTITY_VARIABLE, "").strip()
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        issue = SettingsIssue(
+            IDENTITY_VARIABLE, "is no relayer identity", "give its 64 hexadecimal digits, or unset it"
+        )
+        raise SettingsError(issue)
+    return bytes.fromhex(text)

@@ -1,0 +1,153 @@
+"""What the plugin says about itself: after each turn, about the last one, and as a whole.
+
+No text of a memory is in it, except in the injection itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway_plugin.errors import (
+    DeadlineExceeded,
+    GatewayError,
+    IdentityError,
+    RelayerRefused,
+    RelayerUnreachable,
+    RelayerUntrusted,
+)
+from gateway_plugin.gates import Decision
+from gateway_plugin.settings import Position
+from relayer.wire.schemas import RecallHit
+
+__all__ = ["CaptureReport", "HitTrace", "Injection", "PluginStatus", "TurnTrace", "status_of"]
+
+_WORDS: Final = (
+    (DeadlineExceeded, "timeout"),
+    (RelayerUnreachable, "unavailable"),
+    (RelayerUntrusted, "untrusted"),
+    (IdentityError, "skipped:identity"),
+)
+
+
+def status_of(error: GatewayError) -> str:
+    """Return the word for an error: timeout, unavailable, untrusted, skipped:identity or refused:<code>."""
+    if isinstance(error, RelayerRefused):
+        return f"refused:{error.code}"
+    return next((word for kind, word in _WORDS if isinstance(error, kind)), "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What goes into a prompt.
+
+    Attributes:
+        text: the block, or "" when there is nothing to say.
+        position: where the block goes.
+        status: ``ok``, ``empty``, ``skipped:<gate>``, ``timeout``, ``unavailable``, ``untrusted``, ``refused:<code>``
+            or ``failed``.
+        hits: the memories in the block, best first.
+        detail: the reason, in a sentence for people; "" when all is well.
+        degraded: the relayer searched by words alone.
+        milliseconds: how long it took.
+    """
+
+    text: str
+    position: Position
+    status: str
+    hits: tuple[RecallHit, ...] = field(default=(), repr=False)
+    detail: str = ""
+    degraded: bool = False
+    milliseconds: int = 0
+
+    @property
+    def line(self) -> str:
+        """One line for a person."""
+        count = len(self.hits)
+        memories = f" {count} {'memory' if count == 1 else 'memories'}" if count else ""
+        return f"🧩 memory: {self.status} {self.milliseconds}ms{memories}"
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureReport:
+    """What became of a turn's messages.
+
+    Attributes:
+        status: ``queued`` (the relayer will have it), ``empty`` (nothing new worth keeping), ``skipped:<gate>``,
+            ``full`` (the outbox takes no more; the next turn tries again) or ``failed``.
+        new: messages not captured before.
+        queued: messages on their way.
+        dropped: messages left out, by reason.
+        waiting: turns in the outbox, this one included.
+        detail: the reason, in a sentence for people.
+    """
+
+    status: str
+    new: int = 0
+    queued: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HitTrace:
+    """What became of one memory found: ``injected``, or the filter that kept it out."""
+
+    id: str
+    relevance: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTrace:
+    """Why the last turn was given what it was given.
+
+    Attributes:
+        status: as in `Injection`.
+        detail: as in `Injection`.
+        agent: whose turn it was, in normal form; "" when that could not be told.
+        namespace: where was searched.
+        gates: every gate's decision, in order.
+        query_chars: the length of what was searched for.
+        cached: the answer was at hand.
+        hits: memory by memory.
+        milliseconds: how long it took.
+    """
+
+    status: str
+    detail: str = ""
+    agent: str = ""
+    namespace: str = ""
+    gates: tuple[Decision, ...] = ()
+    query_chars: int = 0
+    cached: bool = False
+    hits: tuple[HitTrace, ...] = ()
+    milliseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginStatus:
+    """The plugin as a whole.
+
+    Attributes:
+        url: the relayer.
+        account: the account's id; "" while memory is switched off.
+        last_recall: status of the last turn; "" before the first.
+        recalls: turns for which the relayer was asked.
+        waiting: captured turns that the relayer does not have yet.
+        delivered: captured turns that it has.
+        refused: captured turns that it will never take.
+        paused_seconds: how long nothing is asked because it kept failing.
+        last_error: the last failed delivery, in a sentence; "" after a good one.
+    """
+
+    url: str
+    account: str
+    last_recall: str
+    recalls: int
+    waiting: int
+    delivered: int
+    refused: int
+    paused_seconds: float
+    last_error: str

@@ -1,0 +1,189 @@
+"""Which relayer may be told a key.
+
+A relayer signs its list of fleet keys with its identity. The identity is pinned per address, by configuration or at
+first use; when another one answers later, nothing more is sent there until a person says
+``memrelay-gateway trust URL``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gateway_plugin.errors import IdentityError, RelayerUntrusted
+from gateway_plugin.private_files import locked, read_private, replace_private
+from relayer.wire import base64url
+from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.fleet_list import MAX_AGE_SECONDS, FleetKey, FleetList
+from relayer.wire.schemas import KeysResponse
+
+__all__ = ["FleetKeys", "TrustStore", "parse_fleet_list"]
+
+_FETCH_EVERY_SECONDS: Final = 3600
+# A key that is about to end would cut short what is sealed to it.
+_MARGIN_SECONDS: Final = 600
+_MAX_KEYS: Final = 16
+
+_RULES: Final = {
+    "keys_signature": "its list of keys is not signed by the identity it names",
+    "keys_stale": "its list of keys is more than a day old; compare the clocks of both machines",
+    "keys_future": "its list of keys is from the future; compare the clocks of both machines",
+}
+
+
+class _Pins(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    version: int = 1
+    relayers: dict[str, str] = {}
+
+
+class TrustStore:
+    """The pinned identities, by the relayer's origin, in one private file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pinned(self, origin: str) -> bytes | None:
+        """Return the identity pinned for an origin.
+
+        Raises:
+            RelayerUntrusted: the file cannot be read, or is damaged.
+        """
+        text = self._read().relayers.get(origin)
+        try:
+            return None if text is None else bytes.fromhex(text)
+        except ValueError as error:
+            raise self._damaged() from error
+
+    def pin_first(self, origin: str, identity: bytes) -> bytes:
+        """Pin an identity unless one is pinned; return the one that is pinned afterwards; raises as `pinned`."""
+        return self._change(origin, identity, replace=False)
+
+    def replace(self, origin: str, identity: bytes) -> None:
+        """Pin an identity in place of any other; raises as `pinned`."""
+        self._change(origin, identity, replace=True)
+
+    def _change(self, origin: str, identity: bytes, *, replace: bool) -> bytes:
+        try:
+            with locked(self._path):
+                pins = self._read()
+                if replace or origin not in pins.relayers:
+                    pins.relayers[origin] = identity.hex()
+                    text = json.dumps(pins.model_dump(), indent=2, sort_keys=True)
+                    replace_private(self._path, text.encode() + b"\n")
+                return bytes.fromhex(pins.relayers[origin])
+        except IdentityError as error:
+            raise RelayerUntrusted(f"the relayer's identity cannot be kept: {error}") from error
+        except ValueError as error:
+            raise self._damaged() from error
+
+    def _read(self) -> _Pins:
+        try:
+            return _Pins.model_validate_json(read_private(self._path))
+        except FileNotFoundError:
+            return _Pins()
+        except IdentityError as error:
+            raise RelayerUntrusted(str(error)) from error
+        except ValidationError as error:
+            raise self._damaged() from error
+
+    def _damaged(self) -> RelayerUntrusted:
+        return RelayerUntrusted(f"{self._path} is damaged; remove it, then run `memrelay-gateway trust URL`")
+
+
+def parse_fleet_list(answer: KeysResponse, now: int) -> FleetList:
+    """Turn a relayer's answer into a list whose signature and age were checked.
+
+    Raises:
+        RelayerUntrusted: says which check failed.
+    """
+    try:
+        keys = tuple(
+            FleetKey(view.day, base64url.decode(view.public_key), view.not_after)
+            for view in answer.keys[:_MAX_KEYS]
+        )
+        found = FleetList(
+            base64url.decode(answer.identity), answer.issued_at, keys, base64url.decode(answer.signature)
+        )
+        found.verify(now)
+    except Malformed as error:
+        raise RelayerUntrusted("the relayer is not trusted: its list of keys is malformed") from error
+    except NotAccepted as error:
+        raise RelayerUntrusted(f"the relayer is not trusted: {_RULES.get(error.rule, error.rule)}") from error
+    return found
+
+
+class FleetKeys:
+    """The key to seal to, from a list that is fetched at most hourly and of a relayer that is trusted."""
+
+    def __init__(
+        self,
+        origin: str,
+        store: TrustStore,
+        fetch: Callable[[], Awaitable[KeysResponse]],
+        *,
+        identity: bytes | None = None,
+    ) -> None:
+        self._origin = origin
+        self._store = store
+        self._fetch = fetch
+        self._identity = identity
+        self._list: FleetList | None = None
+        self._fetched_at = 0
+        self._fetching = asyncio.Lock()
+
+    async def current(self, now: int) -> FleetKey:
+        """Return the newest usable fleet key.
+
+        Args:
+            now: seconds since the epoch.
+
+        Raises:
+            RelayerUntrusted: the relayer is not the one that was pinned, or offers no usable key.
+            RelayerUnreachable, RelayerRefused: from fetching the list.
+        """
+        async with self._fetching:
+            if self._list is None or not self._fresh(now):
+                self._list = await self.fetch(now)
+                self._fetched_at = now
+            usable = [key for key in self._list.keys if key.not_after > now + _MARGIN_SECONDS]
+        if not usable:
+            raise RelayerUntrusted("the relayer is not trusted: every key that it offers has ended")
+        return max(usable, key=lambda key: key.not_after)
+
+    async def fetch(self, now: int) -> FleetList:
+        """Fetch the list and check who signed it; raises as `current`."""
+        found = parse_fleet_list(await self._fetch(), now)
+        if self._identity is None:
+            pinned = self._store.pin_first(self._origin, found.identity)
+        else:
+            pinned = self._identity
+        if found.identity != pinned:
+            raise RelayerUntrusted(
+                f"{self._origin} has another identity than the one it had before "
+                f"({found.identity.hex()[:16]} instead of {pinned.hex()[:16]}); no key is sent to it. "
+                f"If its operator changed it, run: memrelay-gateway trust {self._origin}"
+            )
+        return found
+
+    async def accept_identity(self, now: int) -> FleetList:
+        """Pin whoever answers now, because a person said so; raises as `current`."""
+        found = parse_fleet_list(await self._fetch(), now)
+        self._store.replace(self._origin, found.identity)
+        self.drop()
+        return found
+
+    def drop(self) -> None:
+        """Fetch a new list before the next use: the relayer does not know the key that was used."""
+        self._list = None
+
+    def _fresh(self, now: int) -> bool:
+        assert self._list is not None
+        age = now - self._fetched_at
+        return 0 <= age < _FETCH_EVERY_SECONDS and now - self._list.issued_at < MAX_AGE_SECONDS
