@@ -77,9 +77,9 @@ def parse_vector(raw: bytes, model: EmbeddingModel) -> NDArray[np.float32]:
         raise Refused(
             "bad_vector", f"vector must have {model.dimension} numbers; this one has {len(raw) // 4}"
         )
-    vector = np.frombuffer(raw, np.dtype("<f4")).astype(np.float32)
     # In double precision, so that huge but finite numbers do not overflow on their way to length 1.
-    norm = float(np.linalg.norm(vector.astype(np.float64)))
+    vector = np.frombuffer(raw, np.dtype("<f4")).astype(np.float64)
+    norm = float(np.linalg.norm(vector))
     if not np.isfinite(norm):
         raise Refused("bad_vector", "vector must hold finite numbers only")
     if norm < _TINY:

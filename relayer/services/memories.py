@@ -34,19 +34,15 @@ async def list_memories(
     Raises:
         Refused: ``bad_cursor``.
     """
-    before = _parse_cursor(cursor)
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return schemas.ListResponse(memories=(), total=0)
         await _fresh(opened, deadline)
         now = ctx.clock.now_ms()
-        wanted = [
-            state
-            for state in opened.log.state.records.values()
-            if _matches(opened, state, kinds, states, now)
-        ]
-        wanted.sort(key=lambda state: state.record, reverse=True)
-        rest = [state for state in wanted if before is None or state.record < before]
+        # The log's order, not that of the ids: two memories of one millisecond have no order by id.
+        newest_first = reversed(opened.log.state.records.values())
+        wanted = [state for state in newest_first if _matches(opened, state, kinds, states, now)]
+        rest = wanted[_after(cursor, opened, wanted) :]
         page = rest[:limit]
         return schemas.ListResponse(
             memories=tuple(_show(opened, state) for state in page),
@@ -143,13 +139,18 @@ def _parse_id(text: str) -> bytes:
         raise _not_found() from error
 
 
-def _parse_cursor(cursor: str | None) -> bytes | None:
+def _after(cursor: str | None, opened: OpenNamespace, wanted: Sequence[RecordState]) -> int:
+    """Return how many of ``wanted`` stand before the page; a memory that left the list still marks its place."""
     if cursor is None:
-        return None
+        return 0
     try:
-        return ulid.parse(cursor)
+        mark = ulid.parse(cursor)
     except Malformed as error:
         raise Refused("bad_cursor", "cursor must be the next_cursor of an earlier page") from error
+    order = {record: number for number, record in enumerate(opened.log.state.records)}
+    if mark not in order:
+        raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
+    return sum(order[state.record] >= order[mark] for state in wanted)
 
 
 def _not_found() -> Refused:

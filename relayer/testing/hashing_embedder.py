@@ -1,0 +1,55 @@
+"""An embedder without a model: texts that share words point the same way. Repeatable, instant, and it can be down."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.errors import EmbedderUnavailable
+from relayer.ports import EmbeddingModel
+
+__all__ = ["HashingEmbedder"]
+
+_WORD = re.compile(r"\w+")
+
+
+class HashingEmbedder:
+    """The `Embedder` port for tests: a bag of words hashed onto a unit vector.
+
+    Attributes:
+        down: while true, every call raises `EmbedderUnavailable`.
+        calls: the texts of every call that was answered.
+    """
+
+    def __init__(self, dimension: int = 64) -> None:
+        self.down = False
+        self.calls: list[list[str]] = []
+        self._model = EmbeddingModel("hashing", hashlib.sha256(b"hashing").hexdigest(), dimension)
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """Identity of the hashing."""
+        return self._model
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts; shape (len(texts), dimension), rows of length 1."""
+        if self.down:
+            raise EmbedderUnavailable("the embedder is down")
+        self.calls.append(list(texts))
+        return np.stack([self._direction(text) for text in texts])
+
+    def _direction(self, text: str) -> NDArray[np.float32]:
+        row = np.zeros(self._model.dimension, np.float32)
+        row[0] = 1e-3
+        for word in _WORD.findall(text.lower()):
+            digest = hashlib.sha256(word.encode()).digest()
+            row[digest[0] % self._model.dimension] += 1 if digest[1] % 2 else -1
+        unit: NDArray[np.float32] = row / np.float32(np.linalg.norm(row))
+        return unit
+
+    async def close(self) -> None:
+        """Nothing to release."""

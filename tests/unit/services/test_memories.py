@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+
+from relayer.errors import Refused
+from relayer.services.jobs import get_job
+from relayer.services.memories import forget_memory, get_memory, list_memories
+from relayer.services.namespaces import list_namespaces
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.services.tending import tend
+from relayer.wire.schemas import RecallRequest, RememberRequest
+
+UNKNOWN = "0" * 26
+
+
+async def put(house, *texts, agent="researcher"):
+    request = RememberRequest(items=[{"text": text} for text in texts])
+    answer = await remember(house.ctx, house.access(agent), request, house.deadline())
+    return [memory.id for memory in answer.memories]
+
+
+async def page(house, *, limit=100, cursor=None, kinds=(), states=()):
+    return await list_memories(
+        house.ctx,
+        house.access(),
+        limit=limit,
+        cursor=cursor,
+        kinds=kinds,
+        states=states,
+        deadline=house.deadline(),
+    )
+
+
+@pytest.mark.row("MW-31")
+async def test_ids_of_another_agent_are_not_found(house):
+    (theirs,) = await put(house, "a note of the coder", agent="coder")
+    await put(house, "a note of the researcher")
+    for attempt in (get_memory, forget_memory):
+        with pytest.raises(Refused) as caught:
+            await attempt(house.ctx, house.access("researcher"), theirs, house.deadline())
+        assert caught.value.code == "not_found"
+
+
+@pytest.mark.parametrize("bad", [UNKNOWN, "x", "I" * 26, "", "../../etc"])
+async def test_unknown_and_malformed_ids_look_alike(house, bad):
+    await put(house, "a note")
+    for attempt in (get_memory, forget_memory):
+        with pytest.raises(Refused) as caught:
+            await attempt(house.ctx, house.access(), bad, house.deadline())
+        assert caught.value.code == "not_found"
+    with pytest.raises(Refused) as caught:
+        await get_job(house.ctx, house.access(), bad, 0, house.deadline())
+    assert caught.value.code == "not_found"
+
+
+async def test_pages_cover_everything_once_newest_first(house):
+    ids = []
+    for number in range(7):
+        await house.clock.advance(1)
+        ids += await put(house, f"note number {number}")
+    seen, cursor = [], None
+    while True:
+        answer = await page(house, limit=3, cursor=cursor)
+        assert answer.total == 7
+        seen += [memory.id for memory in answer.memories]
+        cursor = answer.next_cursor
+        if cursor is None:
+            break
+    assert seen == ids[::-1]
+
+
+async def test_a_cursor_of_somebody_s_invention_is_refused(house):
+    await put(house, "a note")
+    for cursor in ("nonsense", UNKNOWN):
+        with pytest.raises(Refused) as caught:
+            await page(house, cursor=cursor)
+        assert caught.value.code == "bad_cursor"
+
+
+async def test_forgotten_leaves_recall_and_the_list_and_stays_on_request(house):
+    (wanted,) = await put(house, "the spare key hangs behind the door")
+    answer = await forget_memory(house.ctx, house.access(), wanted, house.deadline())
+    assert answer.state == "forgotten"
+    query = RecallRequest(query="where hangs the spare key", floor=0)
+    assert (await recall(house.ctx, house.access(), query, house.deadline())).memories == ()
+    assert (await page(house)).memories == ()
+    assert [memory.state for memory in (await page(house, states=["forgotten"])).memories] == ["forgotten"]
+    assert (await get_memory(house.ctx, house.access(), wanted, house.deadline())).memory.state == "forgotten"
+
+
+async def test_forgetting_twice_answers_the_same(house):
+    (wanted,) = await put(house, "a note")
+    first = await forget_memory(house.ctx, house.access(), wanted, house.deadline())
+    second = await forget_memory(house.ctx, house.access(), wanted, house.deadline())
+    assert first == second
+
+
+async def test_a_job_tells_the_truth_before_and_after(house):
+    house.embedder.down = True
+    request = RememberRequest(items=[{"text": "a note without a vector"}])
+    job_id = (await remember(house.ctx, house.access(), request, house.deadline())).job_id
+    pending = await get_job(house.ctx, house.access(), job_id, 0, house.deadline())
+    assert (pending.state, pending.work) == ("pending", "embed")
+    house.embedder.down = False
+    await tend(house.ctx)
+    done = await get_job(house.ctx, house.access(), job_id, 0, house.deadline())
+    assert done.state == "done"
+    assert done.finished_at >= done.accepted_at
+
+
+async def test_an_account_lists_the_namespaces_its_certificate_covers(house):
+    await put(house, "one", "two")
+    await put(house, "three", agent="coder")
+    answer = await list_namespaces(
+        house.ctx, house.principal("researcher"), limit=10, cursor=None, deadline=house.deadline()
+    )
+    assert [(view.name, view.memories, view.custody) for view in answer.namespaces] == [
+        ("researcher", 2, "agent")
+    ]
+
+
+async def test_counts_of_a_namespace_that_is_not_open_are_not_invented(house):
+    await put(house, "one")
+    fresh = await house.another()
+    answer = await list_namespaces(
+        fresh.ctx, house.principal("researcher"), limit=10, cursor=None, deadline=house.deadline()
+    )
+    assert answer.namespaces[0].memories is None

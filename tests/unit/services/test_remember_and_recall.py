@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from relayer.domain.namespace import Custody
+from relayer.errors import DeadlineExceeded, Refused, WrongCustody, WrongNamespaceKey
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.services.tending import tend
+from relayer.wire.schemas import RecallRequest, RememberRequest
+
+COFFEE = "I only drink oat milk coffee before noon"
+QUERY = "which oat milk coffee do I drink before noon"
+
+
+def items(*texts: str, **fields: object) -> RememberRequest:
+    return RememberRequest(items=[{"text": text, **fields} for text in texts])
+
+
+async def ask(house, access=None, **fields):
+    request = RecallRequest(**{"query": QUERY, **fields})
+    return await recall(house.ctx, access or house.access(), request, house.deadline())
+
+
+async def test_what_was_remembered_is_recalled_by_the_next_request(house):
+    answer = await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    found = await ask(house)
+    assert [hit.text for hit in found.memories] == [COFFEE]
+    assert found.memories[0].id == answer.memories[0].id
+    assert found.position == answer.position
+
+
+async def test_done_means_recallable_through_another_replica(house):
+    other = await house.another()
+    await ask(other)  # the other replica has an older view
+    await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    assert [hit.text for hit in (await ask(other)).memories] == [COFFEE]
+    await other.ctx.namespaces.close(1.0)
+
+
+async def test_recall_in_a_namespace_that_does_not_exist_writes_nothing(house):
+    assert (await ask(house)).memories == ()
+    assert not [call for call in house.store.calls if call.operation in {"create", "swap", "delete"}]
+
+
+async def test_an_agent_does_not_find_what_another_agent_said(house):
+    await remember(house.ctx, house.access("researcher"), items(COFFEE), house.deadline())
+    assert (await ask(house, house.access("coder"))).memories == ()
+
+
+async def test_another_secret_does_not_open_a_namespace_open_or_closed(house):
+    await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    wrong = bytes(32)
+    with pytest.raises(WrongNamespaceKey):
+        await ask(house, house.access(secret=wrong))
+    fresh = await house.another()
+    with pytest.raises(WrongNamespaceKey):
+        await ask(fresh, house.access(secret=wrong))
+    with pytest.raises(WrongNamespaceKey):
+        await remember(fresh.ctx, house.access(secret=wrong), items("x y z"), house.deadline())
+    with pytest.raises(WrongNamespaceKey):
+        await ask(fresh, house.access(generation=1))
+
+
+async def test_the_other_custody_is_refused(house):
+    await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    with pytest.raises(WrongCustody):
+        await ask(house, house.access(custody=Custody.RELAYER))
+
+
+async def test_a_request_sent_twice_stores_once_and_answers_the_same(house):
+    access = house.access(nonce=b"n" * 16)
+    first = await remember(house.ctx, access, items(COFFEE), house.deadline())
+    second = await remember(house.ctx, access, items(COFFEE), house.deadline())
+    assert first.memories == second.memories
+    assert first.memories[0].status == "stored"
+
+
+async def test_an_idempotency_key_stores_once_under_different_signatures(house):
+    request = RememberRequest(items=[{"text": COFFEE}], idempotency_key="k1")
+    first = await remember(house.ctx, house.access(body=b"same"), request, house.deadline())
+    second = await remember(house.ctx, house.access(body=b"same"), request, house.deadline())
+    assert first.memories == second.memories
+    assert first.memories[0].status == "stored"
+
+
+async def test_an_idempotency_key_with_another_body_is_refused_and_changes_nothing(house):
+    first = RememberRequest(items=[{"text": COFFEE}], idempotency_key="k1")
+    other = RememberRequest(items=[{"text": "something else entirely"}], idempotency_key="k1")
+    await remember(house.ctx, house.access(body=b"one"), first, house.deadline())
+    with pytest.raises(Refused) as caught:
+        await remember(house.ctx, house.access(body=b"two"), other, house.deadline())
+    assert caught.value.code == "idempotency_conflict"
+    assert (await ask(house, query="something else entirely")).memories == ()
+
+
+@pytest.mark.row("MS-25")
+async def test_an_equal_text_reinforces_instead_of_repeating(house):
+    first = await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    second = await remember(house.ctx, house.access(), items(COFFEE.upper() + "."), house.deadline())
+    assert second.memories[0].status == "duplicate"
+    assert second.memories[0].id == first.memories[0].id
+    assert (await ask(house)).memories[0].reinforced == 1
+
+
+async def test_a_given_vector_finds_and_is_found(house):
+    vector = np.zeros(64, "<f4")
+    vector[7] = 3.0
+    request = RememberRequest(items=[{"text": "pinned to an axis", "vector": vector.tolist()}])
+    await remember(house.ctx, house.access(), request, house.deadline())
+    found = await ask(house, query=None, vector=(vector * 2).tolist(), floor=0)
+    assert [hit.text for hit in found.memories] == ["pinned to an axis"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "why"),
+    [([1.0] * 63, "64 numbers"), ([0.0] * 64, "zero"), ([1e-30] * 64, "zero")],
+    ids=["dimension", "zero", "tiny"],
+)
+async def test_a_vector_that_cannot_be_ranked_is_refused_before_anything_is_written(house, numbers, why):
+    request = RememberRequest(items=[{"text": COFFEE, "vector": numbers}])
+    with pytest.raises(Refused, match=why) as caught:
+        await remember(house.ctx, house.access(), request, house.deadline())
+    assert caught.value.code == "bad_vector"
+    assert (await ask(house)).memories == ()
+
+
+async def test_a_huge_but_finite_vector_is_a_direction_like_any_other(house):
+    request = RememberRequest(items=[{"text": COFFEE, "vector": [3e38] * 64}])
+    answer = await remember(house.ctx, house.access(), request, house.deadline())
+    assert answer.memories[0].status == "stored"
+    assert (await ask(house, query=None, vector=[1.0] * 64, floor=0)).memories[0].text == COFFEE
+
+
+async def test_nan_in_base64_is_refused(house):
+    request = RememberRequest(items=[{"text": COFFEE, "vector": np.full(64, np.nan, "<f4").tobytes()}])
+    with pytest.raises(Refused, match="finite"):
+        await remember(house.ctx, house.access(), request, house.deadline())
+
+
+@pytest.mark.row("CP-22")
+async def test_without_an_embedder_writes_are_kept_and_recall_says_degraded(house):
+    house.embedder.down = True
+    answer = await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    assert answer.degraded
+    assert answer.job_id
+    found = await ask(house)
+    assert found.degraded
+    assert [hit.text for hit in found.memories] == [COFFEE]
+    assert not found.memories[0].searchable
+
+
+async def test_what_was_written_without_an_embedder_becomes_searchable_when_it_is_back(house):
+    house.embedder.down = True
+    await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    await tend(house.ctx)
+    house.embedder.down = False
+    await tend(house.ctx)
+    found = await ask(house)
+    assert not found.degraded
+    assert found.memories[0].searchable
+    fresh = await house.another()
+    again = await ask(fresh)  # the vectors are in the log, not only in this process
+    assert not again.degraded
+    await fresh.ctx.namespaces.close(1.0)
+
+
+async def test_an_expired_memory_is_not_recalled(house):
+    await remember(house.ctx, house.access(), items(COFFEE, ttl_seconds=60), house.deadline())
+    assert (await ask(house)).memories
+    await house.clock.advance(61)
+    assert (await ask(house)).memories == ()
+
+
+@pytest.mark.row("AM-05")
+async def test_audience_filters_keep_direct_memories_out_of_groups(house):
+    await remember(house.ctx, house.access(), items(COFFEE, audience="direct"), house.deadline())
+    assert (await ask(house, audiences=["group", "agent"])).memories == ()
+    assert (await ask(house, audiences=["direct"])).memories
+
+
+async def test_suspect_memories_come_only_when_asked_for(house):
+    await remember(house.ctx, house.access(), items(COFFEE, suspect=True), house.deadline())
+    assert (await ask(house)).memories == ()
+    assert (await ask(house, include_suspect=True)).memories
+
+
+async def test_filters_by_kind_and_time_narrow_the_answer(house):
+    await remember(
+        house.ctx,
+        house.access(),
+        items(COFFEE, kind="preference", occurred_at="2026-05-08T10:00:00Z"),
+        house.deadline(),
+    )
+    assert (await ask(house, kinds=["fact"])).memories == ()
+    assert (await ask(house, kinds=["fact", "preference"])).memories
+    assert (await ask(house, occurred_after="2026-05-09T00:00:00Z")).memories == ()
+    assert (await ask(house, occurred_before="2026-05-09T00:00:00Z")).memories
+
+
+async def test_a_token_budget_keeps_whole_memories_best_first(house):
+    texts = [f"{COFFEE} {word}" for word in ("alpha", "beta", "gamma")]
+    await remember(house.ctx, house.access(), items(*texts), house.deadline())
+    everything = (await ask(house, floor=0)).memories
+    budget = (len(everything[0].text) + 3) // 4
+    assert (await ask(house, floor=0, max_tokens=budget)).memories == everything[:1]
+
+
+async def test_an_unrelated_prompt_finds_nothing_in_a_namespace_of_one_memory(house):
+    await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    assert (await ask(house, query="rotate the tyres every ten thousand kilometres")).memories == ()
+
+
+async def test_a_deadline_that_passes_names_the_step(house):
+    with pytest.raises(DeadlineExceeded) as caught:
+        await remember(house.ctx, house.access(), items(COFFEE), house.deadline(0))
+    assert caught.value.step == "open"
+
+
+async def test_a_write_whose_client_left_is_committed(house):
+    await remember(house.ctx, house.access(), items("warm the namespace"), house.deadline())
+    task = asyncio.create_task(remember(house.ctx, house.access(), items(COFFEE), house.deadline()))
+    for _ in range(200):
+        await asyncio.sleep(0)
+        if house.store.calls[-1].operation == "create" and "wal" in house.store.calls[-1].key:
+            break
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    found = await ask(house)
+    assert [hit.text for hit in found.memories] in ([COFFEE], [])
+
+
+async def test_keys_that_ended_take_the_open_namespace_with_them(house):
+    await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    assert len(house.ctx.namespaces) == 1
+    await house.clock.advance(11 * 60)
+    await tend(house.ctx)
+    assert len(house.ctx.namespaces) == 0
+    assert [hit.text for hit in (await ask(house)).memories] == [COFFEE]
+
+
+async def test_many_requests_open_a_namespace_once(house):
+    await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    fresh = await house.another()
+    fresh.store.calls.clear()
+    await asyncio.gather(*(ask(fresh) for _ in range(20)))
+    manifests = [
+        call for call in fresh.store.calls if call.key.endswith("manifest") and call.operation == "get"
+    ]
+    assert len(manifests) <= 2
+    await fresh.ctx.namespaces.close(1.0)
