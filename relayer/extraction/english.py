@@ -26,6 +26,7 @@ __all__ = [
     "INTERJECTIONS",
     "MEASURES",
     "MEMORY_CUES",
+    "NAMING",
     "NUMBER_WORDS",
     "OFFERS",
     "PARTINGS",
@@ -48,6 +49,10 @@ ELIDED_FIRST_PERSON = word_set(
     """been took got went gonna planning thinking trying working researching started finished had spent made met found
     bought moved tried joined learned learnt signed wish heading reading watching learning playing building looking
     hoping considering struggling dealing visited volunteering lost won quit switched saw"""
+)
+NAMING = Phrases(
+    """is called, are called, was called, is named, are named, lives in, live in, lives at, lives under, is stored in,
+    are stored in, is kept in, runs on, belongs to, goes to, stands for, is short for, is at, is on, is hosted"""
 )
 THIRD_PERSON_SUBJECT = Phrases(
     """he, she, they, it, it's, he's, she's, they're, his, her, their, its, the, a, an, this, these, one of, some of,
@@ -107,7 +112,7 @@ PRAISE_OPENERS = Phrases(
     it's awesome, it's amazing, it's good, it's nice, it's so, it's always, it's really, it's important, it's wonderful,
     it's cool, it must, it looks, it's no, it's awesome, it can, it'll, sounds, looks like, looks, what a, what an, how, so,
     glad, happy, love, keep, hope, must, congrats, can't wait, way to go, great, such, those, these, very, seems, seeing,
-    having, taking, being, good, nice, cool, here's to, here for, don't, never, always, remember"""
+    having, taking, being, good, nice, cool, here's to, here for"""
 )
 COMMANDS = word_set(
     """add analyse analyze append apply ask audit build bump calculate change check clean close commit compare compile
@@ -191,7 +196,8 @@ COMMITMENTS = Phrases(
 )
 FINDINGS = Phrases(
     """root cause, turns out, turned out, caused by, the cause, culprit, bottleneck, the result, the results, results show,
-    the finding, found that, found a, found the, found two, found three, shows that, showed that, it fails because,
+    the finding, found that, found a, found the, found two, found three, shows that, showed that, fails because, fail because, the cheapest, the fastest, the slowest, the best option,
+    the smallest, the largest,
     failed because, fails when, happens when, the problem was, the problem is, the issue was, the issue is, the bug,
     conclusion, in conclusion, in short, verdict, winner, outperforms, outperformed, went from, dropped from, fell from,
     rose from, grew from, down from, up from, compared with, compared to, tests pass, tests passed, all green,

@@ -64,6 +64,8 @@ def judge_user_sentence(sentence: str, addressees: frozenset[str], *, answering:
     score = definite + substance + _personal(words) + (0.25 if answering else 0.0)
     if en.DECISIONS.found_in(words):
         score += 0.3
+    if en.NAMING.found_in(words):
+        score += 0.15
     if en.PREFERENCES.found_in(words):
         score += 0.2
     if _instructs(words):
@@ -89,7 +91,7 @@ def judge_assistant_sentence(sentence: str, addressees: frozenset[str]) -> Verdi
     if work and (first_person or words[0].lower in en.WORK_DONE):
         score += 0.45
     elif work:
-        score += 0.2
+        score += 0.15
     if en.FINDINGS.found_in(words):
         score += 0.4
     if en.COMMITMENTS.found_in(words):

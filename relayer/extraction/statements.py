@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relayer.domain.record import Kind, Role, Trust
-from relayer.extraction.courtesies import is_courtesy, judge_unruled_sentence
+from relayer.extraction.courtesies import judge_unruled_sentence
 from relayer.extraction.language import UNDETERMINED, guess_language
 from relayer.extraction.prose import clean, has_words, mask_non_prose
 from relayer.extraction.rules import (
@@ -113,8 +113,6 @@ def _best_sentence(
 
 def _judge(turn: Turn, sentence: str, lang: str, present: frozenset[str], *, answering: bool) -> Verdict:
     """Judge by English rules what is English, and leniently what is not."""
-    if is_courtesy(sentence):
-        return NOTHING
     if lang not in {"en", UNDETERMINED}:
         return judge_unruled_sentence(sentence)
     if turn.role == Role.USER:

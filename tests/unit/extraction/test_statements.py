@@ -230,11 +230,9 @@ def test_a_bare_answer_counts_when_something_was_asked():
 
 
 def test_a_speakers_name_is_no_evidence():
-    named = [
-        Turn(Role.USER, "Great work, Melanie!", speaker="Caroline"),
-        Turn(Role.USER, "Hi", speaker="Melanie"),
-    ]
-    assert not EXTRACTOR.extract(named)
+    remark = Turn(Role.USER, "The poster looks bright, Melanie!", speaker="Caroline")
+    assert not EXTRACTOR.extract([remark, Turn(Role.USER, "Hi", speaker="Melanie")])
+    assert EXTRACTOR.extract([remark, Turn(Role.USER, "Hi", speaker="Jonas")])
 
 
 @pytest.mark.parametrize(
