@@ -138,7 +138,9 @@ class RelayerClient:
         deadline: float = DEFAULT_DEADLINE,
     ) -> schemas.ListResponse:
         """List memories, newest first; ``cursor`` is the ``next_cursor`` of the page before."""
-        filters = [("kinds", kind) for kind in kinds] + [("states", state) for state in states]
+        filters = [
+            (name, ",".join(values)) for name, values in (("kinds", kinds), ("states", states)) if values
+        ]
         target = _paged("/v1/memories", limit, cursor, filters)
         return await self._run(_Call("list", "GET", target, identity), schemas.ListResponse, deadline)
 
@@ -306,4 +308,4 @@ def _json(request: BaseModel) -> bytes:
 
 def _paged(path: str, limit: int, cursor: str | None, filters: list[tuple[str, str]]) -> str:
     query = [("limit", str(limit)), *([("cursor", cursor)] if cursor else []), *filters]
-    return f"{path}?{urlencode(query)}"
+    return f"{path}?{urlencode(query, safe=',')}"

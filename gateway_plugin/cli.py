@@ -1,0 +1,209 @@
+"""``memrelay-gateway``: what a person does with a gateway's memories and keys. Exit codes: see `cli_run`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+
+from gateway_plugin import __version__
+from gateway_plugin.cli_keys import keys
+from gateway_plugin.cli_output import Output
+from gateway_plugin.cli_run import (
+    FAILED,
+    AgentOption,
+    JsonOption,
+    UrlOption,
+    ask,
+    checked,
+    fail,
+    find_context,
+    guarded,
+    with_client,
+)
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.setup import settings_from
+from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Memories and keys of this gateway.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(keys, name="keys")
+
+
+@app.command()
+def remember(
+    text: Annotated[str, typer.Argument(help="What to remember; - reads standard input.")],
+    *,
+    kind: Annotated[
+        str, typer.Option(help="statement, fact, preference, decision, event, task, ...")
+    ] = "statement",
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Store one memory, word for word."""
+    said = sys.stdin.read().strip() if text == "-" else text
+    request = checked(
+        lambda: RememberRequest(items=(MemoryItem.model_validate({"text": said, "kind": kind}),))
+    )
+    answer = ask(url, agent, lambda client, identity: client.remember(identity, request))
+    stored = answer.memories[0]
+    if as_json:
+        Output(as_json=True).json(answer.model_dump(mode="json"))
+    elif stored.status == "refused":
+        fail(FAILED, f"the relayer did not take it: {stored.code}", "")
+    else:
+        known = "known already" if stored.status == "duplicate" else "remembered"
+        Output(as_json=False).say(f"{known}: {stored.id}")
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=100)] = 5,
+    floor: Annotated[float, typer.Option(min=0, max=1, help="Least relevance; 0 shows everything.")] = 0.3,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Search an agent's memories."""
+    request = checked(lambda: RecallRequest(query=query, limit=limit, floor=floor, include_suspect=True))
+    answer = ask(url, agent, lambda client, identity: client.recall(identity, request, deadline=15))
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(answer.model_dump(mode="json"))
+    elif answer.memories:
+        output.memories(answer.memories, SystemClock().now())
+    else:
+        output.say(f"Nothing relevant among {answer.considered} memories. --floor 0 shows the nearest ones.")
+
+
+@app.command("list")
+def list_memories(
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
+    cursor: Annotated[str | None, typer.Option(help="From the page before.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
+    state: Annotated[list[str] | None, typer.Option(help="live, superseded, forgotten.")] = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List an agent's memories, newest first."""
+    answer = ask(
+        url,
+        agent,
+        lambda client, identity: client.list_memories(
+            identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or ()
+        ),
+    )
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(answer.model_dump(mode="json"))
+        return
+    if answer.memories:
+        output.memories(answer.memories, SystemClock().now())
+    output.say(f"{len(answer.memories)} of {answer.total} memories")
+    if answer.next_cursor:
+        output.say(f"next page: --cursor {answer.next_cursor}")
+
+
+@app.command()
+def forget(
+    memory_id: Annotated[str, typer.Argument(metavar="ID")],
+    *,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hide a memory from recall; its history stays."""
+    answer = ask(url, agent, lambda client, identity: client.forget(identity, memory_id))
+    _print(answer, f"forgotten: {answer.id}", as_json=as_json)
+
+
+@app.command()
+def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show whether the relayer answers, is trusted, and accepts this gateway."""
+    context = find_context(url, agent)
+
+    async def check(client: RelayerClient) -> dict[str, str]:
+        version = await client.version()
+        fleet = await client.fleet()
+        listed = await client.namespaces(context.identity, limit=1)
+        return {
+            "relayer": client.endpoint.origin,
+            "version": version.version,
+            "model": f"{version.model} ({version.dimension} dimensions)",
+            "relayer identity": fleet.identity.hex(),
+            "account": context.identity.account,
+            "agent": context.identity.agent,
+            "namespace": context.identity.namespace,
+            "accepted": "yes, and it has namespaces" if listed.namespaces else "yes, nothing stored yet",
+        }
+
+    rows = with_client(context.settings, check)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json({name.replace(" ", "_"): value for name, value in rows.items()})
+    else:
+        output.pairs(rows.items())
+
+
+@app.command()
+def namespaces(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """List an agent's namespaces."""
+    answer = ask(url, agent, lambda client, identity: client.namespaces(identity))
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(answer.model_dump(mode="json"))
+    elif answer.namespaces:
+        output.namespaces(answer.namespaces)
+    else:
+        output.say("no namespaces yet")
+
+
+@app.command()
+def trust(url: Annotated[str, typer.Argument(metavar="URL")], *, as_json: JsonOption = False) -> None:
+    """Accept the identity of the relayer that answers at URL now."""
+    settings = guarded(lambda: settings_from(None, os.environ, url=url))
+    fleet = with_client(settings, lambda client: client.trust())
+    if as_json:
+        Output(as_json=True).json({"url": url, "identity": fleet.identity.hex()})
+    else:
+        Output(as_json=False).say(f"trusted: {url} is {fleet.identity.hex()}")
+
+
+@app.command()
+def version(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show this command's version, and the relayer's where --url asks for it."""
+    rows = {"memrelay-gateway": __version__}
+    if url is not None:
+        settings = guarded(lambda: settings_from(None, os.environ, url=url))
+        rows["relayer"] = with_client(settings, lambda client: client.version()).version
+    if as_json:
+        Output(as_json=True).json(rows)
+    else:
+        Output(as_json=False).pairs(rows.items())
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="memrelay-gateway")
+
+
+def _print(answer: BaseModel, sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        Output(as_json=True).json(answer.model_dump(mode="json"))
+    else:
+        Output(as_json=False).say(sentence)
