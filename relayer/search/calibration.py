@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ __all__ = ["Calibration", "Probe", "calibrate", "fit_prior", "quantiles", "state
 
 # Sizes of the sample namespaces, and how many of each are looked at.
 SIZES = (1, 3, 10, 30, 100, len(STATEMENTS))
-SAMPLES = 24
+SAMPLES = 40
 # Steps through the statements so that neighbours, often by one speaker, end up in different samples.
 STRIDE = 61
 FIRST_DAY = 1_683_504_000_000
@@ -74,16 +75,19 @@ def statement_texts() -> list[str]:
 
 
 def fit_prior(rows: NDArray[np.float32] | None, prompts: NDArray[np.float32] | None) -> Prior:
-    """The prior of a model from its vectors of `statement_texts` and `UNRELATED_PROMPTS`; None: lexical alone.
+    """The prior of a model from its vectors of `statement_texts` and `UNRELATED_PROMPTS`; None: of terms alone.
 
-    Quantiles of the best evidence over sample namespaces of each size.
+    Quantiles of the best evidence over sample namespaces of each size. Takes about a second: for a worker thread.
     """
-    cosines = (
-        np.zeros((len(UNRELATED_PROMPTS), len(STATEMENTS)))
-        if prompts is None or rows is None
-        else prompts @ rows.T
-    )
-    return Prior(tuple((size, _quantiles_at(size, cosines, lexical_only=rows is None)) for size in SIZES))
+    cosines = None if rows is None or prompts is None else prompts @ rows.T
+    points: list[tuple[int, Null]] = []
+    for size in SIZES:
+        best: list[float] = []
+        for members, covered in _samples(size):
+            found = covered if cosines is None else evidence(cosines[:, members], covered)
+            best += found.max(axis=1).tolist()
+        points.append((size, quantiles(best)))
+    return Prior(tuple(points))
 
 
 def quantiles(best: Sequence[float]) -> Null:
@@ -92,22 +96,19 @@ def quantiles(best: Sequence[float]) -> Null:
     return Null(float(median), float(high))
 
 
-def _quantiles_at(size: int, cosines: NDArray[np.floating], *, lexical_only: bool) -> Null:
+@cache
+def _samples(size: int) -> list[tuple[list[int], NDArray[np.float64]]]:
+    """Sample namespaces: their statements, and the covered share of every prompt's terms (prompts by statements)."""
     texts = statement_texts()
-    samples = 1 if size == len(texts) else max(SAMPLES, len(texts) if size == 1 else 0)
-    best: list[float] = []
-    for sample in range(samples):
+    samples: list[tuple[list[int], NDArray[np.float64]]] = []
+    for sample in range(SAMPLES if size < len(texts) else 1):
         members = [((sample * 7 + at) * STRIDE) % len(texts) for at in range(size)]
         index = LexicalIndex()
         for member in members:
             index.put(member, texts[member])
+        covered = np.empty((len(UNRELATED_PROMPTS), size))
         for number, prompt in enumerate(UNRELATED_PROMPTS):
-            ceiling = index.ceiling(prompt)
-            shares = {key: coverage(score, ceiling) for key, score in index.scores(prompt, members).items()}
-            best.append(
-                max(
-                    shares[key] if lexical_only else evidence(float(cosines[number, key]), shares[key])
-                    for key in members
-                )
-            )
-    return quantiles(best)
+            ceiling, scores = index.ceiling(prompt), index.scores(prompt, members)
+            covered[number] = [coverage(scores[member], ceiling) for member in members]
+        samples.append((members, covered))
+    return samples

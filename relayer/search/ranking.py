@@ -6,7 +6,14 @@ is any good. Raw cosine plus covered share of the query's terms does both (docs/
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = ["TERM_WEIGHT", "coverage", "evidence"]
+
+Number = TypeVar("Number", float, NDArray[np.floating])
 
 # A full match of the query's terms is worth this much cosine.
 TERM_WEIGHT = 0.7
@@ -17,6 +24,6 @@ def coverage(bm25: float, ceiling: float) -> float:
     return bm25 / ceiling if ceiling > 0 else 0.0
 
 
-def evidence(cosine: float, covered: float) -> float:
-    """What speaks for a memory: ranks within a query and is judged against the null across queries."""
+def evidence(cosine: Number, covered: Number) -> Number:
+    """What speaks for a memory, or for each of several; ranks within a query, and is judged across queries."""
     return cosine + TERM_WEIGHT * covered

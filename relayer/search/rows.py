@@ -34,7 +34,7 @@ def scan(block: Block, query: Vector, k: int) -> tuple[NDArray[np.int64], NDArra
 
 
 class Rows:
-    """Rows at positions ``0..len``; the block grows by half when it is full."""
+    """Rows at positions ``0..len``; the block grows by a quarter when it is full."""
 
     def __init__(self, dimension: int, *, capacity: int = 0, half: bool = False) -> None:
         self._block: Block = np.zeros((capacity, dimension), dtype=np.float16 if half else np.float32)
@@ -46,7 +46,7 @@ class Rows:
     def append(self, row: NDArray[np.floating]) -> int:
         """Add a row; returns its position."""
         if self._length == len(self._block):
-            more = max(SMALLEST, self._length // 2)
+            more = max(SMALLEST, self._length // 4)
             grown: Block = np.pad(self._block, ((0, more), (0, 0)))
             self._block = grown
         self._block[self._length] = row
@@ -68,7 +68,8 @@ class Rows:
 
     def narrow(self) -> None:
         """Keep the rows in float16 from now on."""
-        self._block = self._block.astype(np.float16, copy=False)
+        if self._block.dtype != np.float16:
+            self._block = self._block[: self._length].astype(np.float16)
 
     def view(self, start: int, stop: int) -> Block:
         """Rows ``[start, stop)`` without copying; stale after any change."""

@@ -1,0 +1,139 @@
+from math import log
+
+import pytest
+
+from relayer.search.lexical import BACKGROUND, LexicalIndex
+from relayer.search.terms import terms
+
+TEXTS = {
+    1: "Mara (8 May 2023): I only drink oat milk coffee before 9.",
+    2: "Jonas (9 May 2023): Our dog Pepper is afraid of thunderstorms.",
+    3: "Mara (10 May 2023): My sister is getting married in Porto.",
+    4: "The staging database was migrated to the new cluster.",
+}
+
+
+def filled() -> LexicalIndex:
+    index = LexicalIndex()
+    for key, text in TEXTS.items():
+        index.put(key, text)
+    return index
+
+
+def found(index: LexicalIndex, query: str, k: int = 10, allowed=None) -> list[int]:
+    return [key for key, _ in index.search(query, k, allowed)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("thunderstorm", "Thunderstorms"),
+        ("marry", "married"),
+        ("migrating", "migrated"),
+        ("dance", "dancing"),
+        ("city", "cities"),
+        ("box", "boxes"),
+        ("stopped", "stop"),
+        ("Mara's", "mara"),
+        ("café", "cafe"),
+        ("STRASSE", "straße"),
+        ("\uff11\uff12", "12"),
+        ("Zoë", "Zoe\u0308"),
+    ],
+)
+def test_forms_of_a_word_are_one_term(one, other):
+    assert terms(one) == terms(other) != []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("bus", "bu"), ("glass", "glas"), ("sing", "s"), ("bed", "b"), ("news", "nova")]
+)
+def test_different_words_stay_different(one, other):
+    assert terms(one) != terms(other)
+
+
+def test_function_words_are_no_terms():
+    assert terms("what is the and of to") == []
+
+
+def test_scripts_without_spaces_are_matched_by_characters_and_pairs():
+    assert set(terms("咖啡")) == {"咖", "啡", "咖啡"}
+    index = LexicalIndex()
+    index.put(1, "我早上喝咖啡")
+    index.put(2, "昨天下雨了")
+    assert found(index, "咖啡") == [1]
+
+
+def test_the_best_text_comes_first_and_texts_without_a_shared_term_not_at_all():
+    assert found(filled(), "What coffee does Mara drink?") == [1, 3]
+
+
+def test_a_score_is_the_published_formula():
+    index = LexicalIndex()
+    index.put(1, "apple apple banana")
+    index.put(2, "cherry")
+    idf = log(1 + (2 + BACKGROUND - 1 + 0.5) / (1 + 0.5))
+    norm = 1.2 * (1 - 0.75 + 0.75 * 3 / 2)
+    assert index.search("apple", 1) == [(1, pytest.approx(idf * 2 * 2.2 / (2 + norm), rel=1e-5))]
+
+
+def test_a_full_match_of_average_length_scores_the_ceiling():
+    index = LexicalIndex()
+    index.put(1, "apple banana")
+    index.put(2, "cherry damson")
+    assert index.scores("banana apple", [1])[1] == pytest.approx(index.ceiling("banana apple"), rel=1e-5)
+
+
+def test_an_unknown_term_raises_the_ceiling():
+    index = filled()
+    assert index.ceiling("coffee zeppelin") > 2 * index.ceiling("coffee") * 0.99
+
+
+def test_context_counts_for_less_than_the_text():
+    index = LexicalIndex()
+    index.put(1, "the harbour", "a lighthouse")
+    index.put(2, "the lighthouse", "a harbour")
+    assert found(index, "lighthouse") == [2, 1]
+
+
+def test_ties_are_ordered_by_key_whatever_the_slots():
+    index = LexicalIndex()
+    for key in (9, 3, 7, 1, 8, 2, 6, 4, 5):
+        index.put(key, "apple pie")
+    index.remove(3)
+    index.put(0, "apple pie")
+    assert found(index, "apple", k=2) == [0, 1]
+
+
+def test_a_filter_keeps_the_allowed():
+    assert found(filled(), "Mara May", allowed={2, 3}) == [3, 2]
+
+
+def test_removing_restores_every_score_and_forgets_every_term():
+    index = filled()
+    before = index.search("dog cluster coffee", 10)
+    index.put(5, "A zeppelin over the dog cluster, and coffee.", "context with a xylophone")
+    assert index.search("dog cluster coffee", 10) != before
+    assert index.remove(5)
+    assert not index.remove(5)
+    assert index.search("dog cluster coffee", 10) == before
+    assert not {"zeppelin", "xylophon"} & index._postings.keys()
+
+
+def test_putting_a_key_again_replaces_its_text():
+    index = filled()
+    index.put(2, "My cat sleeps.")
+    assert found(index, "dog") == []
+    assert found(index, "cat") == [2]
+    assert len(index) == 4
+
+
+@pytest.mark.parametrize("query", ["", "   ", "the of", "👍", "\u200b"])
+def test_a_query_without_terms_finds_nothing(query):
+    index = filled()
+    assert index.search(query, 5) == []
+    assert index.ceiling(query) == 0.0
+
+
+def test_an_empty_index_finds_nothing():
+    assert LexicalIndex().search("coffee", 5) == []

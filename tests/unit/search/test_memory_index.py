@@ -1,0 +1,199 @@
+"""The index with the real model: what is relevant is found, and silence is an answer."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.search.calibration import Calibration, Probe, calibrate, fit_prior, statement_texts
+from relayer.search.calibration_texts import STATEMENTS, UNRELATED_PROMPTS
+from relayer.search.index import MemoryIndex
+from relayer.search.priors import LEXICAL_PRIOR, PRIORS
+from relayer.search.relevance import Null, Prior
+
+COFFEE = "what do I drink in the morning?"
+DIMENSION = 384
+
+
+class World:
+    """The statements with their vectors, and vectors for what the tests ask."""
+
+    def __init__(self) -> None:
+        self.embedder = LocalEmbedder()
+        self.texts = statement_texts()
+        self.calibration = asyncio.run(self._load())
+
+    async def _load(self) -> Calibration:
+        calibration = await calibrate(self.embedder)
+        self.rows = await self.embedder.embed(self.texts)
+        self.unrelated = {probe.text: probe.vector for probe in calibration.probes}
+        self.coffee = (await self.embedder.embed([COFFEE]))[0]
+        return calibration
+
+    def index(self, size: int, *, vectors: bool = True) -> MemoryIndex:
+        index = MemoryIndex(DIMENSION, self.calibration)
+        for key in range(size):
+            index.put(key, self.rows[key] if vectors else None, self.texts[key])
+        return index
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def of_size(world: World, size: int) -> MemoryIndex:
+    """The first statements, and beyond those we have, as many strangers to every prompt as it takes."""
+    index = world.index(min(size, len(world.texts)))
+    strangers = np.random.default_rng(3).standard_normal((max(0, size - len(world.texts)), DIMENSION))
+    for number, row in enumerate(strangers):
+        index.put(10_000 + number, row / np.linalg.norm(row), f"zzyzx{number}")
+    return index
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 100, 1000])
+def test_a_related_prompt_finds_its_memory_at_the_floor(world, size):
+    hits = of_size(world, size).search(world.coffee, COFFEE, 5, floor=0.3).hits
+    assert 0 in [hit.key for hit in hits]
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 100, 1000])
+def test_unrelated_prompts_meet_silence_in_a_namespace_of_any_size(world, size):
+    index = of_size(world, size)
+    loud = [
+        prompt
+        for prompt, vector in world.unrelated.items()
+        if index.search(vector, prompt, 5, floor=0.3).hits
+    ]
+    # 5 % is the definition; a single small namespace varies around it.
+    assert len(loud) <= 0.09 * len(world.unrelated)
+
+
+def test_what_is_not_relevant_stays_behind_what_is(world):
+    result = world.index(10).search(world.coffee, COFFEE, 10, floor=0.3)
+    assert [hit.key for hit in result.hits] == [0]
+    assert result.considered == 10
+    assert not result.degraded
+
+
+def test_a_hit_shows_its_raw_cosine_and_bm25(world):
+    hit = world.index(3).search(world.coffee, COFFEE, 1).hits[0]
+    assert hit.cosine == pytest.approx(float(world.rows[0] @ world.coffee), abs=1e-5)
+    assert hit.bm25 > 0
+
+
+def test_without_a_query_vector_terms_answer_and_the_result_says_so(world):
+    result = world.index(len(world.texts)).search(None, "When does the Northwind contract renew?", 3)
+    assert "Northwind" in world.texts[result.hits[0].key]
+    assert result.degraded
+    assert result.hits[0].cosine is None
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 158])
+def test_unrelated_prompts_meet_silence_without_vectors_too(world, size):
+    index = world.index(size, vectors=False)
+    loud = sum(bool(index.search(None, prompt, 5, floor=0.3).hits) for prompt in UNRELATED_PROMPTS)
+    assert loud <= 0.09 * len(UNRELATED_PROMPTS)
+
+
+def test_a_memory_without_a_vector_is_found_by_its_terms_beside_the_others(world):
+    index = world.index(20)
+    index.put(500, None, "Mara (8 May 2023): The password hint is a purple walrus.")
+    query = "what was the purple walrus about?"
+    result = index.search(asyncio.run(world.embedder.embed([query]))[0], query, 5)
+    assert result.hits[0].key == 500
+    assert result.degraded
+
+
+def test_relevance_falls_along_the_hits(world):
+    hits = world.index(100).search(world.coffee, COFFEE, 50, floor=0.0).hits
+    relevance = [hit.relevance for hit in hits]
+    assert len(hits) == 50
+    assert relevance == sorted(relevance, reverse=True)
+
+
+def test_a_filter_hides_the_best_memory(world):
+    result = world.index(10).search(world.coffee, COFFEE, 5, allowed=set(range(1, 10)) | {77}, floor=0.0)
+    assert 0 not in [hit.key for hit in result.hits]
+    assert result.considered == 9
+
+
+def test_a_removed_memory_is_found_by_neither_half(world):
+    index = world.index(10)
+    assert index.remove(0)
+    assert not index.remove(0)
+    for vector in (world.coffee, None):
+        assert 0 not in [hit.key for hit in index.search(vector, COFFEE, 10, floor=0.0).hits]
+    assert len(index) == 9
+
+
+def test_putting_a_memory_again_replaces_it(world):
+    index = world.index(10)
+    index.put(0, world.rows[12], world.texts[12])
+    assert index.search(world.coffee, COFFEE, 5, floor=0.3).hits == ()
+    assert len(index) == 10
+
+
+def test_a_refused_row_changes_nothing(world):
+    index = world.index(1)
+    with pytest.raises(ValueError, match="vector"):
+        index.put(0, np.zeros(DIMENSION), "something else")
+    assert index.search(world.coffee, COFFEE, 1).hits[0].key == 0
+
+
+def test_an_empty_namespace_is_silent(world):
+    result = MemoryIndex(DIMENSION, world.calibration).search(world.coffee, COFFEE, 5, floor=0.0)
+    assert result.hits == ()
+    assert result.considered == 0
+
+
+@pytest.mark.parametrize("query", ["", "\u200b", "word " * 20_000])
+def test_any_query_text_is_answered(world, query):
+    assert world.index(10).search(None, query, 5, floor=0.3).hits == ()
+
+
+async def test_a_large_namespace_is_judged_by_its_own_null():
+    """Probes that score alike everywhere: the prior says 0.5, the namespace itself says otherwise."""
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((450, 64)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    probe = rows[0] * np.float32(0.45) + rows[1] * np.float32(0.3)
+    calibration = await _tiny_calibration(rng)
+    index = MemoryIndex(64, calibration)
+    for key, row in enumerate(rows):
+        index.put(key, row, f"text{key}")
+    query = probe / np.linalg.norm(probe)
+    before = index.search(query, None, 1, floor=0.0).hits[0].relevance
+    await index.maintain()
+    after = index.search(query, None, 1, floor=0.0).hits[0].relevance
+    assert after > before
+
+
+async def _tiny_calibration(rng) -> Calibration:
+    probes = rng.standard_normal((40, 64)).astype(np.float32)
+    probes /= np.linalg.norm(probes, axis=1, keepdims=True)
+    prior = Prior(((1, Null(0.4, 0.7)), (100, Null(0.5, 0.8))))
+    return Calibration(prior, tuple(Probe(f"probe{number}", vector) for number, vector in enumerate(probes)))
+
+
+async def test_the_shipped_prior_is_what_the_recipe_gives(world):
+    prompts = np.array(list(world.unrelated.values()))
+    measured = fit_prior(world.rows, prompts)
+    shipped = PRIORS[world.embedder.model.sha256]
+    for (size, one), (other_size, other) in zip(measured.points, shipped.points, strict=True):
+        assert size == other_size
+        assert (one.median, one.high) == pytest.approx((other.median, other.high), abs=5e-3)
+
+
+def test_the_shipped_lexical_prior_is_what_the_recipe_gives():
+    for (size, one), (other_size, other) in zip(
+        fit_prior(None, None).points, LEXICAL_PRIOR.points, strict=True
+    ):
+        assert size == other_size
+        assert (one.median, one.high) == pytest.approx((other.median, other.high), abs=1e-3)
+
+
+def test_there_are_enough_calibration_texts_and_none_twice():
+    assert len(STATEMENTS) == len({text for _, text in STATEMENTS}) >= 150
+    assert len(UNRELATED_PROMPTS) == len(set(UNRELATED_PROMPTS)) >= 150

@@ -1,0 +1,113 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relayer.search.priors import LEXICAL_PRIOR, PRIORS
+from relayer.search.relevance import (
+    CALIBRATION_POINT,
+    ENOUGH_MEMORIES,
+    MOST_ABOVE_PRIOR,
+    MOST_BELOW_PRIOR,
+    Null,
+    Prior,
+    gate,
+    null_for,
+    prompt_relevance,
+)
+
+NULL = Null(median=0.2, high=0.4)
+PRIOR = Prior(((1, Null(0.0, 0.2)), (100, Null(0.2, 0.4))))
+EVIDENCE = st.floats(-1, 2, allow_nan=False)
+
+
+def test_the_nulls_95_percent_quantile_is_relevance_0_3():
+    assert prompt_relevance(NULL.high, NULL) == pytest.approx(CALIBRATION_POINT)
+
+
+@given(EVIDENCE, EVIDENCE)
+def test_relevance_rises_with_evidence_within_0_and_1(one, other):
+    low, high = sorted((one, other))
+    assert 0 <= prompt_relevance(low, NULL) <= prompt_relevance(high, NULL) < 1
+
+
+def test_what_half_of_the_unrelated_prompts_reach_is_worth_nothing():
+    assert prompt_relevance(NULL.median, NULL) == 0.0
+
+
+def test_no_evidence_is_no_relevance_even_where_unrelated_prompts_find_none():
+    assert prompt_relevance(0.0, Null(0.0, 0.0)) == 0.0
+    assert prompt_relevance(-0.5, Null(-0.9, -0.6)) == 0.0
+
+
+def test_a_prompt_below_the_floor_gets_silence():
+    assert gate([0.39, 0.1], NULL, 0.3) == []
+
+
+def test_a_prompt_above_the_floor_gets_its_best_memories_in_order():
+    passed = gate([0.1, 0.9, 0.7], NULL, 0.3)
+    assert [index for index, _ in passed] == [1, 2]
+    assert passed[0][1] == pytest.approx(prompt_relevance(0.9, NULL))
+    assert passed[1][1] == pytest.approx(passed[0][1] * 0.7 / 0.9)
+
+
+def test_a_floor_of_zero_returns_everything_with_its_relevance():
+    assert [index for index, _ in gate([0.1, 0.3, -0.2], NULL, 0.0)] == [1, 0, 2]
+
+
+def test_nothing_found_is_silence():
+    assert gate([], NULL, 0.0) == []
+
+
+@given(st.lists(EVIDENCE, min_size=1, max_size=20), st.floats(0, 1))
+def test_relevance_follows_the_rank_and_respects_the_floor(evidence, floor):
+    passed = gate(evidence, NULL, floor)
+    for (one, above), (other, below) in pairwise(passed):
+        assert above >= below
+        assert evidence[one] >= evidence[other]
+    assert all(floor <= relevance <= 1 for _, relevance in passed)
+
+
+@pytest.mark.parametrize("prior", [*PRIORS.values(), LEXICAL_PRIOR], ids=["model", "terms"])
+def test_a_shipped_prior_asks_for_more_evidence_among_more_memories(prior):
+    sizes = [size for size, _ in prior.points]
+    assert sizes[0] == 1
+    assert sizes == sorted(sizes)
+    for (_, fewer), (_, more) in pairwise(prior.points):
+        assert fewer.high <= more.high
+        assert fewer.median <= fewer.high
+
+
+def test_the_prior_is_linear_in_the_logarithm_of_size_and_flat_beyond_what_was_measured():
+    assert PRIOR.at(1) == Null(0.0, 0.2)
+    assert PRIOR.at(10).high == pytest.approx(0.3)
+    assert PRIOR.at(100) == PRIOR.at(100_000) == Null(0.2, 0.4)
+    assert PRIOR.at(0) == PRIOR.at(1)
+
+
+def test_the_prior_decides_until_the_namespace_has_enough_memories():
+    assert null_for(150, PRIOR, Null(0.0, 0.3), own_size=ENOUGH_MEMORIES) == PRIOR.at(150)
+
+
+def test_the_own_null_takes_over_gradually():
+    own = Null(0.1, 0.3)
+    assert null_for(300, PRIOR, own, own_size=300).high == pytest.approx(0.35)
+    assert null_for(400, PRIOR, own, own_size=400) == own
+
+
+def test_a_filtered_search_is_judged_by_fewer_memories():
+    own = Null(0.1, 0.38)
+    assert null_for(10, PRIOR, own, own_size=1000).high == pytest.approx(0.28)
+
+
+def test_probes_about_the_namespaces_own_subject_do_not_silence_it():
+    null = null_for(1000, PRIOR, Null(0.6, 0.95), own_size=1000)
+    assert null.high == pytest.approx(0.4 + MOST_ABOVE_PRIOR)
+    assert null.median <= null.high
+
+
+def test_an_unusually_quiet_namespace_does_not_let_everything_pass():
+    assert null_for(1000, PRIOR, Null(-0.3, -0.2), own_size=1000).high == pytest.approx(
+        0.4 - MOST_BELOW_PRIOR
+    )

@@ -1,0 +1,32 @@
+import pytest
+
+from relayer.search.text import CONTEXT_CHARACTERS, context_text, indexed_text
+
+MAY_8 = 1_683_504_000_000
+
+
+@pytest.mark.parametrize(
+    ("speaker", "occurred_at", "expected"),
+    [
+        ("Mara", MAY_8, "Mara (8 May 2023): hello"),
+        ("Mara", None, "Mara: hello"),
+        (None, MAY_8, "(8 May 2023) hello"),
+        (None, None, "hello"),
+        ("", MAY_8, "(8 May 2023) hello"),
+        ("Mara", -1, "Mara (31 Dec 1969): hello"),
+        ("Mara", 10**18, "Mara: hello"),
+    ],
+)
+def test_a_memory_is_indexed_with_what_is_known_of_speaker_and_day(speaker, occurred_at, expected):
+    assert indexed_text(speaker, occurred_at, "hello") == expected
+
+
+def test_the_day_changes_at_midnight_utc():
+    assert indexed_text("M", MAY_8 - 1, "x") == "M (7 May 2023): x"
+    assert indexed_text("M", MAY_8 + 86_400_000 - 1, "x") == "M (8 May 2023): x"
+
+
+def test_context_precedes_the_memory_and_keeps_its_end():
+    text = context_text("a" * 1000 + "END", "own")
+    assert text.endswith("END\nown")
+    assert len(text) == CONTEXT_CHARACTERS + len("\nown")
