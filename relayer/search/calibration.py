@@ -19,7 +19,15 @@ from relayer.search.relevance import Null, Prior
 from relayer.search.text import indexed_text
 from relayer.search.vectors import Vector
 
-__all__ = ["Calibration", "Probe", "calibrate", "fit_prior", "quantiles", "statement_texts"]
+__all__ = [
+    "Calibration",
+    "Probe",
+    "calibrate",
+    "first_calibration",
+    "fit_prior",
+    "quantiles",
+    "statement_texts",
+]
 
 # Sizes of the sample namespaces, and how many of each are looked at.
 SIZES = (1, 3, 10, 30, 100, len(STATEMENTS))
@@ -49,6 +57,16 @@ class Calibration:
 
     prior: Prior
     probes: tuple[Probe, ...] = ()
+
+
+async def first_calibration(embedder: Embedder) -> Calibration:
+    """What a relayer starts with: the shipped prior at once, or what `calibrate` measures for an unknown model.
+
+    Raises:
+        EmbedderUnavailable, QueueFull: as `calibrate`.
+    """
+    prior = PRIORS.get(embedder.model.sha256)
+    return await calibrate(embedder) if prior is None else Calibration(prior)
 
 
 async def calibrate(embedder: Embedder) -> Calibration:

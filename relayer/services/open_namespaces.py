@@ -77,14 +77,18 @@ class OpenNamespace:
 
 
 class OpenNamespaces:
-    """Opens, shares and drops namespaces. Start it once, close it once."""
+    """Opens, shares and drops namespaces.
+
+    Attributes:
+        calibration: what relevance is judged by.
+    """
 
     def __init__(
         self, ports: LogPorts, model: EmbeddingModel, calibration: Calibration, *, most_open: int = MOST_OPEN
     ) -> None:
         self._ports = ports
         self._model = model
-        self._calibration = calibration
+        self.calibration = calibration
         self._most_open = most_open
         self._open: dict[_Key, OpenNamespace] = {}
         self._opening: dict[tuple[_Key, bytes, bool], asyncio.Task[OpenNamespace | None]] = {}
@@ -95,6 +99,12 @@ class OpenNamespaces:
     def all(self) -> list[OpenNamespace]:
         """Everything that is open now."""
         return list(self._open.values())
+
+    def recalibrate(self, calibration: Calibration) -> None:
+        """Judge relevance by ``calibration`` from now on, in what is open and in what will be."""
+        self.calibration = calibration
+        for opened in self._open.values():
+            opened.view.index.calibration = calibration
 
     def peek(self, account: str, name: str) -> OpenNamespace | None:
         """Return an open namespace without opening it, for counts."""
@@ -186,7 +196,7 @@ class OpenNamespaces:
         if (raced := self._open.get(key)) is not None:
             return raced
         await self._make_room()
-        new_view = partial(NamespaceView, found.keys, self._model, self._calibration)
+        new_view = partial(NamespaceView, found.keys, self._model, self.calibration)
         opened = OpenNamespace(
             namespace=found,
             log=NamespaceLog(self._ports, found.account, found.pointer),

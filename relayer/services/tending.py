@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from relayer.domain.operations import JobFinished, VectorSet
 from relayer.domain.state import JobState
 from relayer.errors import EmbedderUnavailable, QueueFull, RelayerError
+from relayer.search.calibration import calibrate
 from relayer.search.text import context_text
 from relayer.services.context import Context
 from relayer.services.drafting import EMBED
@@ -42,6 +43,9 @@ async def tend_forever(ctx: Context, on_error: Callable[[BaseException], None]) 
 
 async def tend(ctx: Context) -> None:
     """Do one round over everything that is open."""
+    if not ctx.namespaces.calibration.probes:
+        with suppress(EmbedderUnavailable, QueueFull):
+            ctx.namespaces.recalibrate(await calibrate(ctx.embedder))
     await ctx.namespaces.drop_expired()
     for opened in ctx.namespaces.all():
         opened.users += 1
