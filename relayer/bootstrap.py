@@ -1,0 +1,349 @@
+"""The composition root: which adapters, in which order, and how it all ends."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+import os
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.adapters.system import SystemClock, SystemRandomness
+from relayer.config import RelayerSettings
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.errors import ConfigurationError
+from relayer.extraction.statements import StatementExtractor
+from relayer.http.auth import Authenticator
+from relayer.http.authorities import Authorities, accepted_authorities
+from relayer.http.front import Front
+from relayer.http.limits import Limits
+from relayer.http.metrics import Metrics
+from relayer.http.native import NativeRoutes
+from relayer.http.operations import OpenRoutes
+from relayer.http.readiness import Readiness
+from relayer.http.routing import Routes
+from relayer.http.server import RelayerServer
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.observability import describe, log, loop_error
+from relayer.ports import Clock, Embedder, ObjectStore, Randomness
+from relayer.relayer_key import find_relayer_key, generated_key_file, make_relayer_key
+from relayer.search.calibration import first_calibration
+from relayer.services.accounts import Accounts
+from relayer.services.context import Context
+from relayer.services.fleet import FleetKeys
+from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.relayer_check import check_relayer_key
+from relayer.services.tending import tend_forever
+from relayer.wire.schemas import VersionResponse
+
+__all__ = ["Relayer", "bind", "build", "product_version", "serve"]
+
+STOP_SECONDS = 10.0
+API_VERSION = "1"
+MIN_CLIENT_VERSION = "0.1.0"
+_EXPIRY_SECONDS = 15.0
+_RESTART_SECONDS = 1.0
+
+Say = Callable[[str], None]
+
+
+def product_version() -> str:
+    """Return the installed version; a source tree that was never installed has none."""
+    try:
+        return importlib.metadata.version("memrelay")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+source"
+
+
+@dataclass(frozen=True, slots=True)
+class Relayer:
+    """A relayer put together, not yet listening."""
+
+    context: Context
+    front: Front
+    fleet: FleetKeys
+    accounts: Accounts
+    authenticator: Authenticator
+    readiness: Readiness
+
+
+@asynccontextmanager
+async def build(
+    settings: RelayerSettings,
+    relayer_key: bytes,
+    *,
+    port: int,
+    store: ObjectStore | None = None,
+    embedder: Embedder | None = None,
+    clock: Clock | None = None,
+    randomness: Randomness | None = None,
+) -> AsyncIterator[Relayer]:
+    """Put a relayer together, with its background work running, and take it apart again.
+
+    Args:
+        settings: checked.
+        relayer_key: 32 bytes.
+        port: the one it will be reached at, which requests are signed for.
+        store: instead of the data directory's; closed by the caller.
+        embedder: instead of the local model; closed by the caller.
+        clock: instead of the machine's.
+        randomness: instead of the machine's.
+
+    Raises:
+        ConfigurationError: the model is missing.
+        WrongRelayerKey: the store belongs to another key.
+        StoreError: the store cannot be used.
+    """
+    clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
+    async with AsyncExitStack() as stack:
+        if store is None:
+            directory = await DirectoryStore.open(_objects(settings.data.expanduser()), clock=clock)
+            stack.push_async_callback(directory.close)
+            store = directory
+        ports = LogPorts(store, clock, randomness, RelayerKeys.derive(relayer_key), Layout())
+        await check_relayer_key(ports)
+        fleet = FleetKeys(ports)
+        await fleet.start()
+        readiness = Readiness(ports, fleet)
+        if embedder is None:
+            local = LocalEmbedder()
+            stack.push_async_callback(local.close)
+            await local.load()
+            embedder = local
+        namespaces = OpenNamespaces(ports, embedder.model, await first_calibration(embedder))
+        readiness.model_loaded()
+        stack.push_async_callback(namespaces.close, STOP_SECONDS)
+        context = Context(
+            ports=ports, embedder=embedder, extractor=StatementExtractor(), namespaces=namespaces
+        )
+        relayer = _assemble(settings, context, fleet, readiness, port)
+        await stack.enter_async_context(_background(relayer))
+        yield relayer
+
+
+async def serve(settings: RelayerSettings, say: Say) -> None:
+    """Run a relayer until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Args:
+        settings: checked.
+        say: prints one line for people.
+
+    Raises:
+        ConfigurationError: the port is taken, a file is missing, or as `build`.
+    """
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(loop_error)
+    stop = _stop_event(loop)
+    tls = _tls(settings)
+    listening = bind(settings)
+    async with AsyncExitStack() as stack:
+        stack.callback(listening.close)
+        port = listening.getsockname()[1]
+        key = _relayer_key(settings, say)
+        relayer = await stack.enter_async_context(build(settings, key, port=port))
+        runner = web.ServerRunner(RelayerServer(relayer.front), shutdown_timeout=STOP_SECONDS)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.SockSite(runner, listening, ssl_context=tls).start()
+        url = _url(settings, port)
+        model = relayer.context.embedder.model.name
+        say(
+            f"memrelay {product_version()} serves {url}, store {relayer.context.ports.store.description}, model {model}"
+        )
+        if settings.ready_file is not None:
+            stack.enter_context(_ready_file(settings.ready_file, url))
+        await stop.wait()
+        relayer.readiness.drain()
+        log.info("stopping", within_seconds=STOP_SECONDS)
+
+
+def bind(settings: RelayerSettings) -> socket.socket:
+    """Take the port; nobody can connect before the site starts to listen.
+
+    Raises:
+        ConfigurationError: the address is not this machine's, or the port is taken.
+    """
+    host = settings.host.strip("[]")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigurationError(f"--host: {settings.host} is not an address of this machine") from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        raise ConfigurationError(
+            f"--port: {settings.host}:{settings.port} cannot be used ({error.strerror}); is a relayer running already? "
+            "Choose another port"
+        ) from error
+    return listening
+
+
+def _assemble(
+    settings: RelayerSettings, context: Context, fleet: FleetKeys, readiness: Readiness, port: int
+) -> Relayer:
+    accepted = accepted_authorities(
+        settings.host, port, scheme=settings.scheme, public_url=settings.public_url
+    )
+    accounts = Accounts(context.ports, served=settings.served)
+    authenticator = Authenticator(
+        authorities=Authorities(accepted),
+        accounts=accounts,
+        fleet=fleet,
+        keys=context.keys,
+        clock=context.clock,
+        limits=Limits(context.clock, enabled=settings.rate_limits == "on"),
+    )
+
+    async def revoked(account: str) -> None:
+        authenticator.drop_keys_of(account)
+        opened = [item.namespace for item in context.namespaces.all()]
+        names = [item.pointer.name for item in opened if item.account == account]
+        await context.namespaces.drop_agent(account, names)
+
+    metrics = Metrics()
+    metrics.gauge(
+        "open_namespaces", "Namespaces open in this process.", lambda: float(len(context.namespaces))
+    )
+    native = NativeRoutes(context, accounts, revoked).table()
+    model = context.embedder.model
+    version = VersionResponse(
+        version=product_version(),
+        api_version=API_VERSION,
+        min_client_version=MIN_CLIENT_VERSION,
+        model=model.name,
+        dimension=model.dimension,
+        extractor=f"{context.extractor.name} {context.extractor.version}",
+    )
+    open_routes = OpenRoutes(version, fleet, readiness, metrics, native).table()
+    front = Front(
+        Routes((*native, *open_routes)),
+        authenticator=authenticator,
+        metrics=metrics,
+        clock=context.clock,
+        randomness=context.randomness,
+    )
+    return Relayer(context, front, fleet, accounts, authenticator, readiness)
+
+
+@asynccontextmanager
+async def _background(relayer: Relayer) -> AsyncIterator[None]:
+    """Run what runs beside the requests, until the block ends."""
+    clock = relayer.context.clock
+
+    async def expire() -> None:
+        while True:
+            await clock.sleep(_EXPIRY_SECONDS)
+            relayer.authenticator.drop_expired()
+
+    def failed(error: BaseException) -> None:
+        log.error("tending_failed", **describe(error))
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(_persist(work, clock))
+            for work in (relayer.fleet.run, expire, lambda: tend_forever(relayer.context, failed))
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run endless work again after a failure: one bad round must not end the service."""
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is logged and tried again
+            log.error("background_failed", **describe(error))
+        await clock.sleep(_RESTART_SECONDS)
+
+
+def _objects(data: Path) -> Path:
+    """Return the directory of the store: the relayer key lies beside it, not in it."""
+    return data.expanduser() / "objects"
+
+
+def _relayer_key(settings: RelayerSettings, say: Say) -> bytes:
+    key = find_relayer_key(settings)
+    if key is not None:
+        return key
+    data = settings.data.expanduser()
+    if (_objects(data) / Layout.relayer()).exists():
+        raise ConfigurationError(
+            f"the store in {data} has a relayer key, but {generated_key_file(data)} is gone: put it back, or give it "
+            "as MEMRELAY_RELAYER_KEY"
+        )
+    key = make_relayer_key(data)
+    say(
+        f"made the relayer key in {generated_key_file(data)}; without it this store cannot be read: keep a copy "
+        "(memrelay keys recovery)"
+    )
+    return key
+
+
+def _stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    return stop
+
+
+def _tls(settings: RelayerSettings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"--tls-cert/--tls-key: {error.strerror or 'not a certificate and its key in PEM'}"
+        ) from error
+    return context
+
+
+def _url(settings: RelayerSettings, port: int) -> str:
+    if settings.public_url is not None:
+        return settings.public_url.rstrip("/")
+    host = f"[{settings.host}]" if ":" in settings.host.strip("[]") else settings.host
+    return f"{settings.scheme}://{host}:{port}"
+
+
+@contextmanager
+def _ready_file(path: Path, url: str) -> Iterator[None]:
+    """Say in a file that requests are answered; others never see half of it, and it is gone when they are not."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps({"url": url, "pid": os.getpid(), "version": product_version()}))
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"--ready-file: {path} cannot be written ({error.strerror})") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()

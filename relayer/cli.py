@@ -1,0 +1,127 @@
+"""The ``memrelay`` command: run a relayer, look after its key; what is the plugin's is handed to the plugin."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relayer.errors import RelayerError
+
+__all__ = ["app"]
+
+MISCONFIGURED = 2
+EXTRA = "pip install 'memrelay[relayer]'"
+# Commands that speak as a gateway; they need its secret, which a relayer must not hold.
+_PLUGIN_COMMANDS = ("search", "list", "get", "remember", "forget", "doctor", "init", "status", "demo")
+_EXTRA_PACKAGES = frozenset(
+    {
+        "aiohttp",
+        "boto3",
+        "msgspec",
+        "numpy",
+        "onnxruntime",
+        "prometheus_client",
+        "pydantic_settings",
+        "structlog",
+        "tokenizers",
+        "usearch",
+        "uvloop",
+    }
+)
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+keys = typer.Typer(no_args_is_help=True, help="Look after the relayer key.")
+app.add_typer(keys, name="keys")
+
+_Text = Annotated[str | None, typer.Option()]
+_File = Annotated[Path | None, typer.Option()]
+
+
+@app.command()
+def serve(
+    *,
+    host: _Text = None,
+    port: Annotated[int | None, typer.Option()] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory of the store and the relayer key.")] = None,
+    accounts: Annotated[str | None, typer.Option(help="'open', or account ids separated by commas.")] = None,
+    public_url: Annotated[str | None, typer.Option(help="URL by which gateways reach this relayer.")] = None,
+    tls_cert: _File = None,
+    tls_key: _File = None,
+    rate_limits: Annotated[str | None, typer.Option(help="on or off.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
+    ready_file: Annotated[Path | None, typer.Option(help="Written when requests are answered.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console or json.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+) -> None:
+    """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on."""
+    flags = dict(locals())
+    try:
+        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+
+        server_commands.serve(flags, typer.echo)
+    except ModuleNotFoundError as error:
+        _missing(error)
+    except RelayerError as error:
+        _fail(str(error))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(importlib.metadata.version("memrelay"))
+
+
+@keys.command()
+def recovery(
+    *,
+    data: Annotated[Path | None, typer.Option(help="Directory of the relayer key.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare a sheet from standard input.")] = False,
+) -> None:
+    """Print the relayer key as a sheet with checksums, or compare a sheet with the key."""
+    try:
+        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+
+        if verify:
+            server_commands.check_sheet(data, sys.stdin.read(), typer.echo)
+        else:
+            server_commands.print_sheet(data, typer.echo)
+    except ModuleNotFoundError as error:
+        _missing(error)
+    except RelayerError as error:
+        _fail(str(error))
+
+
+def _missing(error: ModuleNotFoundError) -> None:
+    if (error.name or "").partition(".")[0] not in _EXTRA_PACKAGES:
+        raise error
+    _fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
+
+
+def _fail(sentence: str) -> None:
+    typer.echo(f"memrelay: {sentence}", err=True)
+    raise typer.Exit(MISCONFIGURED)
+
+
+def _hand_over(name: str) -> None:
+    def command(context: typer.Context) -> None:
+        found = importlib.metadata.entry_points(group="console_scripts", name="memrelay-gateway")
+        for entry in found:
+            sys.argv = ["memrelay-gateway", name, *context.args]
+            entry.load()()
+            return
+        _fail(f"memrelay-gateway is not installed, and {name} is its command")
+
+    app.command(
+        name,
+        help=f"Same as: memrelay-gateway {name}",
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(command)
+
+
+for _name in _PLUGIN_COMMANDS:
+    _hand_over(_name)

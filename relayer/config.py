@@ -1,0 +1,199 @@
+"""Settings of a relayer: command line over environment over file over default, each checked once, at the start."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from relayer.errors import ConfigurationError
+from relayer.http.authorities import is_loopback, public_authority
+from relayer.wire.keys import is_account_id
+
+__all__ = ["RelayerSettings", "load_settings"]
+
+PREFIX = "MEMRELAY_"
+# The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
+FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
+
+
+def _default_data() -> Path:
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(home) / "memrelay"
+
+
+def _accounts(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value.strip() == "open":
+        return "open"
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _check_accounts(value: object) -> object:
+    parsed = _accounts(value)
+    if parsed is None or parsed == "open":
+        return parsed
+    if not isinstance(parsed, list | tuple) or not parsed:
+        raise ValueError("must be 'open' or account ids separated by commas")
+    if not all(isinstance(item, str) and is_account_id(item) for item in parsed):
+        raise ValueError("must be 'open' or account ids: 0x and 64 lower-case hex digits each")
+    return tuple(parsed)
+
+
+class RelayerSettings(BaseSettings):
+    """Every setting of ``memrelay serve``; each is also ``MEMRELAY_`` + its name, and a key of the file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
+
+    host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8787
+    data: Path = Field(default_factory=_default_data)
+    accounts: Annotated[
+        Literal["open"] | tuple[str, ...] | None, NoDecode, BeforeValidator(_check_accounts)
+    ] = None
+    public_url: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    rate_limits: Literal["on", "off"] = "on"
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    ready_file: Path | None = None
+    config: Path | None = None
+    relayer_key: SecretStr | None = None
+    relayer_key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RelayerSettings:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("--tls-cert and --tls-key: give both or neither")
+        if self.relayer_key is not None and self.relayer_key_file is not None:
+            raise ValueError("MEMRELAY_RELAYER_KEY and MEMRELAY_RELAYER_KEY_FILE: give one of them")
+        if self.public_url is not None:
+            try:
+                public_authority(self.public_url)
+            except ConfigurationError as error:
+                raise ValueError(str(error)) from error
+        if not is_loopback(self.host):
+            self._check_public()
+        return self
+
+    def _check_public(self) -> None:
+        if self.accounts is None:
+            raise ValueError(
+                f"--accounts: off loopback ({self.host}) say who is served: account ids, or 'open' for everybody"
+            )
+        proxied = self.public_url is not None and self.public_url.startswith("https://")
+        if self.tls_cert is None and not proxied:
+            raise ValueError(
+                f"--tls-cert/--tls-key: off loopback ({self.host}) keys must not travel in the clear; give both, "
+                "or --public-url https://... of the proxy in front"
+            )
+
+    @property
+    def served(self) -> frozenset[str] | None:
+        """The ids of the accounts that are served; None means all."""
+        return None if self.accounts is None or self.accounts == "open" else frozenset(self.accounts)
+
+    @property
+    def scheme(self) -> Literal["http", "https"]:
+        """What the relayer itself speaks."""
+        return "http" if self.tls_cert is None else "https"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: command line, environment, file."""
+        del dotenv_settings, file_secret_settings
+        path = init_settings().get("config") or env_settings().get("config")
+        return init_settings, env_settings, _File(settings_cls, None if path is None else Path(str(path)))
+
+
+class _File(PydanticBaseSettingsSource):
+    """The TOML file named by ``--config``."""
+
+    def __init__(self, settings_cls: type[BaseSettings], path: Path | None) -> None:
+        super().__init__(settings_cls)
+        self._values = {} if path is None else _read_file(path, settings_cls)
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Return one value."""
+        del field
+        return self._values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """Return all values."""
+        return self._values
+
+
+def _read_file(path: Path, settings_cls: type[BaseSettings]) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"--config: {path} cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--config: {path} is not TOML: {error}") from error
+    known = set(settings_cls.model_fields) - {"config", "relayer_key"}
+    renamed = {name.replace("-", "_"): value for name, value in values.items()}
+    for name in renamed:
+        if name == "relayer_key":
+            raise ConfigurationError(
+                f"relayer_key in {path}: a key does not belong in this file; use MEMRELAY_RELAYER_KEY_FILE"
+            )
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+            raise ConfigurationError(f"{name} in {path} is not a setting: {hint}")
+    return renamed
+
+
+def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> RelayerSettings:
+    """Load the settings of this process.
+
+    Args:
+        flags: what the command line said; None means nothing.
+        environment: looked at for what must not be there; the settings read the process's own.
+
+    Raises:
+        ConfigurationError: in one line, the setting and the fix.
+    """
+    for name in FORBIDDEN:
+        if environment.get(name):
+            raise ConfigurationError(
+                f"{name} is in the relayer's environment: it belongs to gateways only, because a relayer that holds "
+                "it can read everything at rest. Start the relayer without it"
+            )
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return RelayerSettings(**given)
+    except ValidationError as error:
+        raise ConfigurationError(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return message
+    name = str(first["loc"][0])
+    return f"--{name.replace('_', '-')} ({PREFIX}{name.upper()}): {message}"

@@ -1,0 +1,250 @@
+"""Which requests are accepted, and in which order that is decided.
+
+header sizes and one of each (`head`) → authority → times → signature over the *stated* digest → certificate → account
+→ sealed key → replay, rate → only then the body and its namespace → what the account has revoked. What follows from the
+request alone is told; what depends on keys or on what the relayer knows is one 401, decided before the store is touched
+(revocations excepted: they are in the store). The log has the true rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.domain.namespace import Custody
+from relayer.http.authorities import Authorities, is_loopback
+from relayer.http.bounded_cache import BoundedCache
+from relayer.http.head import Head
+from relayer.http.limits import Limits, peer_name
+from relayer.http.problems import HttpProblem, unauthorized
+from relayer.http.replays import SeenReads
+from relayer.ports import Clock
+from relayer.services.access import Access, Principal
+from relayer.services.accounts import Accounts
+from relayer.services.fleet import FleetKeys
+from relayer.wire import base64url, signing
+from relayer.wire.certificates import Certificate, Right
+from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.lp import Reader
+from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, named_fleet_key
+from relayer.wire.signing import SKEW_SECONDS, RequestSignature
+
+__all__ = ["Authenticator", "Signed"]
+
+# Custody `relayer` needs no rotation by generations yet: the first one is meant where a request does not say.
+FIRST_GENERATION = 0
+_NO_BODY = hashlib.sha256(b"").digest()
+_CERTIFICATES = 4096
+_SEALED_KEYS = 8192
+_TOLD = {"window": "window", "not_yet_valid": "clock_skew", "expired": "clock_skew"}
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A request whose head was accepted; ``sealed`` is its opened memory-key, if it has one."""
+
+    principal: Principal
+    sealed: SealedKey | None
+
+
+class Authenticator:
+    """Accepts requests by the rules above; one per relayer process.
+
+    Args:
+        authorities: names of this relayer.
+        accounts: who is served.
+        fleet: opens sealed keys.
+        keys: the relayer's, for custody ``relayer``.
+        clock: local time.
+        limits: rates.
+    """
+
+    def __init__(
+        self,
+        *,
+        authorities: Authorities,
+        accounts: Accounts,
+        fleet: FleetKeys,
+        keys: RelayerKeys,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._authorities = authorities
+        self._accounts = accounts
+        self._fleet = fleet
+        self._keys = keys
+        self._clock = clock
+        self._limits = limits
+        self._seen = SeenReads()
+        self._certificates: BoundedCache[Certificate] = BoundedCache(_CERTIFICATES)
+        self._sealed_keys: BoundedCache[SealedKey] = BoundedCache(_SEALED_KEYS)
+
+    def accept(self, head: Head, *, right: Right | None, writes: bool, cost: float) -> Signed:
+        """Decide on everything that needs neither body nor store.
+
+        Args:
+            head: of the request.
+            right: what the certificate must grant on the sealed key's namespace, if there is one.
+            writes: a write's repetition is answered by the log and never refused as a replay.
+            cost: in tokens of the account's and the agent's bucket.
+
+        Raises:
+            HttpProblem: the request ends here.
+        """
+        now = self._clock.now_ms() // 1000
+        try:
+            signed = self._check(head, right, now)
+        except NotAccepted as error:
+            self._limits.note_failure(head.peer)
+            raise unauthorized(error.rule) from error
+        principal = signed.principal
+        if not writes:
+            self._seen.note(principal.author, principal.nonce, expires=principal.expires // 1000, now=now)
+        self._limits.charge(principal.account, principal.author, cost)
+        return signed
+
+    async def admit(self, signed: Signed, head: Head, *, creates: bool) -> None:
+        """Hold the request against what its account has taken back: the last step, and the first to ask the store.
+
+        Raises:
+            HttpProblem: ``unauthorized``.
+            StoreError: what is known is too old and the store does not answer.
+        """
+        address = None if is_loopback(head.peer) else peer_name(head.peer)
+        try:
+            await self._accounts.admit(signed.principal.certificate, address=address, creates=creates)
+        except NotAccepted as error:
+            raise unauthorized(error.rule) from error
+
+    def access(self, signed: Signed, namespace: str | None, right: Right) -> Access:
+        """Return the way into the request's one namespace, the body's (``namespace``) being known now.
+
+        Raises:
+            HttpProblem: ``missing_header`` when neither body nor sealed key names one; ``unauthorized``.
+        """
+        sealed, principal = signed.sealed, signed.principal
+        now = self._clock.now_ms()
+        if sealed is None:
+            if namespace is None:
+                raise HttpProblem(
+                    "missing_header", "Send memory-key, or name a namespace of custody relayer in the body."
+                )
+            if not principal.may(namespace, right):
+                raise unauthorized("namespace_not_granted")
+            secret = self._keys.namespace_secret(principal.account, namespace, FIRST_GENERATION)
+            until = now + MAX_LIFE_SECONDS * 1000
+            return Access(principal, namespace, FIRST_GENERATION, Custody.RELAYER, until, secret)
+        if namespace is not None and namespace != sealed.namespace:
+            raise unauthorized("namespace_mismatch")
+        custody, secret = Custody.AGENT, sealed.secret
+        if not secret:
+            custody = Custody.RELAYER
+            secret = self._keys.namespace_secret(principal.account, sealed.namespace, sealed.generation)
+        until = min(sealed.not_after, now // 1000 + MAX_LIFE_SECONDS) * 1000
+        return Access(principal, sealed.namespace, sealed.generation, custody, until, secret)
+
+    def drop_expired(self) -> None:
+        """Forget opened keys that are over; called now and then, so that a secret does not outlive its key here."""
+        now = self._clock.now_ms() // 1000
+        for digest, sealed in self._sealed_keys.items():
+            if sealed.not_after <= now:
+                self._sealed_keys.discard(digest)
+
+    def drop_keys_of(self, account: str) -> None:
+        """Forget the opened keys of an account, because it revoked something."""
+        for digest, sealed in self._sealed_keys.items():
+            if sealed.account == account:
+                self._sealed_keys.discard(digest)
+
+    def _check(self, head: Head, right: Right | None, now: int) -> Signed:
+        certificate_header = head.need(signing.CERTIFICATE_HEADER)
+        authority = self._authorities.check(head.need("host"))
+        signature, digest = self._stated(head, now)
+        memory_key = head.values.get(signing.KEY_HEADER, "")
+        certificate_id = hashlib.sha256(certificate_header.encode()).digest()
+        certificate = self._certificates.get(certificate_id)
+        encoded = b""
+        if certificate is None:
+            # A peer that keeps failing is not worth the arithmetic; agents known already are, behind the same proxy.
+            self._limits.check_peer(head.peer)
+            encoded = _decoded(certificate_header, signing.CERTIFICATE_HEADER)
+        signing.verify(
+            signature,
+            certificate.agent_key if certificate is not None else _claimed_agent_key(encoded),
+            method=head.method,
+            authority=authority,
+            target=head.target,
+            body_sha256=digest,
+            certificate=certificate_header,
+            memory_key=memory_key,
+        )
+        if certificate is None:
+            certificate = Certificate.verify(encoded)
+        if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
+            raise NotAccepted("certificate_time")
+        self._certificates.put(certificate_id, certificate)
+        if not self._accounts.serves(certificate.account):
+            raise NotAccepted("account_not_served")
+        principal = Principal(certificate, signature.nonce, signature.expires * 1000, digest)
+        sealed = self._sealed(memory_key, certificate, right, now) if memory_key else None
+        return Signed(principal, sealed)
+
+    def _stated(self, head: Head, now: int) -> tuple[RequestSignature, bytes]:
+        """Return the signature, its times checked, and the digest that the request states."""
+        try:
+            signature = RequestSignature.parse(head.need(signing.SIGNATURE_HEADER))
+            if signing.DIGEST_HEADER in head.values or head.has_body:
+                digest = signing.parse_content_digest(head.need(signing.DIGEST_HEADER))
+            else:
+                digest = _NO_BODY
+        except Malformed as error:
+            raise HttpProblem("malformed", f"{error}.") from error
+        try:
+            signature.check_times(now)
+        except NotAccepted as error:
+            raise HttpProblem(_TOLD[error.rule], server_time=now, rule=error.rule) from error
+        return signature, digest
+
+    def _sealed(self, header: str, certificate: Certificate, right: Right | None, now: int) -> SealedKey:
+        """Open the memory-key and hold it against certificate and right."""
+        digest = hashlib.sha256(header.encode()).digest()
+        sealed = self._sealed_keys.get(digest)
+        if sealed is None:
+            encoded = _decoded(header, signing.KEY_HEADER)
+            private = self._fleet.private(named_fleet_key(encoded))
+            if private is None:
+                raise HttpProblem("unknown_fleet_key")
+            sealed = SealedKey.open(encoded, private)
+        if sealed.not_after <= now:
+            self._sealed_keys.discard(digest)
+            raise NotAccepted("sealed_key_expired")
+        if sealed.not_after > now + MAX_LIFE_SECONDS + SKEW_SECONDS:
+            raise NotAccepted("sealed_key_too_long")
+        if sealed.account != certificate.account:
+            raise NotAccepted("sealed_key_account")
+        if sealed.agent_key != certificate.agent_key:
+            raise NotAccepted("sealed_key_agent")
+        if right is not None and not certificate.allows(sealed.namespace, right):
+            raise NotAccepted("namespace_not_granted")
+        self._sealed_keys.put(digest, sealed)
+        return sealed
+
+
+def _decoded(header: str, name: str) -> bytes:
+    try:
+        return base64url.decode(header)
+    except Malformed as error:
+        raise HttpProblem("malformed", f"{name}: {error}.") from error
+
+
+def _claimed_agent_key(encoded: bytes) -> bytes:
+    """Return the agent key that a certificate names, before its own signature is looked at."""
+    try:
+        body = Reader(Reader(encoded).bytes())
+        body.text()
+        body.bytes(32)
+        body.text()
+        return body.bytes(32)
+    except Malformed as error:
+        raise HttpProblem("malformed", "memory-certificate is not a certificate.") from error

@@ -1,0 +1,164 @@
+"""The way of a request: head, route, acceptance, body, handler, answer; and one line about it in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from time import perf_counter
+
+import structlog
+from aiohttp import web
+
+from relayer.http.auth import Authenticator, Signed
+from relayer.http.body import check_head, parse_body, read_body
+from relayer.http.head import Head, read_head
+from relayer.http.metrics import Metrics
+from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of, unauthorized
+from relayer.http.queries import parse_query
+from relayer.http.routing import Call, Reply, Route, Routes
+from relayer.observability import describe, log
+from relayer.ports import Clock, Randomness
+from relayer.services.access import Access
+from relayer.services.deadline import Deadline
+from relayer.wire.certificates import Right
+
+__all__ = ["Front"]
+
+_CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+# Steps have the deadline themselves and know their names; this only catches work that is no step.
+_GRACE_SECONDS = 0.25
+_SERVER_ERROR = 500
+
+
+class Front:
+    """Answers requests; give it to a `RelayerServer`.
+
+    Args:
+        routes: what is answered.
+        authenticator: decides on signed requests.
+        metrics: counts.
+        clock: for deadlines.
+        randomness: for request ids.
+    """
+
+    def __init__(
+        self,
+        routes: Routes,
+        *,
+        authenticator: Authenticator,
+        metrics: Metrics,
+        clock: Clock,
+        randomness: Randomness,
+    ) -> None:
+        self._routes = routes
+        self._authenticator = authenticator
+        self._metrics = metrics
+        self._clock = clock
+        self._new_id: Callable[[], str] = lambda: randomness.bytes(10).hex()
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
+        """Answer one request; never raises but for cancellation."""
+        started = perf_counter()
+        request_id = self.request_id(request)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        route: Route | None = None
+        try:
+            head = read_head(request)
+            route, parameter, query = self._routes.find(head.method, head.target)
+            reply = await self._answer(request, head, route, (parameter, query))
+        except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
+            return self.refuse(request, error, request_id, route, started)
+        self._note(request.method, route, reply.status, None, started)
+        headers = {"Content-Type": reply.media_type, **_common(request_id)}
+        return web.Response(body=reply.body, status=reply.status, headers=headers)
+
+    def request_id(self, request: web.BaseRequest) -> str:
+        """Return the client's request id if it is a plain one, else a new one."""
+        given = request.headers.get("x-request-id")
+        return given if given is not None and _CLIENT_ID.fullmatch(given) else self._new_id()
+
+    def refuse(
+        self, request: web.BaseRequest, error: Exception, request_id: str, route: Route | None, started: float
+    ) -> web.Response:
+        """Turn a failure into its problem, and log the true reason."""
+        problem = problem_of(error)
+        if problem.status == _SERVER_ERROR:
+            log.error("request_failed", **describe(error))
+        self._note(request.method, route, problem.status, problem, started)
+        headers = {"Content-Type": MEDIA_TYPE, **problem.headers, **_common(request_id)}
+        return web.Response(body=problem.body(request_id), status=problem.status, headers=headers)
+
+    async def _answer(
+        self, request: web.BaseRequest, head: Head, route: Route, target: tuple[str, str]
+    ) -> Reply:
+        check_head(head, expects_body=route.body is not None)
+        deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
+        parameter, raw_query = target
+        if not route.signed:
+            call = Call(deadline, parameter, parse_query(raw_query, route.query))
+        else:
+            call = await self._accept(request, head, route, deadline, target)
+        try:
+            async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
+                return await route.handle(call)
+        except TimeoutError as error:
+            raise HttpProblem("deadline_exceeded") from error
+
+    async def _accept(
+        self,
+        request: web.BaseRequest,
+        head: Head,
+        route: Route,
+        deadline: Deadline,
+        target: tuple[str, str],
+    ) -> Call:
+        authenticator, right = self._authenticator, route.right
+        signed = authenticator.accept(
+            head, right=right if route.namespaced else None, writes=route.writes, cost=route.cost
+        )
+        parameter, raw_query = target
+        query = parse_query(raw_query, route.query)
+        body = None
+        if route.body is not None:
+            digest = signed.principal.body_digest
+            raw = await read_body(request, head, digest, seconds=deadline.remaining())
+            body = parse_body(raw, route.body)
+        access = self._access(signed, route, right, getattr(body, "namespace", None))
+        await authenticator.admit(signed, head, creates=route.writes)
+        return Call(deadline, parameter, query, body, signed, access)
+
+    def _access(
+        self, signed: Signed, route: Route, right: Right | None, namespace: str | None
+    ) -> Access | None:
+        if right is None:
+            return None
+        if route.namespaced:
+            return self._authenticator.access(signed, namespace, right)
+        if right not in signed.principal.certificate.rights:
+            raise unauthorized("right_not_granted")
+        return None
+
+    def _note(
+        self, method: str, route: Route | None, status: int, problem: HttpProblem | None, started: float
+    ) -> None:
+        seconds = perf_counter() - started
+        template = route.path if route is not None else "-"
+        method = method if method in _METHODS else "other"
+        code = problem.code if problem is not None else "ok"
+        self._metrics.observe(template, method, status, code, seconds)
+        details = {"rule": problem.rule} if problem is not None and problem.rule else {}
+        log.info(
+            "request",
+            method=method,
+            route=template,
+            status=status,
+            code=code,
+            ms=round(seconds * 1000, 2),
+            **details,
+        )
+
+
+def _common(request_id: str) -> dict[str, str]:
+    return {"x-request-id": request_id, "Cache-Control": "no-store", "Server": "memrelay"}

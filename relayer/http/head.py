@@ -1,0 +1,97 @@
+"""The head of a request, read from the raw headers: one of each that matters, plain ASCII, bounded.
+
+Nothing here is decoded twice: what was signed is what was sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp.web import BaseRequest
+
+from relayer.http.problems import HttpProblem
+from relayer.wire import signing
+from relayer.wire.certificates import MAX_CERTIFICATE
+from relayer.wire.sealed_keys import MAX_SEALED_KEY
+
+__all__ = ["DEADLINE_HEADER", "Head", "read_head"]
+
+MAX_TARGET = 2048
+_BASE64_CERTIFICATE = (MAX_CERTIFICATE * 4 + 2) // 3
+_BASE64_KEY = (MAX_SEALED_KEY * 4 + 2) // 3
+DEADLINE_HEADER = "x-deadline-ms"
+_LONGEST_DEADLINE_MS = 600_000
+
+# The longest value of each header that decides something; a second one of any of them is refused.
+_SINGLE: dict[bytes, tuple[str, int]] = {
+    signing.CERTIFICATE_HEADER.encode(): (signing.CERTIFICATE_HEADER, _BASE64_CERTIFICATE),
+    signing.KEY_HEADER.encode(): (signing.KEY_HEADER, _BASE64_KEY),
+    signing.SIGNATURE_HEADER.encode(): (signing.SIGNATURE_HEADER, 128),
+    signing.DIGEST_HEADER.encode(): (signing.DIGEST_HEADER, 64),
+    b"host": ("host", 300),
+    b"content-length": ("content-length", 20),
+    b"content-type": ("content-type", 256),
+    b"content-encoding": ("content-encoding", 64),
+    b"transfer-encoding": ("transfer-encoding", 64),
+    b"expect": ("expect", 64),
+    DEADLINE_HEADER.encode(): (DEADLINE_HEADER, 16),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Method, raw target and the headers that decide something; absent ones are missing from ``values``."""
+
+    method: str
+    target: str
+    peer: str
+    values: dict[str, str]
+
+    def need(self, name: str) -> str:
+        """Return a header's value; raises `HttpProblem` ``missing_header``."""
+        value = self.values.get(name)
+        if not value:
+            raise HttpProblem("missing_header", f"The header {name} is missing.", rule=f"missing {name}")
+        return value
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the request announces a body."""
+        return self.values.get("content-length", "0").strip("0") != "" or "transfer-encoding" in self.values
+
+    def deadline_seconds(self, bound: float) -> float:
+        """Return the time this request has, at most ``bound``; raises `HttpProblem` ``malformed``."""
+        text = self.values.get(DEADLINE_HEADER)
+        if text is None:
+            return bound
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _LONGEST_DEADLINE_MS):
+            raise HttpProblem("malformed", f"{DEADLINE_HEADER} must be 1..{_LONGEST_DEADLINE_MS}.")
+        return min(bound, int(text) / 1000)
+
+
+def read_head(request: BaseRequest) -> Head:
+    """Read and bound the head.
+
+    Raises:
+        HttpProblem: ``malformed`` for a second header or one that is not ASCII, ``header_too_large``.
+    """
+    target = request.raw_path
+    if len(target) > MAX_TARGET:
+        raise HttpProblem("header_too_large", "The request's target is too long.", status=414)
+    if not target.startswith("/") or not target.isascii():
+        raise HttpProblem("malformed", "The target must be a path in ASCII.")
+    values: dict[str, str] = {}
+    for raw_name, raw_value in request.raw_headers:
+        known = _SINGLE.get(raw_name.lower())
+        if known is None:
+            continue
+        name, longest = known
+        if name in values:
+            raise HttpProblem("malformed", f"The header {name} is given twice.", rule=f"second {name}")
+        if len(raw_value) > longest:
+            raise HttpProblem("header_too_large", f"The header {name} is too long.")
+        if not raw_value.isascii():
+            raise HttpProblem("malformed", f"The header {name} must be ASCII.")
+        values[name] = raw_value.decode("ascii")
+    peer = request.transport.get_extra_info("peername") if request.transport else None
+    return Head(request.method, target, peer[0] if isinstance(peer, tuple) else "", values)

@@ -1,0 +1,83 @@
+"""Rate limits of one replica: weighted requests per account and agent, failing signatures per peer address.
+
+The defaults leave room for a gateway with many busy agents and hold off a client in a loop. Each replica counts for
+itself: behind a balancer over n replicas the effective limit is n times as high.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from relayer.http.problems import HttpProblem
+from relayer.ports import Clock
+from relayer.services.token_buckets import Buckets, Limit, take
+
+__all__ = ["Limits", "peer_name"]
+
+# A turn costs about one recall (1) and one analyze (5); twenty turns a second of one agent is more than people type.
+AGENT = Limit(capacity=1_200, per_second=120)
+ACCOUNT = Limit(capacity=6_000, per_second=600)
+# A misconfigured gateway retries a few times a minute; guessing needs millions.
+FAILURES = Limit(capacity=60, per_second=1)
+
+
+def peer_name(address: str) -> str:
+    """Return the name under which a peer is counted: IPv4 addresses alone, IPv6 by /64, which is what one host gets."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+class Limits:
+    """The buckets of this replica; ``enabled=False`` lets everything pass."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        enabled: bool = True,
+        account: Limit = ACCOUNT,
+        agent: Limit = AGENT,
+        failures: Limit = FAILURES,
+    ) -> None:
+        self._clock = clock
+        self._enabled = enabled
+        self._accounts = Buckets(account)
+        self._agents = Buckets(agent)
+        self._failures = Buckets(failures)
+
+    def charge(self, account: str, agent_key: bytes, cost: float) -> None:
+        """Charge a request to its account and its agent, or to neither.
+
+        Raises:
+            HttpProblem: ``rate_limited``, with the exact time to wait.
+        """
+        if not self._enabled or not cost:
+            return
+        buckets = ((self._accounts, account), (self._agents, agent_key.hex()))
+        wait = take(buckets, cost, self._clock.monotonic())
+        if wait:
+            raise HttpProblem("rate_limited", retry_after=wait)
+
+    def check_peer(self, address: str) -> None:
+        """Refuse a peer that failed too often.
+
+        Raises:
+            HttpProblem: ``rate_limited``.
+        """
+        if not self._enabled or not len(self._failures):
+            return
+        wait = self._failures.wait(peer_name(address), 1.0, self._clock.monotonic())
+        if wait:
+            raise HttpProblem("rate_limited", retry_after=wait, rule="peer_failures")
+
+    def note_failure(self, address: str) -> None:
+        """Charge a request that was not accepted to its peer."""
+        if self._enabled:
+            self._failures.spend(peer_name(address), 1.0, self._clock.monotonic())

@@ -1,0 +1,201 @@
+"""Every way in which a request can fail, as RFC 9457 problems: one table, stable codes.
+
+What a stranger may learn is decided here. The detail of an error that comes from inside is this table's, never the
+error's own text: that may name paths and is for the operator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from relayer import errors
+from relayer.domain.outcomes import Refusal
+from relayer.log.errors import PositionUnknown, RollbackDetected
+from relayer.wire.schemas import Problem, ProblemField
+
+__all__ = ["CODES", "HttpProblem", "problem_of", "unauthorized"]
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE = "urn:memrelay:problem:"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    status: int
+    detail: str
+
+
+_TOO_BUSY = "The relayer has more to do than it can hold. Come back after the time in Retry-After."
+
+# Codes that requests earn by themselves, and codes for what happens inside.
+CODES: dict[str, _Row] = {
+    "malformed": _Row(400, "The request is not in form."),
+    "missing_header": _Row(400, "A header that this route needs is missing."),
+    "window": _Row(
+        400, "A signature is valid for at most 120 seconds: expires - created must lie in 0..120."
+    ),
+    "digest_mismatch": _Row(
+        400, "The body is not the one that content-digest states and the signature covers."
+    ),
+    "invalid_json": _Row(400, "The body must be one JSON document in UTF-8 without duplicate keys or NaN."),
+    "unauthorized": _Row(
+        401, "The request is not accepted. The relayer's log has the reason under the request id."
+    ),
+    "clock_skew": _Row(
+        401, "The signature's time does not fit the relayer's clock: correct it by server_time."
+    ),
+    "wrong_authority": _Row(
+        401, "The request is addressed to a name that is not in the list of accepted ones."
+    ),
+    "unknown_fleet_key": _Row(
+        401, "The memory-key was sealed for a key that is over: fetch GET /v1/keys again."
+    ),
+    "replayed": _Row(401, "This signature was used before: sign every request anew."),
+    "not_found": _Row(404, "There is nothing here."),
+    "method_not_allowed": _Row(405, "This route answers other methods, see the Allow header."),
+    "body_timeout": _Row(408, "The body did not arrive in time."),
+    "conflict": _Row(409, "The state does not allow this."),
+    "too_large": _Row(413, "The request is larger than this relayer takes."),
+    "unsupported_media_type": _Row(
+        415, "Send the body as application/json in UTF-8, without content-encoding."
+    ),
+    "invalid": _Row(422, "The request breaks the rules listed in errors."),
+    "rate_limited": _Row(429, "Too many requests. Come back after the time in Retry-After."),
+    "header_too_large": _Row(431, "The request's headers are larger than this relayer takes."),
+    "internal_error": _Row(
+        500, "Something went wrong in the relayer. Its log has more under the request id."
+    ),
+    "corrupt_namespace": _Row(
+        500, "This namespace's log contradicts itself and is not served. An operator must look at it."
+    ),
+    "store_unavailable": _Row(503, "The object store does not answer. Try again."),
+    "embedder_unavailable": _Row(503, "No vectors can be computed now. Try again, or send your own."),
+    "queue_full": _Row(503, _TOO_BUSY),
+    "upgrade_required": _Row(503, "This namespace was written by a newer version: update this relayer."),
+    "deadline_exceeded": _Row(504, "The time was up."),
+    "store_full": _Row(507, "The object store has no room. Nothing was written."),
+    "wrong_namespace_key": _Row(409, "The secret in memory-key does not open this namespace."),
+    "wrong_custody": _Row(409, "This namespace is kept under the other custody."),
+    "namespace_closed": _Row(409, "This namespace is being erased."),
+    "rollback_detected": _Row(
+        409, "The log is older than a position that was seen before: tell an operator."
+    ),
+    "position_unknown": _Row(409, "This position is not one of this namespace's log."),
+}
+
+# What services refuse with `Refused(code, sentence)`; the sentence is the detail.
+_REFUSED_STATUS: dict[str, int] = {
+    "not_found": 404,
+    "too_large": 413,
+    "bad_vector": 422,
+    "bad_cursor": 422,
+    "revocations_invalid": 422,
+    Refusal.MALFORMED: 422,
+}
+
+_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
+    (errors.StoreFull, "store_full"),
+    (errors.StoreError, "store_unavailable"),
+    (errors.CorruptNamespace, "corrupt_namespace"),
+    (errors.UpgradeRequired, "upgrade_required"),
+    (errors.NamespaceClosed, "namespace_closed"),
+    (errors.WrongNamespaceKey, "wrong_namespace_key"),
+    (errors.WrongCustody, "wrong_custody"),
+    (errors.EmbedderUnavailable, "embedder_unavailable"),
+    (errors.QueueFull, "queue_full"),
+    (RollbackDetected, "rollback_detected"),
+    (PositionUnknown, "position_unknown"),
+    (errors.DeadlineExceeded, "deadline_exceeded"),
+)
+
+
+class HttpProblem(Exception):
+    """Raised when a request ends here.
+
+    Attributes:
+        code: stable, a key of `CODES` or a code of the services.
+        status: of the answer.
+        detail: what to do, without any value of the request.
+        rule: the true reason, for the log only.
+        allow: for 405.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        detail: str | None = None,
+        *,
+        status: int | None = None,
+        rule: str | None = None,
+        retry_after: float | None = None,
+        server_time: int | None = None,
+        accepted: tuple[str, ...] | None = None,
+        errors: tuple[ProblemField, ...] = (),
+        allow: str | None = None,
+    ) -> None:
+        super().__init__(code)
+        row = CODES.get(code) or CODES["conflict"]
+        self.code = code
+        self.status = status or row.status
+        self.detail = detail or row.detail
+        self.rule = rule
+        self.retry_after = retry_after
+        self.server_time = server_time
+        self.accepted = accepted
+        self.errors = errors
+        self.allow = allow
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that belong to the problem."""
+        headers = {}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
+        if self.allow is not None:
+            headers["Allow"] = self.allow
+        return headers
+
+    def body(self, request_id: str) -> bytes:
+        """Encode as ``application/problem+json``."""
+        problem = Problem(
+            type=_TYPE + self.code,
+            title=HTTPStatus(self.status).phrase,
+            status=self.status,
+            code=self.code,
+            detail=self.detail,
+            request_id=request_id,
+            errors=self.errors,
+            retry_after=self.retry_after,
+            server_time=self.server_time,
+            accepted=self.accepted,
+        )
+        return problem.model_dump_json(exclude_none=True).encode()
+
+
+def unauthorized(rule: str) -> HttpProblem:
+    """Return the one 401 for everything that depends on keys or on what the relayer knows."""
+    return HttpProblem("unauthorized", rule=rule)
+
+
+def problem_of(error: Exception) -> HttpProblem:
+    """Translate what a service raised; what is not in the table is ``internal_error``."""
+    if isinstance(error, HttpProblem):
+        return error
+    if isinstance(error, errors.Refused):
+        return HttpProblem(error.code, str(error), status=_REFUSED_STATUS.get(error.code, 409))
+    for kind, code in _BY_CLASS:
+        if isinstance(error, kind):
+            return _known(error, code)
+    return HttpProblem("internal_error", rule=type(error).__name__)
+
+
+def _known(error: Exception, code: str) -> HttpProblem:
+    retry_after = getattr(error, "retry_after", None)
+    if code == "store_unavailable" and retry_after is None:
+        retry_after = 1.0
+    detail = None
+    if isinstance(error, errors.DeadlineExceeded):
+        detail = f"The time was up during {error.step}."
+    return HttpProblem(code, detail, rule=type(error).__name__, retry_after=retry_after)

@@ -1,0 +1,84 @@
+"""Query strings, parsed as strictly as bodies: known names, each once, bounded values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from relayer.http.body import validate
+from relayer.http.problems import HttpProblem
+from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, KindName, StandingName
+
+__all__ = ["ForgetQuery", "JobQuery", "ListQuery", "NamespacesQuery", "parse_query"]
+
+_MOST_FIELDS = 16
+
+
+def _split(value: object) -> object:
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+_Cursor = Annotated[str, Field(min_length=1, max_length=1024)]
+_Comma = WithJsonSchema({"type": "string", "description": "names joined by commas"})
+
+
+class ListQuery(_Query):
+    """``GET /v1/memories``."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
+    cursor: _Cursor | None = None
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _Comma] = ()
+    states: Annotated[tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+
+
+class NamespacesQuery(_Query):
+    """``GET /v1/namespaces``."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = MAX_LIMIT
+    cursor: _Cursor | None = None
+
+
+class JobQuery(_Query):
+    """``GET /v1/jobs/{id}``."""
+
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class ForgetQuery(_Query):
+    """``DELETE /v1/memories/{id}``."""
+
+    mode: Literal["forget"] = "forget"
+
+
+def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
+    """Parse a raw query.
+
+    Raises:
+        HttpProblem: ``malformed`` (not in form, or a name twice) or ``invalid``.
+    """
+    if schema is None:
+        if raw:
+            raise HttpProblem("malformed", "This route takes no query.")
+        return None
+    values: dict[str, Any] = {}
+    if raw:
+        try:
+            pairs = parse_qsl(
+                raw,
+                keep_blank_values=True,
+                strict_parsing=True,
+                errors="strict",
+                max_num_fields=_MOST_FIELDS,
+            )
+        except ValueError as error:
+            raise HttpProblem("malformed", "The query is not in form.") from error
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            raise HttpProblem("malformed", "The query has the same name twice.")
+    return validate(values, schema, within=("query",))

@@ -1,0 +1,57 @@
+"""JSON with one meaning only: no duplicate keys, no NaN, no text that is not Unicode."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Never
+
+from relayer.http.problems import HttpProblem
+
+__all__ = ["parse"]
+
+
+def parse(body: bytes) -> Any:
+    """Parse one document.
+
+    Raises:
+        HttpProblem: ``invalid_json``, naming the rule and never a value.
+    """
+    try:
+        text = body.decode("utf-8")
+        value = _DECODER.decode(text)
+        # A lone surrogate can only come from an escape; most bodies have none, and need no second look.
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _invalid("The body is not UTF-8.") from error
+    except UnicodeEncodeError as error:
+        raise _invalid("A string contains a lone surrogate.") from error
+    except RecursionError as error:
+        raise _invalid("The body is nested too deeply.") from error
+    except _Rule as error:
+        raise _invalid(str(error)) from None
+    except ValueError as error:
+        raise _invalid("The body is not one JSON document.") from error
+    return value
+
+
+class _Rule(ValueError):
+    pass
+
+
+def _invalid(detail: str) -> HttpProblem:
+    return HttpProblem("invalid_json", detail)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise _Rule("An object has the same key twice.")
+    return value
+
+
+def _constant(_: str) -> Never:
+    raise _Rule("NaN and Infinity are not JSON.")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

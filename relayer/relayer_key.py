@@ -1,0 +1,139 @@
+"""Where the relayer key comes from: the environment, a file of the operator's, or the data directory.
+
+Also its recovery sheet: 64 hex digits in four lines, each with a checksum, so that a copy on paper can be trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from relayer.config import RelayerSettings
+from relayer.errors import ConfigurationError
+from relayer.wire.errors import InvalidSecret
+from relayer.wire.keys import SECRET_SIZE, parse_secret
+from relayer.wire.lp import lp
+
+__all__ = ["find_relayer_key", "generated_key_file", "make_relayer_key", "read_sheet", "recovery_sheet"]
+
+_LINES = 4
+_LINE_SIZE = SECRET_SIZE // _LINES
+
+
+def generated_key_file(data: Path) -> Path:
+    """Return where `make_relayer_key` puts the key of a data directory."""
+    return data / "relayer.key"
+
+
+def find_relayer_key(settings: RelayerSettings) -> bytes | None:
+    """Return the key that was given or made before; None when there is none yet.
+
+    Raises:
+        ConfigurationError: a file cannot be read, is open to others, or holds no key.
+    """
+    if settings.relayer_key is not None:
+        return _parse(settings.relayer_key.get_secret_value(), "MEMRELAY_RELAYER_KEY")
+    if settings.relayer_key_file is not None:
+        return _read(settings.relayer_key_file.expanduser(), "MEMRELAY_RELAYER_KEY_FILE")
+    generated = generated_key_file(settings.data.expanduser())
+    if not generated.exists():
+        return None
+    mode = stat.S_IMODE(generated.stat().st_mode)
+    if mode & 0o077:
+        raise ConfigurationError(f"the relayer key can be read by other users: chmod 600 {generated}")
+    return _read(generated, "the relayer key")
+
+
+def make_relayer_key(data: Path) -> bytes:
+    """Make a key in the data directory (0600) and return the one that is there then.
+
+    Two processes that start at once agree: a hard link is made by one of them only.
+
+    Raises:
+        ConfigurationError: the directory cannot be written.
+    """
+    final = generated_key_file(data)
+    draft = data / f"relayer.key.{secrets.token_hex(8)}"
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(SECRET_SIZE) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            final.hardlink_to(draft)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        directory = os.open(data, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise ConfigurationError(
+            f"--data: no relayer key can be made in {data} ({error.strerror}): choose a directory you can write"
+        ) from error
+    return _read(final, "the relayer key")
+
+
+def recovery_sheet(key: bytes) -> str:
+    """Return the key for printing: four lines of eight bytes with a checksum each, and one over all."""
+    rows = [key[start : start + _LINE_SIZE] for start in range(0, SECRET_SIZE, _LINE_SIZE)]
+    lines = [
+        f"  {number}  {row.hex(' ', 2)}   {_checksum(row, number)[:4]}" for number, row in enumerate(rows, 1)
+    ]
+    return "\n".join([*lines, f"  checksum {_checksum(key, 0)}"])
+
+
+def read_sheet(text: str) -> bytes:
+    """Read a sheet that was typed in again.
+
+    Raises:
+        ConfigurationError: naming the line that has a mistake.
+    """
+    wanted = [line.split() for line in text.splitlines() if line.split()]
+    rows = [parts for parts in wanted if parts[0].isdigit()]
+    totals = [parts[-1] for parts in wanted if parts[0] == "checksum"]
+    if [parts[0] for parts in rows] != [str(number) for number in range(1, _LINES + 1)] or len(totals) != 1:
+        raise ConfigurationError("a sheet has the lines 1 to 4 and a line that begins with checksum")
+    key = b""
+    for number, parts in enumerate(rows, 1):
+        try:
+            row = bytes.fromhex("".join(parts[1:-1]))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"line {number} of the sheet holds something else than hex digits"
+            ) from error
+        if len(row) != _LINE_SIZE or _checksum(row, number)[:4] != parts[-1].lower():
+            raise ConfigurationError(f"line {number} of the sheet has a mistake: its checksum does not fit")
+        key += row
+    if _checksum(key, 0) != totals[0].lower():
+        raise ConfigurationError("the lines are right one by one, but belong to different sheets")
+    return key
+
+
+def _checksum(data: bytes, number: int) -> str:
+    return hashlib.sha256(lp("memrelay/v1/relayer/sheet", number, data)).hexdigest()[:8]
+
+
+def _read(path: Path, source: str) -> bytes:
+    try:
+        text = path.read_text("ascii")
+    except OSError as error:
+        raise ConfigurationError(f"{source}: {path} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{source}: {path} must hold 64 hex digits or base64") from error
+    return _parse(text, f"{source} ({path})")
+
+
+def _parse(text: str, source: str) -> bytes:
+    try:
+        return parse_secret(text, source=source)
+    except InvalidSecret as error:
+        raise ConfigurationError(str(error)) from None

@@ -1,0 +1,254 @@
+"""Which accounts this relayer serves, and what they have taken back.
+
+An account comes into being with its first write: one small sealed object, under a name that says nothing without the
+relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import msgspec
+
+from relayer.errors import CorruptNamespace, Refused, StoreUnavailable, UpgradeRequired
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.ports import Absent, Changed, Found, Swapped, Unchanged
+from relayer.services.read_back import create_or_read
+from relayer.services.token_buckets import Buckets, Limit
+from relayer.wire.certificates import Certificate
+from relayer.wire.errors import NotAccepted, UnsealError
+from relayer.wire.revocations import Revocations
+from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
+
+__all__ = ["AccountCaps", "Accounts"]
+
+_FORMAT = 1
+_FRESH_SECONDS = 15.0
+_PATIENCE_SECONDS = 300.0
+_MOST_KNOWN = 10_000
+_SWAPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AccountCaps:
+    """How far ``accounts = open`` goes: accounts in all, and new ones per peer address and hour (None: any)."""
+
+    total: int = 10_000
+    per_address_and_hour: int = 20
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    format: int
+    account: str
+    created_at: int
+    revocations: bytes = b""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was last read of an account; ``read_at`` is monotonic, in seconds."""
+
+    stored: _Stored | None = None
+    etag: str = ""
+    read_at: float = float("-inf")
+    counter: int = -1
+    agent_keys: frozenset[bytes] = frozenset()
+    serials: frozenset[bytes] = frozenset()
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Accounts:
+    """Admission and revocation, as far as this replica knows it.
+
+    Args:
+        ports: the store of the account objects, and what reading them takes.
+        served: the ids that are served; None serves every account, up to ``caps``.
+        caps: see `AccountCaps`.
+    """
+
+    def __init__(
+        self,
+        ports: LogPorts,
+        *,
+        served: frozenset[str] | None = None,
+        caps: AccountCaps | None = None,
+    ) -> None:
+        self._ports = ports
+        self._clock = ports.clock
+        self._served = served
+        self._caps = caps or AccountCaps()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._total: int | None = None
+        hourly = float(self._caps.per_address_and_hour)
+        self._newcomers = Buckets(Limit(hourly, hourly / 3600))
+
+    def serves(self, account: str) -> bool:
+        """Whether an account may come in at all; touches nothing."""
+        return self._served is None or account in self._served
+
+    def is_current(self, certificate: Certificate) -> bool:
+        """Whether `admit` can answer a read without the store."""
+        known = self._known.get(certificate.account)
+        return known is not None and self._age(known) < _FRESH_SECONDS
+
+    async def admit(self, certificate: Certificate, *, address: str | None, creates: bool) -> None:
+        """Let a certificate in, by a list of revocations at most 15 s old.
+
+        While the store does not answer, what was read in the last five minutes counts; after that nobody comes in.
+
+        Args:
+            certificate: verified, in its time.
+            address: of the peer, for the hourly cap; None for peers it does not hold for.
+            creates: whether the request writes, and so brings a new account into being.
+
+        Raises:
+            NotAccepted: ``account_not_served``, ``revoked``, ``accounts_full`` or ``accounts_per_address``.
+            StoreError: the store does not answer, and what is known is too old.
+        """
+        account = certificate.account
+        if not self.serves(account):
+            raise NotAccepted("account_not_served")
+        known = self._entry(account)
+        if self._age(known) >= _FRESH_SECONDS:
+            await self._refresh(account, known)
+        if certificate.agent_key in known.agent_keys or certificate.serial in known.serials:
+            raise NotAccepted("revoked")
+        if creates and known.stored is None:
+            await self._create(account, known, address)
+
+    async def revoke(self, encoded: bytes, *, account: str) -> Revocations:
+        """Put a newer list of revocations in place; it counts on this replica at once.
+
+        Raises:
+            Refused: ``revocations_invalid`` (not a list that this account signed) or ``stale_counter``.
+            StoreError: the store does not answer.
+        """
+        try:
+            revocations = Revocations.verify(encoded)
+        except NotAccepted as error:
+            raise Refused("revocations_invalid", "this is not a list that an account signed") from error
+        if revocations.account != account:
+            raise Refused("revocations_invalid", "this list is another account's")
+        known = self._entry(account)
+        for _ in range(_SWAPS):
+            await self._refresh(account, known, force=True)
+            if known.stored is None:
+                await self._create(account, known, None)
+            if known.stored is None or revocations.counter <= known.counter:
+                if known.stored is not None and known.stored.revocations == encoded:
+                    return revocations
+                raise Refused("stale_counter", f"give a counter above {known.counter}")
+            updated = msgspec.structs.replace(known.stored, revocations=encoded)
+            outcome = await self._ports.store.swap(self._place(account), self._seal(updated), known.etag)
+            if isinstance(outcome, Swapped):
+                self._take(known, updated, outcome.etag)
+                return revocations
+            if not isinstance(outcome, Changed):
+                await self._clock.sleep(0.2)
+        raise StoreUnavailable("the account's object could not be changed")
+
+    def _entry(self, account: str) -> _Known:
+        known = self._known.get(account)
+        if known is None:
+            known = self._known[account] = _Known()
+            if len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(account)
+        return known
+
+    def _age(self, known: _Known) -> float:
+        return self._clock.monotonic() - known.read_at
+
+    async def _refresh(self, account: str, known: _Known, *, force: bool = False) -> None:
+        async with known.lock:
+            if not force and self._age(known) < _FRESH_SECONDS:
+                return
+            asked_at = self._clock.monotonic()
+            try:
+                found = await self._ports.store.get(self._place(account), if_none_match=known.etag or None)
+            except StoreUnavailable:
+                if force or self._age(known) >= _PATIENCE_SECONDS:
+                    raise
+                return
+            if isinstance(found, Found):
+                self._take(known, self._open(account, found.data), found.etag)
+            elif isinstance(found, Absent) and known.stored is not None:
+                # An account object is never deleted while the account is served: keep what it had taken back.
+                raise CorruptNamespace("an account's object is gone")
+            elif not isinstance(found, Unchanged | Absent):
+                raise StoreUnavailable("the account's object could not be read")
+            known.read_at = asked_at
+
+    def _take(self, known: _Known, stored: _Stored, etag: str) -> None:
+        if stored.revocations:
+            try:
+                revocations = Revocations.verify(stored.revocations)
+            except NotAccepted as error:
+                raise CorruptNamespace("an account's revocations are not signed") from error
+            if revocations.counter < known.counter:
+                raise CorruptNamespace("an account's revocations went back")
+            known.counter = revocations.counter
+            known.agent_keys = frozenset(revocations.agent_keys)
+            known.serials = frozenset(revocations.serials)
+        elif known.counter >= 0:
+            raise CorruptNamespace("an account's revocations went back")
+        known.stored, known.etag = stored, etag
+
+    async def _create(self, account: str, known: _Known, address: str | None) -> None:
+        async with known.lock:
+            if known.stored is not None:
+                return
+            now = self._clock.monotonic()
+            if self._served is None:
+                if await self._count() >= self._caps.total:
+                    raise NotAccepted("accounts_full")
+                if address is not None and self._newcomers.wait(address, 1.0, now):
+                    raise NotAccepted("accounts_per_address")
+            fresh = self._seal(_Stored(_FORMAT, account, self._clock.now_ms()))
+            found = await create_or_read(self._ports, self._key(account), fresh)
+            self._take(known, self._open(account, found.data), found.etag)
+            known.read_at = now
+            if address is not None:
+                self._newcomers.spend(address, 1.0, now)
+            if self._total is not None:
+                self._total += 1
+
+    async def _count(self) -> int:
+        if self._total is None:
+            listing = self._ports.store.list(self._ports.layout.at("acct/"))
+            self._total = len([info async for info in listing if info.key.endswith("/account")])
+        return self._total
+
+    def _key(self, account: str) -> str:
+        return Layout.account(self._ports.keys.tag("account", account))
+
+    def _place(self, account: str) -> str:
+        return self._ports.layout.at(self._key(account))
+
+    def _seal(self, stored: _Stored) -> bytes:
+        place = context(ObjectType.ACCOUNT, stored.account, b"", "account")
+        plain = msgspec.msgpack.encode(stored)
+        return seal(
+            self._ports.keys.metadata,
+            ObjectType.ACCOUNT,
+            place,
+            plain,
+            salt=self._ports.randomness.bytes(SALT_SIZE),
+        )
+
+    def _open(self, account: str, data: bytes) -> _Stored:
+        place = context(ObjectType.ACCOUNT, account, b"", "account")
+        try:
+            plain = unseal(self._ports.keys.metadata, ObjectType.ACCOUNT, place, data)
+            stored = msgspec.msgpack.decode(plain, type=_Stored)
+        except (UnsealError, msgspec.MsgspecError) as error:
+            raise CorruptNamespace("an account's object does not open") from error
+        if stored.format > _FORMAT:
+            raise UpgradeRequired(
+                f"an account's object has format {stored.format}; this relayer knows {_FORMAT}"
+            )
+        return stored

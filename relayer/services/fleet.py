@@ -1,0 +1,107 @@
+"""The fleet's keys of these days: made, shared through the store, rotated, deleted.
+
+Replicas agree because whoever creates a day's object first decides. The next day's pair is fetched an hour early, so
+that a replica whose clock is a little behind can already open what a gateway sealed on the advice of another.
+"""
+
+from __future__ import annotations
+
+from nacl.public import PrivateKey
+
+from relayer.crypto.fleet import DAY_MS, KEPT_DAYS, FleetPair, day_of, live_days
+from relayer.errors import RelayerError
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.ports import Found
+from relayer.services.read_back import create_or_read
+from relayer.wire.fleet_list import FleetList
+from relayer.wire.sealed_keys import fleet_key_id
+from relayer.wire.sealing import SALT_SIZE
+
+__all__ = ["FleetKeys"]
+
+_LIST_AGE_MS = 60_000
+_EARLY_MS = 3_600_000
+_CHECK_SECONDS = 60.0
+
+
+class FleetKeys:
+    """The key pairs that this replica accepts; `start` before use, `run` beside the server."""
+
+    def __init__(self, ports: LogPorts) -> None:
+        self._ports = ports
+        self._clock = ports.clock
+        self._pairs: dict[str, FleetPair] = {}
+        self._by_id: dict[bytes, FleetPair] = {}
+        self._issued: FleetList | None = None
+        self._swept = ""
+
+    async def start(self) -> None:
+        """Make or fetch what today needs.
+
+        Raises:
+            WrongRelayerKey: a day's object was sealed by another relayer key.
+            StoreError: the store does not answer.
+        """
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Fetch the pairs of the live days, drop those that are over; raises as `start`."""
+        now = self._clock.now_ms()
+        days = (day_of(now + _EARLY_MS), *live_days(now))
+        pairs = {day: pair for day in days if (pair := await self._pair(day, make=day >= day_of(now)))}
+        if pairs.keys() != self._pairs.keys():
+            self._issued = None
+        self._pairs = pairs
+        self._by_id = {fleet_key_id(bytes(pair.private.public_key)): pair for pair in pairs.values()}
+        if self._swept != day_of(now):
+            await self._sweep()
+            self._swept = day_of(now)
+
+    async def run(self) -> None:
+        """Keep the keys current until cancelled; whatever the store answers meanwhile."""
+        while True:
+            await self._clock.sleep(_CHECK_SECONDS)
+            try:
+                await self.refresh()
+            except RelayerError:
+                continue
+
+    def current(self) -> FleetList:
+        """Return the signed list of public keys, newest first, at most a minute old."""
+        now = self._clock.now_ms()
+        if self._issued is None or not 0 <= now - self._issued.issued_at * 1000 < _LIST_AGE_MS:
+            today = day_of(now)
+            listed = sorted((day for day in self._pairs if day <= today), reverse=True)
+            keys = tuple(self._pairs[day].public for day in listed)
+            self._issued = FleetList.issue(self._ports.keys.identity, now // 1000, keys)
+        return self._issued
+
+    def private(self, fleet_id: bytes) -> PrivateKey | None:
+        """Return the private half that a sealed key names, while it is accepted."""
+        pair = self._by_id.get(fleet_id)
+        if pair is None or pair.public.not_after * 1000 <= self._clock.now_ms():
+            return None
+        return pair.private
+
+    async def _pair(self, day: str, *, make: bool) -> FleetPair | None:
+        known = self._pairs.get(day)
+        if known is not None:
+            return known
+        metadata, randomness = self._ports.keys.metadata, self._ports.randomness
+        if make:
+            fresh = FleetPair(day, PrivateKey(randomness.bytes(PrivateKey.SIZE)))
+            sealed = fresh.seal(metadata, salt=randomness.bytes(SALT_SIZE))
+            found = await create_or_read(self._ports, Layout.fleet(day), sealed)
+            return FleetPair.open(day, metadata, found.data)
+        read = await self._ports.store.get(self._ports.layout.at(Layout.fleet(day)))
+        return FleetPair.open(day, metadata, read.data) if isinstance(read, Found) else None
+
+    async def _sweep(self) -> None:
+        """Delete the pairs of days that are over by the store's clock: a replica's own may be far ahead."""
+        store, folder = self._ports.store, self._ports.layout.at(Layout.fleet(""))
+        read = await store.get(f"{folder}{day_of(self._clock.now_ms())}")
+        oldest = day_of(min(read.store_time, self._clock.now_ms()) - (KEPT_DAYS - 1) * DAY_MS)
+        over = [info.key async for info in store.list(folder) if info.key.removeprefix(folder) < oldest]
+        for key in over:
+            await store.delete(key)
