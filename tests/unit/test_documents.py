@@ -1,0 +1,171 @@
+"""The documents say what the code does: fields, limits, codes, routes and settings are compared, not trusted."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from relayer import errors
+from relayer.config import RelayerSettings
+from relayer.domain import entry, namespace, operations, record
+from relayer.domain.outcomes import Refusal
+from relayer.http import auth, body, head, limits, native, problems
+from relayer.services import accounts
+from relayer.wire import certificates, sealed_keys, sealing, signing
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")
+PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
+OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+
+
+def _between(text: str, start: str, end: str) -> str:
+    assert text.count(start) == 1, f"{start!r} must begin one passage"
+    return text.partition(start)[2].partition(end)[0]
+
+
+def _numbered(text: str) -> list[str]:
+    """Return the names that stand right of a position in a table, by position."""
+    cells = [
+        cell.strip()
+        for line in text.splitlines()
+        if line.startswith("|")
+        for cell in line.strip("|").split("|")
+    ]
+    places = {int(place): name for place, name in pairwise(cells) if place.isdigit()}
+    return [places[place].replace(" ", "_") for place in sorted(places)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "kind"),
+    [
+        ("**Pointer**", "**Keyring**", namespace.Pointer),
+        ("**Keyring**", "**Manifest**", namespace.Keyring),
+        ("**Manifest**", "A segment's row", namespace.Manifest),
+        ("## Entry", "At most 8 MiB", entry.Entry),
+        ("**Origin**", "**Stored**", operations.Origin),
+        ("**Stored**", "**Vector set**", operations.Stored),
+        ("## Record", "Kinds:", record.Record),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_table_of_positions_lists_the_fields_of_its_struct(
+    start: str, end: str, kind: type[msgspec.Struct]
+) -> None:
+    assert tuple(_numbered(_between(FORMAT, start, end))) == kind.__struct_fields__
+
+
+def test_the_account_table_lists_the_fields_of_what_is_stored() -> None:
+    stored = next(
+        value
+        for value in vars(accounts).values()
+        if isinstance(value, type)
+        and issubclass(value, msgspec.Struct)
+        and "revocations" in value.__struct_fields__
+    )
+    assert tuple(_numbered(_between(FORMAT, "**Account**", "**Pointer**"))) == stored.__struct_fields__
+
+
+def test_the_source_of_a_record_is_listed_in_order() -> None:
+    listed = re.findall(r"`\[([a-z_, ]+)\]`", _between(FORMAT, "**Source**:", "## Vectors"))[0]
+    assert tuple(listed.split(", ")) == record.Source.__struct_fields__
+
+
+def test_every_kind_of_operation_is_listed_with_its_number_of_fields() -> None:
+    listed = dict(
+        re.findall(r"^\| `([a-z_]+)` \| (.+) \|$", _between(FORMAT, "## Operations", "*Work*"), re.MULTILINE)
+    )
+    kinds = [kind for kind in vars(operations).values() if isinstance(kind, type) and _tag(kind)]
+    known = {_tag(kind): len(kind.__struct_fields__) for kind in kinds if _tag(kind) != "malformed"}
+    plain = {kind: re.sub(r"\([^)]*\)", "", fields) for kind, fields in listed.items()}
+    assert {kind: fields.count(",") + 1 for kind, fields in plain.items()} == known
+
+
+def _tag(kind: type) -> str | None:
+    tag = kind.__struct_config__.tag if issubclass(kind, msgspec.Struct) else None
+    return tag if isinstance(tag, str) else None
+
+
+def test_every_object_type_is_listed_or_named_as_reserved() -> None:
+    passage = _between(FORMAT, "| type | object | key |", "## Where objects are")
+    rows = {int(number) for number in re.findall(r"^\| (\d+) \|", passage, re.MULTILINE)}
+    reserved = {int(number) for number in re.findall(r"(\d+) \([a-z ]+\)", passage)}
+    assert rows | reserved == {kind.value for kind in sealing.ObjectType}
+
+
+def test_every_problem_is_listed_with_its_status() -> None:
+    table = _between(PROTOCOL, "## Problems", "## Not there yet")
+    listed = {
+        code: {int(status) for status in statuses.split(", ")}
+        for statuses, code in re.findall(r"^\| ([\d, ]+) \| `([a-z_]+)` \|", table, re.MULTILINE)
+    }
+    for code in problems.CODES:
+        assert problems.HttpProblem(code).status in listed[code]
+    for code, statuses in listed.items():
+        raised = problems.problem_of(errors.Refused(code, "x")).status
+        assert code in problems.CODES or raised in statuses
+
+
+def test_every_refusal_of_the_log_is_listed() -> None:
+    assert not [refusal for refusal in Refusal if f"`{refusal.value}`" not in PROTOCOL]
+
+
+def test_every_signed_route_is_listed_with_right_and_cost() -> None:
+    listed = {
+        (method, path): (right, float(cost))
+        for method, path, right, cost in re.findall(
+            r"^\| `([A-Z]+) (/v1/[a-z/{}]+)[^`]*` \| ([a-z]+) \| (\d+) \|", PROTOCOL, re.MULTILINE
+        )
+        if right != "open"
+    }
+    table = native.NativeRoutes(None, None, lambda _: None).table()  # type: ignore[arg-type]
+    assert listed == {(route.method, route.path): (str(route.right), route.cost) for route in table}
+
+
+@pytest.mark.parametrize(
+    ("claim", "value"),
+    [
+        ("at most 120 s apart", signing.MAX_WINDOW_SECONDS == 120),
+        ("be 60 s off", signing.SKEW_SECONDS == 60),
+        ("at most 2 KiB decoded", certificates.MAX_CERTIFICATE == 2048),
+        ("at most 1 KiB decoded", sealed_keys.MAX_SEALED_KEY == 1024),
+        ("at most 15 minutes ahead", sealed_keys.MAX_LIFE_SECONDS == 900),
+        ("it is of generation 0", auth.FIRST_GENERATION == 0),
+        ("within 2 MiB and 15 s", (body.MAX_BODY, body.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
+        ("2,048 characters", head.MAX_TARGET == 2048),
+        ("1,200 tokens, 120 back", limits.Limit(1200, 120) == limits.AGENT),
+        ("6,000, 600 back", limits.Limit(6000, 600) == limits.ACCOUNT),
+        ("60, one back each second", limits.Limit(60, 1) == limits.FAILURES),
+        ("recall 14 s, analyze 55 s", (native.RECALL_SECONDS, native.ANALYZE_SECONDS) == (14.0, 55.0)),
+        ("10,000 in all, 20 new", accounts.AccountCaps() == accounts.AccountCaps(10_000, 20)),
+    ],
+)
+def test_a_number_in_the_protocol_is_the_one_in_the_code(claim: str, value: bool) -> None:
+    assert claim in PROTOCOL
+    assert value
+
+
+def test_every_step_that_a_deadline_can_name_is_listed() -> None:
+    root = DOCS.parent / "relayer"
+    steps = {
+        step
+        for file in root.rglob("*.py")
+        for step in re.findall(r"\.step\(\"([a-z_]+)\"\)", file.read_text(encoding="utf-8"))
+    }
+    assert steps
+    passage = _between(PROTOCOL, "names the step that was running:", "\n\n")
+    assert not [step for step in steps if f"`{step}`" not in passage]
+
+
+def test_every_setting_of_the_relayer_is_listed_with_its_variable() -> None:
+    missing = [
+        name
+        for name in RelayerSettings.model_fields
+        if f"`MEMRELAY_{name.upper()}`" not in OPERATIONS
+        and f"`--{name.replace('_', '-')}`" not in OPERATIONS
+    ]
+    assert not missing
