@@ -124,7 +124,7 @@ class _Reader:
 
     def _key(self, key: str, value: Any, at: Path, shape: Shape) -> None:
         name = _snake(key)
-        spelled = ".".join((*at, key))
+        spelled = ".".join((*map(_camel, at), key))
         if name in shape:
             self._known(spelled, name, value, at, shape)
         elif "." in key and not at:

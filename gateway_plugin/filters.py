@@ -105,6 +105,7 @@ def judge(text: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
             person is what they want remembered.
         settings: the length bounds. A trigger bypasses the lower one, unless the message is a question.
     """
+    # Wrappers may be long; what is left must fit the bound, so a text far above both need not be read to its end.
     cleaned = strip(text[: settings.max_length * 8 + 200_000])
     if origin in {Origin.SYSTEM, Origin.TOOL}:
         cleaned = strip_system_noise(cleaned)

@@ -83,7 +83,7 @@ BLOCKING: Final[tuple[tuple[InjectionClass, str], ...]] = (
     ),
     (
         InjectionClass.OVERRIDE,
-        r"\bignor(?:a|e|ez|iere[n]?)(?: sie)?(?: todas?| toutes?| alle| tutte)?(?: las| les| le| die| as)? (?:instrucciones|instructions|anweisungen|vorherigen anweisungen|bisherigen anweisungen|instrucoes|istruzioni)(?: anteriores| previas| precedentes| precedenti)?\b",
+        r"\b(?:ignor\w{1,5}|olvida|omite|oublie[zs]?|vergiss|vergesst|dimentica|esqueca)(?: sie)? (?:alle |todas |todos |tutte |toutes )?(?:las |les |le |die |as |deine |tus |tes )?(?:(?:vorherigen|bisherigen|vorigen|fruheren|obigen) anweisungen|(?:instrucciones|indicaciones) (?:anteriores|previas)|(?:instructions|consignes) (?:precedentes|anterieures|ci-dessus)|instrucoes anteriores|istruzioni precedenti)\b",
     ),
     (InjectionClass.OVERRIDE, r"\bигнорируй(?:те)? (?:все )?(?:предыдущие|прежние) (?:инструкции|указания)"),  # noqa: RUF001 -- Russian
     (
@@ -102,13 +102,16 @@ BLOCKING: Final[tuple[tuple[InjectionClass, str], ...]] = (
     ),
     (
         InjectionClass.ROLE,
-        r"\byou are now (?:dan\b|(?:an? |the )?(?:[\w-]{1,30} ){0,3}(?:ai|assistant|model|bot|chatbot|persona|pirate|hacker|character|jailbroken|unrestricted|uncensored|unfiltered)\b|in (?:[\w-]{1,30} )?mode\b|free (?:from|of)\b)",
+        r"\byou are now (?:dan\b|(?:[\w-]{1,30}, )?(?:an? |the )?(?:[\w-]{1,30} ){0,3}(?:ai|assistant|model|bot|chatbot|persona|pirate|hacker|character|jailbroken|unrestricted|uncensored|unfiltered)\b|in (?:[\w-]{1,30} )?mode\b|free (?:from|of)\b)",
     ),
     (
         InjectionClass.ROLE,
         r"\byou are (?:now )?no longer (?:bound|restricted|limited|an? (?:[\w-]{1,30} )?(?:ai|assistant|model|bot))\b",
     ),
-    (InjectionClass.TOOL, r"</?(?:tool_calls?|function_calls?|tool_use|antml:invoke|invoke name=|function=)"),
+    (
+        InjectionClass.TOOL,
+        r"</?(?:tool_calls?|function_calls?|tool_use|(?:\w{1,16}:)?invoke name=|function=)",
+    ),
     (
         InjectionClass.TOOL,
         rf"\b(?:secretly|without (?:telling|notifying|informing) (?:the user|anyone|anybody)),? {_WORDS3}{_USE} {_WORDS3}(?:tool|command|function)s?\b",
@@ -161,6 +164,10 @@ SUSPICIOUS: Final[tuple[tuple[InjectionClass, str], ...]] = (
     (
         InjectionClass.OVERRIDE,
         r"(?m)(?:^|[.!?]\s)\W{0,4}new instructions?\s?:|\byour new instructions? (?:is|are)\b",
+    ),
+    (
+        InjectionClass.OVERRIDE,
+        rf"\b(?:ignore|disregard|forget) (?:the |all |any )?{_INSTRUCTIONS} {_WORDS2}(?:earlier|before|above|previously)\b",
     ),
     (InjectionClass.OVERRIDE, r"\bnew system prompt\s?:"),
     (

@@ -58,6 +58,7 @@ def test_three_or_more_line_breaks_become_two():
     [
         "[x] done, [ ] open",
         "[1] is the source",
+        "[see [note of 2026-01-02 10:00] for the rest",
         "The system: it is slow",
         "Operating system: Linux",
         "meet me on 2026-01-02 10:00 UTC",

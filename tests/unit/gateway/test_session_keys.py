@@ -52,6 +52,7 @@ def test_the_agent_does_not_depend_on_what_follows_its_name(rest):
         ("agent:x:explicit:group", Audience.DIRECT),
         ("agent:x:telegram:supergroup:-1:u", Audience.GROUP),
         ("agent:x:openai-user:a:group:b", Audience.DIRECT),
+        ("agent:x:webchat:a:b:group:c", Audience.DIRECT),
         ("main:uuid-123", Audience.DIRECT),
     ],
 )

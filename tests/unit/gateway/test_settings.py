@@ -204,7 +204,7 @@ def test_the_configuration_of_the_originals_readme_is_accepted_verbatim():
         ({"autoRecal": True}, "autoRecal", "autoRecall"),
         ({"querymode": "full"}, "querymode", "queryMode"),
         ({"recall.minScor": 1}, "recall.minScor", "minScore"),
-        ({"recall": {"coldStart": {"day": 1}}}, "recall.cold_start.day", "days"),
+        ({"recall": {"coldStart": {"day": 1}}}, "recall.coldStart.day", "days"),
         ({"minRelevanc": 0.1}, "minRelevanc", "minRelevance"),
     ],
 )
