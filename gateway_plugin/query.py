@@ -33,6 +33,7 @@ MAX_CONTEXT_CHARS: Final = 25_000
 """What the model of active mode reads at most (AM-26)."""
 
 _MAX_RAW_CHARS: Final = 1_000_000
+_NOBODYS_WORDS: Final = ("[Inter-session message]", "OpenClaw runtime context (internal):")
 
 
 class Role(StrEnum):
@@ -69,11 +70,15 @@ def clean_query(prompt: str) -> str:
     """Return what the user wrote, without envelopes and wrappers (CP-23).
 
     A prompt of which envelopes leave nothing is returned without its memory wrappers only; one that is nothing but
-    injected memories gives "", because searching for them would only find them again. What lies beyond the first
+    injected memories, or a message between the host's own sessions, gives "": nobody asked anything. What lies beyond the first
     million characters is not looked at.
     """
     prompt = prompt[:_MAX_RAW_CHARS]
-    return strip(prompt) or strip_wrappers(prompt)
+    cleaned = strip(prompt)
+    if cleaned:
+        return cleaned
+    rest = strip_wrappers(prompt)
+    return "" if rest.startswith(_NOBODYS_WORDS) else rest
 
 
 def build_query(prompt: str, history: Sequence[Message], settings: PluginSettings) -> Query:
