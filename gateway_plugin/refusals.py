@@ -44,6 +44,9 @@ class Refusal:
     def parse(cls, answer: Answer) -> Refusal:
         """Read an answer whose status is 300 or more."""
         request_id = answer.headers.get("x-request-id", "")[:128]
+        if answer.status < 400:
+            # Following would send a signed request where nobody decided to send it.
+            return cls(answer.status, "redirect", "the URL is not the relayer's own", request_id)
         header = _seconds(answer.headers.get("retry-after", ""))
         try:
             problem = Problem.model_validate_json(answer.body)
@@ -67,8 +70,10 @@ class Refusal:
         """Return the error that a caller of the client sees."""
         if self.status == 504:
             return DeadlineExceeded(f"the relayer's work ({self.detail})")
+        if self.code == "redirect":
+            return RelayerUnreachable("the relayer's address answers with a redirect; set the URL to the relayer itself")
         if self.code == "http_502":
-            return RelayerUnreachable(f"a proxy answers in the relayer's place: {self.status}")
+            return RelayerUnreachable("a proxy answers in the relayer's place: 502")
         return RelayerRefused(self.code, self.detail, status=self.status, request_id=self.request_id)
 
 

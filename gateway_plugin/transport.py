@@ -103,7 +103,7 @@ class Transport:
             patience: seconds for each wait of the connection; the caller bounds the whole.
 
         Raises:
-            RelayerUnreachable: no complete HTTP answer came, or one that no relayer gives.
+            RelayerUnreachable: no complete HTTP answer came, or one longer than any relayer's.
         """
         typed = {"content-type": "application/json"} if body else {}
         request = self._http.build_request(
@@ -114,10 +114,6 @@ class Transport:
             timeout=patience,
         )
         async with self._sent(request) as response:
-            if response.is_redirect:
-                raise RelayerUnreachable(
-                    f"{self.endpoint.origin} answers with a redirect; set the URL to the relayer itself"
-                )
             content = bytearray()
             async for chunk in response.aiter_bytes():
                 content += chunk

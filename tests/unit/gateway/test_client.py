@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+
+import pytest
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey
+from wire_relayer import WireRelayer, answer, hang
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.errors import (
+    DeadlineExceeded,
+    RelayerRefused,
+    RelayerUnreachable,
+    RelayerUntrusted,
+    SettingsError,
+)
+from gateway_plugin.transport import MAX_ANSWER_BYTES
+from relayer.wire import base64url
+from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
+
+COFFEE = RememberRequest(items=(MemoryItem(text="oat milk coffee"),))
+QUERY = RecallRequest(query="which coffee?")
+
+
+@pytest.fixture
+async def client(wire, trust_store):
+    made = RelayerClient(wire.url, trust=trust_store)
+    yield made
+    await made.aclose()
+
+
+class Impatient(SystemClock):
+    """Counts pauses instead of taking them."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def impatient(wire, trust_store):
+    made = RelayerClient(wire.url, trust=trust_store, clock=Impatient())
+    yield made
+    await made.aclose()
+
+
+def pauses(client: RelayerClient) -> list[float]:
+    return client._clock.pauses
+
+
+async def test_what_was_remembered_is_recalled_by_a_signed_and_verified_request(client, identity):
+    stored = await client.remember(identity, COFFEE)
+    found = await client.recall(identity, QUERY)
+    assert [hit.id for hit in found.memories] == [stored.memories[0].id]
+
+
+async def test_every_route_is_signed_over_its_exact_target(client, identity, wire):
+    stored = await client.remember(identity, COFFEE)
+    one = stored.memories[0].id
+    await client.list_memories(identity, limit=3, kinds=("fact", "statement"), states=("live",))
+    await client.get_memory(identity, one)
+    await client.forget(identity, one)
+    await client.namespaces(identity)
+    await client.analyze(identity, AnalyzeRequest(turns=(TurnItem(role="user", text="I moved"),)))
+    assert wire.paths() == [
+        "/v1/keys",
+        "/v1/memories",
+        "/v1/memories?limit=3&kinds=fact,statement&states=live",
+        f"/v1/memories/{one}",
+        f"/v1/memories/{one}?mode=forget",
+        "/v1/namespaces?limit=100",
+        "/v1/analyze",
+    ]
+
+
+async def test_an_id_from_a_stranger_cannot_leave_its_place_in_the_path(client, identity, wire):
+    with pytest.raises(RelayerRefused):
+        await client.get_memory(identity, "../keys?x=1#y")
+    assert wire.paths()[-1] == "/v1/memories/..%2Fkeys%3Fx%3D1%23y"
+
+
+async def test_keys_are_fetched_once_and_a_sealed_key_serves_many_calls(client, identity, wire):
+    for _ in range(3):
+        await client.recall(identity, QUERY)
+    sealed = {headers["memory-key"] for _, path, headers, _ in wire.seen if path == "/v1/recall"}
+    assert wire.paths().count("/v1/keys") == 1
+    assert len(sealed) == 1
+
+
+async def test_namespaces_sends_no_key(client, identity, wire):
+    await client.namespaces(identity)
+    assert "memory-key" not in wire.seen[-1][2]
+
+
+async def test_the_namespace_secret_is_nowhere_on_the_wire(client, identity, wire):
+    await client.remember(identity, COFFEE)
+    secret = identity.namespace_secret
+    sent = repr([(headers, body) for _, _, headers, body in wire.seen])
+    spellings = (secret.hex(), base64.b64encode(secret).decode().rstrip("="), base64url.encode(secret))
+    assert not any(spelling in sent for spelling in spellings)
+
+
+async def test_a_busy_relayer_is_asked_again_with_a_fresh_nonce_and_the_same_idempotency_key(
+    impatient, identity, wire
+):
+    wire.script = [answer(503, "busy"), answer(429, "limited")]
+    await impatient.remember(identity, COFFEE)
+    calls = [(headers, body) for _, path, headers, body in wire.seen if path == "/v1/memories"]
+    assert len({headers["memory-signature"] for headers, _ in calls}) == 3
+    assert len({body for _, body in calls}) == 1
+    assert len(wire.texts("researcher")) == 1
+
+
+async def test_retry_after_is_waited_for(impatient, identity, wire):
+    wire.script = [answer(429, "limited", retry_after=1.5)]
+    await impatient.recall(identity, QUERY)
+    assert pauses(impatient) == [1.5]
+
+
+async def test_a_retry_after_beyond_the_deadline_is_not_waited_for(impatient, identity, wire):
+    wire.script = [answer(429, "limited", retry_after=60)]
+    with pytest.raises(RelayerRefused) as raised:
+        await impatient.recall(identity, QUERY)
+    assert (raised.value.code, pauses(impatient)) == ("limited", [])
+
+
+async def test_a_refusal_that_waiting_cannot_change_is_not_retried(impatient, identity, wire):
+    wire.script = [answer(403, "forbidden")]
+    with pytest.raises(RelayerRefused) as raised:
+        await impatient.recall(identity, QUERY)
+    assert (raised.value.code, raised.value.status, raised.value.request_id) == ("forbidden", 403, "req-1")
+    assert wire.paths().count("/v1/recall") == 1
+
+
+async def test_attempts_end(impatient, identity, wire):
+    wire.script = [answer(503, "busy")] * 20
+    with pytest.raises(RelayerRefused):
+        await impatient.recall(identity, QUERY)
+    assert wire.paths().count("/v1/recall") == 4
+
+
+async def test_the_deadline_covers_everything_and_aborts_the_request(client, identity, wire):
+    wire.script = [hang]
+    start = time.monotonic()
+    with pytest.raises(DeadlineExceeded) as raised:
+        await client.recall(identity, QUERY, deadline=0.2)
+    assert time.monotonic() - start < 1.0
+    assert raised.value.step == "recall"
+    await _until(lambda: wire.aborted == 1)
+
+
+async def test_the_relayer_is_told_how_long_it_has(client, identity, wire):
+    await client.recall(identity, QUERY, deadline=1.5)
+    assert 0 < int(wire.seen[-1][2]["x-deadline-ms"]) <= 1500
+
+
+async def test_a_relayer_that_is_out_of_time_counts_as_a_deadline(client, identity, wire):
+    wire.script = [answer(504, "deadline_exceeded")]
+    with pytest.raises(DeadlineExceeded):
+        await client.recall(identity, QUERY)
+
+
+async def test_nobody_listening_is_unreachable(trust_store, identity):
+    client = RelayerClient("http://127.0.0.1:9", trust=trust_store, clock=Impatient())
+    with pytest.raises(RelayerUnreachable):
+        await client.recall(identity, QUERY)
+    await client.aclose()
+
+
+async def test_three_failures_open_the_breaker_and_nothing_is_sent(client, identity, wire):
+    wire.script = [hang] * 3
+    for _ in range(3):
+        with pytest.raises(DeadlineExceeded):
+            await client.recall(identity, QUERY, deadline=0.1)
+    before = len(wire.seen)
+    with pytest.raises(RelayerUnreachable, match="next try is in"):
+        await client.recall(identity, QUERY)
+    assert len(wire.seen) == before
+
+
+async def test_a_refusal_does_not_open_the_breaker(client, identity, wire):
+    wire.script = [answer(404, "not_found")] * 5
+    for _ in range(5):
+        with pytest.raises(RelayerRefused):
+            await client.recall(identity, QUERY)
+    assert client.breaker.remaining == 0
+
+
+@pytest.mark.parametrize("ahead", [-3600, 7200])
+async def test_a_wrong_clock_is_corrected_once_and_stays_corrected(client, identity, wire, ahead):
+    wire.clock_ahead = ahead
+    await client.recall(identity, QUERY)
+    await client.recall(identity, QUERY)
+    assert abs(client.clock_offset - ahead) <= 1
+    assert wire.paths().count("/v1/recall") == 3
+
+
+async def test_a_relayer_that_always_blames_the_clock_is_believed_once(client, identity, wire):
+    wire.script = [answer(401, "clock_skew", server_time=int(time.time()))] * 9
+    with pytest.raises(RelayerRefused):
+        await client.recall(identity, QUERY)
+    assert wire.paths().count("/v1/recall") == 2
+
+
+async def test_a_relayer_cannot_make_the_gateway_sign_for_next_year(client, identity, wire):
+    wire.script = [answer(401, "clock_skew", server_time=int(time.time()) + 365 * 86_400)]
+    with pytest.raises(RelayerRefused):
+        await client.recall(identity, QUERY)
+    assert client.clock_offset == 0
+
+
+async def test_an_unknown_fleet_key_makes_the_client_fetch_the_new_one(client, identity, wire):
+    await client.recall(identity, QUERY)
+    wire.fleet = [PrivateKey.generate()]
+    await client.recall(identity, QUERY)
+    assert wire.paths().count("/v1/keys") == 2
+
+
+async def test_a_relayer_that_never_knows_its_own_key_ends_the_call(client, identity, wire):
+    wire.script = [answer(401, "unknown_fleet_key")] * 9
+    with pytest.raises(RelayerRefused):
+        await client.recall(identity, QUERY)
+    assert wire.paths().count("/v1/recall") == 2
+
+
+async def test_another_identity_at_the_same_address_gets_no_key(wire, trust_store, identity):
+    first = RelayerClient(wire.url, trust=trust_store)
+    await first.recall(identity, QUERY)
+    await first.aclose()
+    wire.identity = SigningKey.generate()
+    second = RelayerClient(wire.url, trust=trust_store)
+    with pytest.raises(RelayerUntrusted, match="memrelay-gateway trust"):
+        await second.recall(identity, QUERY)
+    assert wire.paths().count("/v1/recall") == 1
+    await second.trust()
+    await second.recall(identity, QUERY)
+    await second.aclose()
+
+
+async def test_a_configured_identity_is_demanded_and_pins_nothing(wire, trust_store, identity):
+    client = RelayerClient(wire.url, trust=trust_store, relayer_identity=bytes(32))
+    with pytest.raises(RelayerUntrusted):
+        await client.recall(identity, QUERY)
+    assert trust_store.pinned(wire.url) is None
+    await client.aclose()
+
+
+async def test_a_redirect_is_not_followed(client, identity, wire):
+    async def elsewhere(_):
+        from aiohttp import web
+
+        raise web.HTTPTemporaryRedirect("http://127.0.0.1:9/")
+
+    wire.script = [elsewhere] * 4
+    with pytest.raises(RelayerUnreachable, match="redirect"):
+        await client.recall(identity, QUERY)
+    assert wire.paths().count("/v1/recall") == 1
+
+
+async def test_an_answer_that_is_no_relayers_is_said_to_be_that(client, identity, wire):
+    async def page(_):
+        from aiohttp import web
+
+        return web.Response(text="<html>welcome</html>")
+
+    wire.script = [page]
+    with pytest.raises(RelayerUnreachable, match="does not answer as a memrelay relayer"):
+        await client.recall(identity, QUERY)
+
+
+async def test_an_endless_answer_is_cut_off(impatient, identity, wire):
+    async def endless(request):
+        from aiohttp import web
+
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(MAX_ANSWER_BYTES // 65_536 + 2):
+            await response.write(bytes(65_536))
+        return response
+
+    wire.script = [endless] * 4
+    with pytest.raises(RelayerUnreachable, match="more than"):
+        await impatient.recall(identity, QUERY, deadline=20)
+
+
+async def test_loopback_ignores_a_proxy_of_the_environment(wire, trust_store, identity, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    client = RelayerClient(wire.url, trust=trust_store)
+    await client.recall(identity, QUERY)
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com",
+        "https://example.com/prefix",
+        "https://u:p@example.com",
+        "ftp://x",
+        "http://[::1",
+        "",
+    ],
+)
+def test_an_address_that_would_leak_or_break_signatures_is_refused(url, trust_store):
+    with pytest.raises(SettingsError):
+        RelayerClient(url, trust=trust_store)
+
+
+async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, identity):
+    from gateway_plugin.identity import identify
+    from gateway_plugin.session_keys import parse_session_key
+
+    other = identify(holder, parse_session_key("agent:coder:uuid-789"), default_agent=None)
+    await client.remember(identity, COFFEE)
+    assert (await client.recall(other, QUERY)).memories == ()
+
+
+async def _until(condition) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRelayer, identity):
+    import httpx
+
+    from gateway_plugin.endpoint import Endpoint
+    from gateway_plugin.transport import signed_headers
+
+    headers = signed_headers(
+        identity,
+        Endpoint.parse("http://127.0.0.1:1"),
+        method="GET",
+        target="/v1/namespaces",
+        body=b"",
+        memory_key="",
+        now=int(time.time()),
+    )
+    refused = httpx.get(
+        f"{wire.url}/v1/namespaces", headers={**headers, "x-deadline-ms": "1"}, trust_env=False
+    )
+    assert refused.status_code == 401

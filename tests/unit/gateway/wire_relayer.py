@@ -1,0 +1,268 @@
+"""A relayer's wire contract on a real loopback server: verifies every request with `relayer.wire`, keeps texts in a list.
+
+It has no store and no search; what it checks, it checks for real. Failures are scripted per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey
+
+from gateway_plugin.loop_thread import LoopThread
+from relayer.wire import base64url, schemas, signing, ulid
+from relayer.wire.certificates import Certificate, Right
+from relayer.wire.errors import WireError
+from relayer.wire.fleet_list import FleetKey, FleetList
+from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, fleet_key_id, named_fleet_key
+
+Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+STATES = ("live", "forgotten")
+
+
+def problem(status: int, code: str, **more) -> web.Response:
+    headers = {"retry-after": f"{more['retry_after']}"} if "retry_after" in more else {}
+    document = {
+        "type": f"urn:test:{code}",
+        "title": code,
+        "status": status,
+        "code": code,
+        "detail": f"about {code}",
+        "request_id": "req-1",
+        **more,
+    }
+    return web.Response(
+        status=status, body=json.dumps(document), content_type="application/problem+json", headers=headers
+    )
+
+
+class WireRelayer:
+    def __init__(self) -> None:
+        self.identity = SigningKey.generate()
+        self.fleet = [PrivateKey.generate()]
+        self.script: list[Scripted | None] = []
+        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.memories: dict[tuple[str, str], list[dict]] = {}
+        self.by_key: dict[str, str] = {}
+        self.issued_ago = 0
+        self.clock_ahead = 0
+        self.relevance = 0.9
+        self.degraded = False
+        self.overrides: dict = {}
+        self.aborted = 0
+        self._loop = LoopThread("wire-relayer")
+        self.url = self._loop.call(self._start())
+
+    def close(self) -> None:
+        self._loop.call(self._runner.cleanup())
+        self._loop.close()
+
+    def paths(self) -> list[str]:
+        return [path for _, path, _, _ in self.seen]
+
+    def bodies(self, path: str) -> list[dict]:
+        return [json.loads(body) for _, seen, _, body in self.seen if seen == path]
+
+    def texts(self, namespace: str) -> list[str]:
+        return [m["text"] for (_, name), rows in self.memories.items() if name == namespace for m in rows]
+
+    @property
+    def authority(self) -> str:
+        return self.url.removeprefix("http://")
+
+    async def _start(self) -> str:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", self._handle)
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        port = self._runner.addresses[0][1]
+        return f"http://127.0.0.1:{port}"
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.seen.append((request.method, request.raw_path, dict(request.headers), body))
+        # Keys are public and free: the script is about the calls themselves.
+        if request.path == "/v1/keys":
+            return self._keys()
+        if self.script:
+            scripted = self.script.pop(0)
+            if scripted is not None:
+                try:
+                    answer = await scripted(request)
+                except asyncio.CancelledError:
+                    self.aborted += 1
+                    raise
+                if answer is not None:
+                    return answer
+        if request.path == "/version":
+            return _json(
+                schemas.VersionResponse(
+                    version="0.1.0",
+                    api_version="1",
+                    min_client_version="0.1.0",
+                    model="none",
+                    dimension=1,
+                    extractor="none",
+                )
+            )
+        try:
+            certificate, key = self._accept(request, body)
+        except _NotIn as refusal:
+            return refusal.answer
+        except WireError as error:
+            return problem(401, "unauthorized", title=str(error))
+        return self._serve(request, body, certificate, key)
+
+    def now(self) -> int:
+        return int(time.time()) + self.clock_ahead
+
+    def _keys(self) -> web.Response:
+        end = self.now() + 86_400
+        keys = tuple(FleetKey(f"day{i}", bytes(key.public_key), end - i) for i, key in enumerate(self.fleet))
+        found = FleetList.issue(self.identity, self.now() - self.issued_ago, keys)
+        views = tuple(
+            schemas.FleetKeyView(
+                day=key.day, public_key=base64url.encode(key.public_key), not_after=key.not_after
+            )
+            for key in found.keys
+        )
+        return _json(
+            schemas.KeysResponse(
+                identity=base64url.encode(found.identity),
+                issued_at=found.issued_at,
+                keys=views,
+                signature=base64url.encode(found.signature),
+            )
+        )
+
+    def _accept(self, request: web.Request, body: bytes) -> tuple[Certificate, SealedKey | None]:
+        headers = request.headers
+        assert "x-deadline-ms" in headers
+        signature = signing.RequestSignature.parse(headers[signing.SIGNATURE_HEADER])
+        try:
+            signature.check_times(self.now())
+        except WireError as error:
+            raise _NotIn(problem(401, "clock_skew", server_time=self.now())) from error
+        certificate = Certificate.verify(base64url.decode(headers[signing.CERTIFICATE_HEADER]))
+        assert certificate.not_before - 60 <= self.now() <= certificate.not_after
+        stated = signing.parse_content_digest(headers[signing.DIGEST_HEADER])
+        assert stated == hashlib.sha256(body).digest()
+        memory_key = headers.get(signing.KEY_HEADER, "")
+        signing.verify(
+            signature,
+            certificate.agent_key,
+            method=request.method,
+            authority=signing.normal_authority(headers["host"], "http"),
+            target=request.raw_path,
+            body_sha256=stated,
+            certificate=headers[signing.CERTIFICATE_HEADER],
+            memory_key=memory_key,
+        )
+        if not memory_key:
+            return certificate, None
+        encoded = base64url.decode(memory_key)
+        private = {fleet_key_id(bytes(key.public_key)): key for key in self.fleet}.get(
+            named_fleet_key(encoded)
+        )
+        if private is None:
+            raise _NotIn(problem(401, "unknown_fleet_key"))
+        key = SealedKey.open(encoded, private)
+        assert (key.account, key.agent_key) == (certificate.account, certificate.agent_key)
+        assert self.now() < key.not_after <= self.now() + MAX_LIFE_SECONDS
+        right = Right.READ if request.method == "GET" or request.path == "/v1/recall" else Right.WRITE
+        assert certificate.allows(key.namespace, right)
+        return certificate, key
+
+    def _serve(self, request: web.Request, body: bytes, certificate: Certificate, key: SealedKey | None):
+        position = schemas.Position(seq=1, digest="0" * 64)
+        if key is None:
+            return _json(schemas.NamespacesResponse(namespaces=()))
+        rows = self.memories.setdefault((key.account, key.namespace), [])
+        if request.path == "/v1/recall":
+            recall = schemas.RecallRequest.model_validate_json(body)
+            words = {word for word in recall.query.lower().strip("?").split() if len(word) > 3}
+            found = [row for row in rows if words & set(row["text"].lower().split())]
+            hits = [
+                {**row, "relevance": self.relevance, "distance": 1 - self.relevance, **self.overrides}
+                for row in found[: recall.limit]
+            ]
+            return _json(
+                schemas.RecallResponse.model_validate(
+                    {"memories": hits, "considered": len(rows), "degraded": self.degraded}
+                )
+            )
+        if request.path == "/v1/analyze":
+            analyze = schemas.AnalyzeRequest.model_validate_json(body)
+            if analyze.idempotency_key not in self.by_key:
+                self.by_key[analyze.idempotency_key] = "stored"
+                rows.extend(_memory(turn.text, turn.role, analyze.audience) for turn in analyze.turns)
+            return _json(
+                schemas.AnalyzeResponse(
+                    state="done", memories=(), turns=len(analyze.turns), kept=len(analyze.turns)
+                )
+            )
+        if request.path == "/v1/memories" and request.method == "POST":
+            remember = schemas.RememberRequest.model_validate_json(body)
+            made = [_memory(item.text, "user", item.audience) for item in remember.items]
+            if remember.idempotency_key not in self.by_key:
+                self.by_key[remember.idempotency_key] = "stored"
+                rows.extend(made)
+            ids = tuple(schemas.Remembered(id=row["id"], status="stored") for row in made)
+            return _json(schemas.RememberResponse(memories=ids, position=position))
+        if request.path == "/v1/memories":
+            return _json(schemas.ListResponse.model_validate({"memories": rows, "total": len(rows)}))
+        one = request.path.removeprefix("/v1/memories/")
+        known = [row for row in rows if row["id"] == one]
+        if not known:
+            return problem(404, "not_found")
+        if request.method == "DELETE":
+            return _json(schemas.ForgetResponse(id=one, state="forgotten", position=position))
+        return _json(schemas.MemoryResponse.model_validate({"memory": known[0]}))
+
+
+class _NotIn(Exception):
+    def __init__(self, answer: web.Response) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+_count = 0
+
+
+def _memory(text: str, role: str, audience: str) -> dict:
+    global _count  # noqa: PLW0603 - ids must differ
+    _count += 1
+    return {
+        "id": ulid.render(ulid.make(1_767_225_600_000, _count.to_bytes(10, "big"))),
+        "text": text,
+        "kind": "statement",
+        "audience": audience,
+        "trust": "user" if role == "user" else "assistant",
+        "created_at": 1_767_225_600_000,
+    }
+
+
+def _json(model) -> web.Response:
+    return web.Response(body=model.model_dump_json(), content_type="application/json")
+
+
+async def hang(_: web.Request) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(30):
+            await asyncio.Event().wait()
+
+
+def answer(status: int, code: str, **more) -> Scripted:
+    async def scripted(_: web.Request) -> web.StreamResponse:
+        return problem(status, code, **more)
+
+    return scripted
