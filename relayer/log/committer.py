@@ -65,7 +65,7 @@ class Committer:
             CorruptNamespace, UpgradeRequired, NamespaceClosed: the namespace cannot be served.
         """
         self._replica.refuse_if_broken()
-        if self._task is None or self._closing:
+        if self._task is None or self._task.done() or self._closing:
             raise StoreUnavailable("the log is not open for writing; nothing was written")
         if not operations:
             return []

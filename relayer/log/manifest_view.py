@@ -12,7 +12,7 @@ from relayer.domain.namespace import Manifest
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.ports import Absent, Unchanged
+from relayer.ports import Found, GetOutcome, Unchanged
 
 __all__ = ["VALID_MS", "ManifestView"]
 
@@ -28,6 +28,7 @@ class ManifestView:
         self._account = account
         self._incarnation = incarnation
         self._key = ports.layout.manifest(incarnation)
+        self._at = ports.layout.at(self._key)
         self._manifest: Manifest | None = None
         self._etag: str | None = None
         self._validated_at: int | None = None
@@ -58,19 +59,25 @@ class ManifestView:
             StoreError: the store did not answer.
         """
         async with self._one_at_a_time:
-            store = self._ports.store
-            outcome = await store.get(self._ports.layout.at(self._key), if_none_match=self._etag)
-            if isinstance(outcome, Absent):
-                raise NamespaceClosed("the namespace has no manifest: it was erased")
+            outcome = await self._ports.store.get(self._at, if_none_match=self._etag)
             if isinstance(outcome, Unchanged):
                 assert self._manifest is not None, "an etag was given"
                 self._validated_at = outcome.store_time
                 return self._manifest
-            manifest = self._sealer.unseal_manifest(self._account, self._incarnation, self._key, outcome.data)
-            self._refuse_rollback(manifest)
-            self._manifest, self._etag = manifest, outcome.etag
-            self._validated_at = outcome.store_time
-            return manifest
+            try:
+                return self._take(outcome)
+            except CorruptNamespace:
+                # An answer that was cut short looks like that, once.
+                return self._take(await self._ports.store.get(self._at))
+
+    def _take(self, outcome: GetOutcome) -> Manifest:
+        if not isinstance(outcome, Found):
+            raise NamespaceClosed("the namespace has no manifest: it was erased")
+        manifest = self._sealer.unseal_manifest(self._account, self._incarnation, self._key, outcome.data)
+        self._refuse_rollback(manifest)
+        self._manifest, self._etag = manifest, outcome.etag
+        self._validated_at = outcome.store_time
+        return manifest
 
     def _refuse_rollback(self, manifest: Manifest) -> None:
         seen = self._manifest

@@ -1,0 +1,49 @@
+"""An event loop on which time passes only when everybody waits, and then at once."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any
+
+
+class _Jumping(selectors.DefaultSelector):
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("everybody waits for something that will never happen")
+        self.loop.elapsed += max(0.0, timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """No sockets, no threads: what runs on it is decided by its tasks alone."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+        selector = _Jumping()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.elapsed
+
+
+class VirtualClock:
+    """The `Clock` port over the loop's time."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.monotonic() * 1000)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(work)

@@ -1,0 +1,89 @@
+"""A namespace over a memory store, for tests of the log."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from relayer.adapters.memory_store import MemoryStore
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.domain.namespace import Custody, Pointer
+from relayer.domain.operations import Origin, Put, Stored
+from relayer.log import creation
+from relayer.log.committer import Committer
+from relayer.log.log_ports import LogPorts
+from relayer.log.replica import Replica
+from relayer.log.submissions import CommitterLimits
+from relayer.ports import ObjectStore
+from relayer.testing.fake_clock import FakeClock
+from relayer.testing.seeded_randomness import SeededRandomness
+
+ACCOUNT = "0x" + "ab" * 32
+OTHER_ACCOUNT = "0x" + "cd" * 32
+SECRET = bytes(range(32))
+KEYS = RelayerKeys.derive(b"\x07" * 32)
+
+_numbers = count()
+
+
+def new(
+    name: str = "research", account: str = ACCOUNT, custody: Custody = Custody.AGENT
+) -> creation.NewNamespace:
+    return creation.NewNamespace(account, name, custody)
+
+
+def put(text: str = "", *, nonce: bytes = b"", size: int = 40, expires: int = 0, key: bytes = b"") -> Put:
+    number = next(_numbers).to_bytes(16, "big")
+    origin = Origin(b"author" * 5, nonce or number, expires=expires, idempotency=key, body=text.encode())
+    return Put(origin, Stored(record=number, content=text.encode() or b"c" + number, sealed=b"x" * size))
+
+
+async def settle(turns: int = 50) -> None:
+    """Let every task run until it waits for something."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+class World:
+    """One store and clock; as many processes over it as a test wants."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.memory = MemoryStore(self.clock)
+        self.pointer: Pointer | None = None
+        self._seed = 0
+        self._committers: list[Committer] = []
+
+    def ports(self, store: ObjectStore | None = None) -> LogPorts:
+        self._seed += 1
+        return LogPorts(store or self.memory, self.clock, SeededRandomness(self._seed), KEYS)
+
+    async def create(self) -> Pointer:
+        opened = await creation.open_or_create(self.ports(), new(), SECRET)
+        self.pointer = opened.pointer
+        return opened.pointer
+
+    def replica(self, store: ObjectStore | None = None) -> Replica:
+        assert self.pointer is not None
+        return Replica(self.ports(store), ACCOUNT, self.pointer.incarnation)
+
+    def committer(
+        self, replica: Replica, store: ObjectStore | None = None, limits: CommitterLimits | None = None
+    ) -> Committer:
+        made = Committer(self.ports(store), replica, limits or CommitterLimits())
+        self._committers.append(made)
+        return made
+
+    async def writer(
+        self, store: ObjectStore | None = None, limits: CommitterLimits | None = None
+    ) -> tuple[Replica, Committer]:
+        """Return a replica that has caught up through the memory store and its running committer over ``store``."""
+        replica = self.replica(store)
+        await replica.reload()
+        committer = self.committer(replica, store, limits)
+        committer.start()
+        return replica, committer
+
+    async def stop(self) -> None:
+        for committer in self._committers:
+            await committer.close(0)
