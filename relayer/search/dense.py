@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ CROSSOVER = 3_000
 LONGEST_TAIL = 512
 # Share of dead positions at which the graph is built anew.
 DEAD_SHARE = 0.3
+# A filter that allows a smaller share than this is answered by scanning what it allows.
+SCANNED_SHARE = 0.05
 DEAD = -1
 
 
@@ -96,16 +99,19 @@ class DenseIndex:
         block = self._block
         if allowed is None:
             return block.best(vector, k)
-        if block.covered and 2 * len(allowed) > len(self):
-            # Most are allowed: what the graph returns holds enough of them, or else the subset is scanned.
-            wide = [match for match in block.best(vector, 4 * k) if match.key in allowed]
+        share = len(allowed) / max(1, len(self))
+        if block.covered and share > SCANNED_SHARE:
+            # So many are allowed that the best of all hold enough of them, or else the subset is scanned.
+            wide = [match for match in block.best(vector, ceil(2 * k / share)) if match.key in allowed]
             if len(wide) >= k:
                 return wide[:k]
-        return block.among(vector, allowed)[:k]
+        return block.among(vector, allowed, k)
 
     def scores(self, query: Vector, keys: Iterable[int]) -> dict[int, float]:
         """The inner products of these keys' rows with the query; keys without a row are left out."""
-        return {match.key: match.score for match in self._block.among(checked(query, self._dimension), keys)}
+        wanted = list(keys)
+        matches = self._block.among(checked(query, self._dimension), wanted, len(wanted))
+        return {match.key: match.score for match in matches}
 
     async def maintain(self, *, purge: bool = False) -> None:
         """Bring the graph up to date, in worker threads; searches go on meanwhile.
@@ -217,13 +223,13 @@ class _Block:
             matches += self._from_graph(self.graph, query, k)
         return _ranked(matches)[:k]
 
-    def among(self, query: Vector, keys: Iterable[int]) -> list[Match]:
+    def among(self, query: Vector, keys: Iterable[int], k: int) -> list[Match]:
         positions = [self.positions[key] for key in keys if key in self.positions]
         if not positions:
             return []
         where = np.array(positions, dtype=np.int64)
-        order, scores = scan(self.rows.gather(where), query, len(where))
-        return _ranked(self._matches(where[order], scores))
+        order, scores = scan(self.rows.gather(where), query, k)
+        return _ranked(self._matches(where[order], scores))[:k]
 
     def _from_graph(self, graph: Graph, query: Vector, k: int) -> list[Match]:
         asked = k

@@ -127,7 +127,7 @@ class MemoryIndex:
         """
         if k < 1:
             raise ValueError("k is at least 1")
-        keys = None if allowed is None else {key for key in allowed if key in self._lexical}
+        keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
         candidates = self._candidates(query_vector, query_text, max(CANDIDATES, 4 * k), keys)
         with_vector = [candidate for candidate in candidates if candidate.cosine is not None]

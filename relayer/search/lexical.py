@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from collections.abc import Set as AbstractSet
 from math import log
 
@@ -44,6 +44,10 @@ class LexicalIndex:
 
     def __contains__(self, key: int) -> bool:
         return key in self._slots
+
+    def keys(self) -> KeysView[int]:
+        """The keys that have a text."""
+        return self._slots.keys()
 
     def put(self, key: int, text: str, context: str | None = None, *, context_weight: float = 0.5) -> None:
         """Index a text, in place of the one that ``key`` has.
@@ -86,13 +90,16 @@ class LexicalIndex:
     def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
         """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
         scores = self._scores(set(terms(query)))
+        if allowed is not None:
+            outside = np.ones(len(scores), dtype=bool)
+            outside[[self._slots[key] for key in allowed if key in self._slots]] = False
+            scores[outside] = 0.0
         found = np.flatnonzero(scores)
-        if allowed is None and len(found) > 4 * k:
+        if len(found) > k:
             # All that tie with the last one stay, so that ties are ordered by key and not by slot.
             worst = np.partition(scores[found], len(found) - k)[len(found) - k]
             found = found[scores[found] >= worst]
         hits = [(self._keys[slot], float(scores[slot])) for slot in found.tolist()]
-        hits = [hit for hit in hits if allowed is None or hit[0] in allowed]
         return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
 
     def scores(self, query: str, keys: Iterable[int]) -> dict[int, float]:

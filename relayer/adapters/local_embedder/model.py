@@ -36,7 +36,7 @@ MAX_TOKENS = 256
 MAX_CHARACTERS = 16_384
 MAX_BATCH = 32
 # Padded tokens in one run: bounds both the memory of a run and how long a query waits behind it.
-MAX_BATCH_TOKENS = 1_024
+MAX_BATCH_TOKENS = 512
 
 
 def model_file() -> Path:
@@ -135,7 +135,7 @@ class OnnxModel:
 
 
 def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Group texts of similar length: indexes, at most 32 and about 1,024 padded tokens to a group."""
+    """Group texts of similar length: indexes, at most 32 and 512 padded tokens to a group."""
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda position: lengths[position]):
         group = groups[-1] if groups else []
