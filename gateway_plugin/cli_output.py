@@ -41,11 +41,11 @@ class Output:
         self._console.out(text, highlight=False)
 
     def pairs(self, rows: Iterable[tuple[str, str]]) -> None:
-        """Print names and values."""
-        table = Table.grid(padding=(0, 2))
-        for name, value in rows:
-            table.add_row(Text(name, style="dim"), Text(one_line(value), overflow="fold"))
-        self._console.print(table)
+        """Print names and values; a value is never broken over lines, so that it can be copied."""
+        known = list(rows)
+        width = max((len(name) for name, _ in known), default=0)
+        for name, value in known:
+            self._console.print(Text(name.ljust(width + 2), style="dim") + Text(one_line(value)))
 
     def memories(self, memories: Sequence[Memory], now: float) -> None:
         """Print memories, one row each; hits with their relevance."""

@@ -35,7 +35,8 @@ __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
 DEFAULT_DEADLINE: Final = 30.0
 _RECALL_DEADLINE: Final = 2.0
 _ANALYZE_DEADLINE: Final = 55.0
-_ATTEMPTS: Final = 4
+# A turn waits for a recall: a second try is worth its tenth of a second, a fourth is not.
+_RECALL_ATTEMPTS: Final = 2
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 # Beyond this, the clock is wrong in a way that a person should know about.
@@ -56,6 +57,7 @@ class _Call:
     identity: Identity | None = None
     keyed: bool = True
     body: bytes = b""
+    attempts: int = 4
 
 
 class _Deadline:
@@ -106,7 +108,7 @@ class RelayerClient:
         self, identity: Identity, request: schemas.RecallRequest, *, deadline: float = _RECALL_DEADLINE
     ) -> schemas.RecallResponse:
         """Search; an empty answer is a good one."""
-        call = _Call("recall", "POST", "/v1/recall", identity, body=_json(request))
+        call = _Call("recall", "POST", "/v1/recall", identity, body=_json(request), attempts=_RECALL_ATTEMPTS)
         return await self._run(call, schemas.RecallResponse, deadline)
 
     async def remember(
@@ -216,7 +218,9 @@ class RelayerClient:
     async def _attempts(self, call: _Call, limit: _Deadline) -> Answer:
         corrected = refetched = False
         pause = _FIRST_PAUSE
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             wanted = 0.0
             failure: GatewayError
             try:
@@ -226,21 +230,22 @@ class RelayerClient:
                 refusal = Refusal.parse(answer)
                 if refusal.code == "clock_skew" and not corrected and self._correct_clock(refusal):
                     corrected = True
+                    attempt -= 1
                     continue
                 if refusal.code == "unknown_fleet_key" and not refetched:
                     refetched = True
+                    attempt -= 1
                     self._fleet.drop()
                     continue
                 failure, again, wanted = refusal.error(), refusal.temporary, refusal.retry_after
             except RelayerUnreachable as error:
                 failure, again = error, True
             wait = max(wanted, pause * _jitter.uniform(0.5, 1.0))
-            if not again or attempt == _ATTEMPTS or wait >= limit.remaining:
+            if not again or attempt >= call.attempts or wait >= limit.remaining:
                 raise failure
             limit.step = "wait for the relayer"
             await self._clock.sleep(wait)
             pause = min(pause * 3, _LONGEST_PAUSE)
-        raise RelayerUnreachable(f"{self.endpoint.origin} refuses every attempt in turn")
 
     async def _once(self, call: _Call, limit: _Deadline) -> Answer:
         headers: dict[str, str] = {}

@@ -26,7 +26,7 @@ from relayer.wire.schemas import RecallRequest, RecallResponse
 __all__ = ["Recaller"]
 
 # What the turn before wrote should be found, but waiting for it must leave time to search.
-_SHARE_FOR_OWN_WRITES: Final = 0.5
+_SHARE_FOR_OWN_WRITES: Final = 0.75
 _SPARE: Final = 4
 
 

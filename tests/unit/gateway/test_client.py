@@ -139,11 +139,14 @@ async def test_a_refusal_that_waiting_cannot_change_is_not_retried(impatient, id
     assert wire.paths().count("/v1/recall") == 1
 
 
-async def test_attempts_end(impatient, identity, wire):
+async def test_attempts_end_sooner_for_a_turn_that_waits(impatient, identity, wire):
     wire.script = [answer(503, "busy")] * 20
     with pytest.raises(RelayerRefused):
         await impatient.recall(identity, QUERY)
-    assert wire.paths().count("/v1/recall") == 4
+    with pytest.raises(RelayerRefused):
+        await impatient.remember(identity, COFFEE)
+    assert wire.paths().count("/v1/recall") == 2
+    assert wire.paths().count("/v1/memories") == 4
 
 
 async def test_the_deadline_covers_everything_and_aborts_the_request(client, identity, wire):

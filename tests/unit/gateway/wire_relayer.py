@@ -6,9 +6,10 @@ It has no store and no search; what it checks, it checks for real. Failures are 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
+import re
+import threading
 import time
 from collections.abc import Awaitable, Callable
 
@@ -24,7 +25,7 @@ from relayer.wire.fleet_list import FleetKey, FleetList
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, fleet_key_id, named_fleet_key
 
 Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
-STATES = ("live", "forgotten")
+RELEASED = web.AppKey("released", threading.Event)
 
 
 def problem(status: int, code: str, **more) -> web.Response:
@@ -57,6 +58,7 @@ class WireRelayer:
         self.degraded = False
         self.overrides: dict = {}
         self.aborted = 0
+        self.released = threading.Event()
         self._loop = LoopThread("wire-relayer")
         self.url = self._loop.call(self._start())
 
@@ -79,6 +81,7 @@ class WireRelayer:
 
     async def _start(self) -> str:
         app = web.Application()
+        app[RELEASED] = self.released
         app.router.add_route("*", "/{tail:.*}", self._handle)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -189,8 +192,8 @@ class WireRelayer:
         rows = self.memories.setdefault((key.account, key.namespace), [])
         if request.path == "/v1/recall":
             recall = schemas.RecallRequest.model_validate_json(body)
-            words = {word for word in recall.query.lower().strip("?").split() if len(word) > 3}
-            found = [row for row in rows if words & set(row["text"].lower().split())]
+            words = _words(recall.query)
+            found = [row for row in rows if words & _words(row["text"])]
             hits = [
                 {**row, "relevance": self.relevance, "distance": 1 - self.relevance, **self.overrides}
                 for row in found[: recall.limit]
@@ -251,14 +254,19 @@ def _memory(text: str, role: str, audience: str) -> dict:
     }
 
 
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w{4,}", text.lower()))
+
+
 def _json(model) -> web.Response:
     return web.Response(body=model.model_dump_json(), content_type="application/json")
 
 
-async def hang(_: web.Request) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(30):
-            await asyncio.Event().wait()
+async def hang(request: web.Request) -> None:
+    """Answer nothing until the test lets go."""
+    released: threading.Event = request.app[RELEASED]
+    while not released.is_set():
+        await asyncio.sleep(0.02)
 
 
 def answer(status: int, code: str, **more) -> Scripted:
