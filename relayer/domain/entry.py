@@ -17,7 +17,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """The content of one slot.
 
     ``previous`` is the SHA-256 of the previous entry's stored bytes, ``batch`` says only who wrote this (I10), ``time``
-    is in ms and never goes back (I11); ``operations`` are encoded one by one, so that one bad one spoils no other.
+    is in ms and never goes back (I11); ``operations`` are encoded one by one and framed as bytes, so that whatever one holds spoils no other.
     """
 
     version: int
@@ -26,7 +26,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     batch: bytes
     writer: bytes
     time: int
-    operations: tuple[msgspec.Raw, ...]
+    operations: tuple[bytes, ...]
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):

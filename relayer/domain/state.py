@@ -135,7 +135,7 @@ class NamespaceState:
         Raises:
             UpgradeRequired: it holds an operation of a newer version; the state is unchanged.
         """
-        operations = [decode_operation(bytes(raw)) for raw in entry.operations]
+        operations = [decode_operation(raw) for raw in entry.operations]
         self.position = Position(entry.seq, digest)
         self.last_time = max(self.last_time, entry.time)
         applied = [self._apply_one(operation) for operation in operations]

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
-
 from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.operations import Operation
 from relayer.domain.outcomes import Outcome, Refusal, Result
@@ -162,7 +160,7 @@ class Committer:
             batch=self._random.bytes(BATCH_ID_SIZE),  # of this attempt alone (I10)
             writer=self._writer,
             time=max(state.last_time, self._replica.store_time),
-            operations=tuple(msgspec.Raw(item.raw) for item in batch),
+            operations=tuple(item.raw for item in batch),
         )
 
     async def _create(self, entry: Entry, sealed: bytes, batch: Sequence[Pending]) -> CreateOutcome:
