@@ -1,0 +1,63 @@
+"""The conversations that recall quality is measured on, read from where they lie and never copied.
+
+LoCoMo (Maharana et al., 2024) is licensed for measuring only (CC BY-NC 4.0).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["CATEGORIES", "Conversation", "Question", "Turn", "conversations"]
+
+# Categories 1 to 4; the fifth asks for what was never said.
+CATEGORIES = ("single_hop", "multi_hop", "temporal", "open_domain")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn; ``occurred_at`` in RFC 3339."""
+
+    id: str
+    session: int
+    speaker: str
+    occurred_at: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and the turns that answer it."""
+
+    text: str
+    category: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Turns in order, and questions about them."""
+
+    id: str
+    turns: tuple[Turn, ...]
+    questions: tuple[Question, ...]
+
+
+def conversations(path: Path) -> list[Conversation]:
+    """Read the file; questions without evidence among the turns are left out."""
+    found = []
+    for raw in json.loads(path.read_text("utf-8"))["conversations"]:
+        turns = tuple(
+            Turn(turn["id"], turn["session"], turn["speaker"], f"{turn['date']}:00Z", turn["text"])
+            for turn in raw["turns"]
+        )
+        known = {turn.id for turn in turns}
+        questions = tuple(
+            Question(question["q"], question["cat"], evidence)
+            for question in raw["questions"]
+            if question["cat"] in CATEGORIES
+            and (evidence := tuple(turn for turn in dict.fromkeys(question["evidence"]) if turn in known))
+        )
+        found.append(Conversation(raw["id"], turns, questions))
+    return found

@@ -1,0 +1,192 @@
+"""Evidence recall and unwanted injection through the HTTP API, with the local model, without any language model.
+
+One namespace a conversation, one memory a turn, the bare question as the query; deterministic for the same data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.http_gateway import BenchGateway
+from bench.http_servers import Server, started
+from bench.locomo import CATEGORIES, Conversation, conversations
+from bench.report import Lab, Section
+from bench.scores import CUTS, Scores
+from bench.stats import percentile
+from bench.unrelated_prompts import HELD_OUT
+from gateway_plugin.identity import Identity
+from relayer.wire import schemas
+
+__all__ = ["recall_quality"]
+
+LIMIT = 20
+DEFAULT_FLOOR = 0.3
+_NEAR_PROMPTS = 100
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """A conversation that was stored, and the id of the memory that each turn became."""
+
+    conversation: Conversation
+    identity: Identity
+    memories: dict[str, str]
+
+
+@dataclass(slots=True)
+class _Found:
+    """Ids of the memories in an answer, best first."""
+
+    ids: list[str]
+    seconds: float
+
+
+async def recall_quality(lab: Lab) -> list[Section]:
+    """Measure, or say that the data is not there."""
+    if lab.data is None or not lab.data.is_file():
+        return [_skipped(lab.data)]
+    chosen = conversations(lab.data)
+    if lab.quick:
+        chosen = [_shortened(item) for item in chosen[:2]]
+    work = lab.work / "quality"
+    arguments = ["serve", "--port", "0", "--data", str(work / "data"), "--rate-limits", "off"]
+    with started("relayer", arguments, work / "relayer") as relayer:
+        gateway = BenchGateway(relayer, work)
+        lab.say(f"quality: storing {sum(len(item.turns) for item in chosen):,} turns")
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_store(gateway, item)) for item in chosen]
+        spaces = [task.result() for task in tasks]
+        relayer.settle()
+        sections = await _measure(lab, relayer, gateway, spaces)
+        await gateway.client.aclose()
+    return sections
+
+
+async def _store(gateway: BenchGateway, conversation: Conversation) -> _Space:
+    identity = gateway.identity(conversation.id.lower())
+    memories: dict[str, str] = {}
+    before = None
+    for turn in conversation.turns:
+        item: dict[str, Any] = {
+            "text": turn.text,
+            "occurred_at": turn.occurred_at,
+            "source": {"speaker": turn.speaker, "session": f"session-{turn.session}"},
+        }
+        if before is not None and before.session == turn.session:
+            item["context_of"] = memories[before.id]
+        request = schemas.RememberRequest.model_validate({"items": [item]})
+        answer = await gateway.client.remember(identity, request, deadline=_PATIENCE)
+        memories[turn.id] = answer.memories[0].id
+        before = turn
+    return _Space(conversation, identity, memories)
+
+
+async def _measure(
+    lab: Lab, relayer: Server, gateway: BenchGateway, spaces: Sequence[_Space]
+) -> list[Section]:
+    scores: dict[str, Scores] = defaultdict(Scores)
+    latencies: list[float] = []
+    silent = 0
+    injected: dict[str, list[bool]] = {"unrelated": [], "near": []}
+    drawn = random.Random(lab.seed)
+    for space in spaces:
+        questions = space.conversation.questions
+        lab.say(f"quality: asking {len(questions)} questions of {space.conversation.id}")
+        texts = [question.text for question in questions]
+        free = await _ask(relayer, gateway, space.identity, texts, floor=0.0)
+        gated = await _ask(relayer, gateway, space.identity, texts, floor=DEFAULT_FLOOR)
+        latencies += [found.seconds for found in free]
+        for question, all_found, passed in zip(questions, free, gated, strict=True):
+            evidence = [space.memories[turn] for turn in question.evidence]
+            for name in (f"floor 0, {question.category}", "floor 0"):
+                scores[name].add(all_found.ids, evidence)
+            scores[f"floor {DEFAULT_FLOOR}"].add(passed.ids, evidence)
+            silent += not passed.ids
+        others = [q.text for other in spaces if other is not space for q in other.conversation.questions]
+        near = drawn.sample(others, min(_NEAR_PROMPTS, len(others)))
+        for name, prompts in (("unrelated", HELD_OUT), ("near", near)):
+            answers = await _ask(relayer, gateway, space.identity, prompts, floor=DEFAULT_FLOOR)
+            injected[name] += [bool(found.ids) for found in answers]
+    return [_recall_section(scores, latencies), _silence_section(scores, silent, injected)]
+
+
+async def _ask(
+    relayer: Server, gateway: BenchGateway, identity: Identity, texts: Sequence[str], *, floor: float
+) -> list[_Found]:
+    """Ask one question after the other over one connection; answers come in the order of the questions."""
+    bodies = [{"query": text, "floor": floor, "limit": LIMIT} for text in texts]
+    load = (
+        await relayer.answer([await gateway.request(identity, "/v1/recall", body) for body in bodies], 1)
+    ).load
+    return [
+        _Found([memory["id"] for memory in json.loads(answer)["memories"]], seconds)
+        for answer, seconds in zip(load.bodies, load.latencies, strict=True)
+    ]
+
+
+def _recall_section(scores: dict[str, Scores], latencies: Sequence[float]) -> Section:
+    names = ["floor 0", *(f"floor 0, {category}" for category in CATEGORIES), f"floor {DEFAULT_FLOOR}"]
+    measures = (*(f"r@{cut}" for cut in CUTS), "MRR", "nDCG@10")
+    rows = []
+    for name in names:
+        means = scores[name].means()
+        rows.append((name, str(len(scores[name])), *(f"{means[measure]:.1f}" for measure in measures)))
+    times = {f"p{share}": percentile(latencies, share / 100) for share in (50, 95, 99)}
+    data: dict[str, Any] = {name: scores[name].means() | {"questions": len(scores[name])} for name in names}
+    return Section(
+        "LoCoMo evidence recall through the HTTP API, in percent",
+        ("questions", "n", *measures),
+        rows,
+        data | {"recall_seconds": times},
+        (
+            "floor 0 and limit 20: everything that ranks; floor 0.3 is the default of a recall;",
+            "recall with a question never asked before, one connection, embedding included: "
+            + ", ".join(f"{name} {value * 1e3:.1f} ms" for name, value in times.items()),
+        ),
+    )
+
+
+def _silence_section(scores: dict[str, Scores], silent: int, injected: dict[str, list[bool]]) -> Section:
+    asked = len(scores["floor 0"])
+    shares = {name: sum(values) / max(len(values), 1) for name, values in injected.items()}
+    counts = {name: len(values) for name, values in injected.items()}
+    rows = [
+        ("unrelated prompts (code, trivia, chores) that inject", f"{shares['unrelated']:.1%}"),
+        ("questions about other people that inject", f"{shares['near']:.1%}"),
+        ("questions with evidence that get no answer", f"{silent / asked:.1%}"),
+    ]
+    return Section(
+        f"Silence at the default floor of {DEFAULT_FLOOR}",
+        ("", "share"),
+        rows,
+        {"injected": shares, "prompts": counts, "silent": silent / asked},
+        (
+            f"{counts['unrelated']} unrelated prompts that no calibration saw (bench/unrelated_prompts.py),",
+            f"{counts['near']} questions of the other conversations, {asked} questions of the own one.",
+        ),
+    )
+
+
+def _shortened(conversation: Conversation) -> Conversation:
+    turns = conversation.turns[:30]
+    known = {turn.id for turn in turns}
+    questions = [item for item in conversation.questions if known.issuperset(item.evidence)]
+    return Conversation(conversation.id, turns, tuple(questions[:10]))
+
+
+def _skipped(path: Path | None) -> Section:
+    reason = "no --data was given" if path is None else f"{path} is not there"
+    return Section(
+        "LoCoMo evidence recall: skipped",
+        ("why",),
+        [(f"{reason}; give the path of the conversations by --data (make bench DATA=...)",)],
+        {"skipped": reason},
+    )
