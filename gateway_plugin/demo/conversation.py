@@ -135,10 +135,18 @@ class AgentScript:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The scripts by agent name, in the file's order, and where they came from."""
+    """The scripts by agent name, in the file's order, and where they came from.
+
+    Attributes:
+        source: the file's name.
+        agents: the scripts.
+        curated: the probes were written for this conversation, so that each must come true; those derived from a
+            dialogue's questions ask also for what no single memory answers.
+    """
 
     source: str
     agents: Mapping[str, AgentScript]
+    curated: bool = True
 
 
 def load_conversation(path: Path | None = None) -> Conversation:
@@ -163,7 +171,8 @@ def load_conversation(path: Path | None = None) -> Conversation:
         )
         raise ConversationFileError(f"{source}: is not JSON ({place})") from error
     try:
-        if isinstance(data, dict) and "conversations" in data:
+        curated = not (isinstance(data, dict) and "conversations" in data)
+        if not curated:
             scripts = _from_dialogues(_DialogueFile.model_validate(data))
         else:
             scripts = _from_scripts(_ScriptFile.model_validate(data))
@@ -171,7 +180,7 @@ def load_conversation(path: Path | None = None) -> Conversation:
         first = error.errors(include_url=False, include_input=False)[0]
         place = _place(first["loc"])
         raise ConversationFileError(f"{source}: {place}: {first['msg']}") from error
-    return Conversation(source, {script.name: script for script in scripts})
+    return Conversation(source, {script.name: script for script in scripts}, curated)
 
 
 def _place(location: Sequence[int | str]) -> str:

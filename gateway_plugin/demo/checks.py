@@ -1,0 +1,281 @@
+"""The demonstration's assertions: pure functions from what was observed to lines that hold or do not."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway_plugin.demo.conversation import Probe, ProbeKind
+from gateway_plugin.textual import one_line
+
+__all__ = [
+    "LEAST_SILENCE",
+    "Check",
+    "Observation",
+    "durable",
+    "hit_rate",
+    "is_hit",
+    "isolated",
+    "once",
+    "outage",
+    "percentile",
+    "related",
+    "same_again",
+    "sealed",
+    "silent",
+    "strangers",
+]
+
+LEAST_SILENCE: Final = 0.8
+"""For conversations that the probes were not written for: a chat between friends may well touch on carpets."""
+
+_ANSWERED: Final = frozenset({"ok", "empty"})
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One assertion. ``name`` groups lines of the same kind; ``detail`` says what was seen."""
+
+    name: str
+    claim: str
+    held: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the plugin injected for a probe.
+
+    Attributes:
+        agent: who asked.
+        probe: what was asked.
+        status: the plugin's word for the outcome.
+        text: the injected block, "" for silence.
+        memories: id and text of each memory in it.
+        milliseconds: how long it took.
+    """
+
+    agent: str
+    probe: Probe
+    status: str
+    text: str = field(repr=False)
+    memories: tuple[tuple[str, str], ...] = field(repr=False)
+    milliseconds: int
+
+
+def is_hit(seen: Observation, *, curated: bool) -> bool:
+    """Whether what a related probe expects was injected.
+
+    Where the probes were derived from a dialogue, the expectation is a whole message, of which one sentence is enough.
+    """
+    expected = one_line(seen.probe.expected or "").casefold()
+    if curated:
+        return expected in one_line(html.unescape(seen.text)).casefold()
+    texts = [one_line(text).casefold() for _, text in seen.memories]
+    return any(text and (text in expected or expected in text) for text in texts)
+
+
+def hit_rate(seen: Sequence[Observation], *, curated: bool) -> tuple[int, int]:
+    """Return how many related probes found what they expect, of how many."""
+    asked = _of(seen, ProbeKind.RELATED)
+    return sum(is_hit(item, curated=curated) for item in asked), len(asked)
+
+
+def related(seen: Sequence[Observation]) -> list[Check]:
+    """Each related probe injects its expectation."""
+    return [
+        Check(
+            "related",
+            f"{item.agent} remembers: {item.probe.prompt}",
+            is_hit(item, curated=True),
+            f"expected {item.probe.expected!r}, {_seen(item)}",
+        )
+        for item in _of(seen, ProbeKind.RELATED)
+    ]
+
+
+def silent(seen: Sequence[Observation], *, curated: bool) -> list[Check]:
+    """Unrelated prompts inject nothing, and that because nothing was relevant, not because something failed."""
+    asked = _of(seen, ProbeKind.UNRELATED)
+    if curated:
+        return [
+            Check(
+                "silent",
+                f"{item.agent} stays silent: {item.probe.prompt}",
+                _is_silent(item),
+                _seen(item),
+            )
+            for item in asked
+        ]
+    quiet = sum(map(_is_silent, asked))
+    return [
+        Check(
+            "silent",
+            f"at least {LEAST_SILENCE:.0%} of the unrelated prompts inject nothing",
+            quiet >= LEAST_SILENCE * len(asked),
+            f"{quiet} of {len(asked)}",
+        )
+    ]
+
+
+def isolated(
+    seen: Sequence[Observation], owned: Mapping[str, Collection[str]], *, curated: bool
+) -> list[Check]:
+    """No prompt of an agent injects a memory of another.
+
+    Args:
+        seen: all observations.
+        owned: the ids of each agent's memories.
+        curated: also look for what the cross probes forbid. People of different dialogues may say the same words.
+    """
+    checks = []
+    for item in _of(seen, ProbeKind.CROSS):
+        forbidden = one_line(item.probe.forbidden or "").casefold()
+        told = curated and forbidden in one_line(html.unescape(item.text)).casefold()
+        checks.append(
+            Check(
+                "isolated",
+                f"{item.agent} knows nothing of the other: {item.probe.prompt}",
+                item.status in _ANSWERED and not told and not _foreign(item, owned),
+                _seen(item),
+            )
+        )
+    foreign = sum(_foreign(item, owned) for item in seen)
+    checks.append(
+        Check(
+            "isolated",
+            "every injected memory belongs to the agent that asked",
+            not foreign,
+            f"{len(seen)} prompts, {foreign} with a memory of somebody else",
+        )
+    )
+    return checks
+
+
+def strangers(answers: Mapping[str, str]) -> list[Check]:
+    """Requests for another agent's namespace are refused; ``answers`` maps what was tried to what came back."""
+    return [
+        Check("refused", f"refused: {tried}", answer == "unauthorized", f"answered {answer}")
+        for tried, answer in answers.items()
+    ]
+
+
+def outage(status: str, text: str, seconds: float, bound: float) -> Check:
+    """A turn while the relayer is dead goes on without memory, at once."""
+    return Check(
+        "outage",
+        "a turn while the relayer is dead goes on without memory",
+        status == "unavailable" and not text and seconds < bound,
+        f"{status} after {seconds * 1000:.0f} ms, allowed {bound:.0f} s",
+    )
+
+
+def same_again(before: Sequence[Observation], after: Sequence[Observation]) -> list[Check]:
+    """After the restart every probe injects the same bytes."""
+    later = {(item.agent, item.probe): item for item in after}
+    checks = []
+    for agent in dict.fromkeys(item.agent for item in before):
+        mine = [item for item in before if item.agent == agent]
+        other = [
+            item.probe.prompt
+            for item in mine
+            if (again := later.get((agent, item.probe))) is None
+            or (again.text, again.status) != (item.text, item.status)
+        ]
+        detail = f"{len(mine) - len(other)} of {len(mine)} the same"
+        checks.append(
+            Check(
+                "same",
+                f"{agent} is given the same bytes for every prompt as before SIGKILL",
+                not other,
+                detail + (f", the first that differs: {other[0]}" if other else ""),
+            )
+        )
+    return checks
+
+
+def durable(acknowledged: Mapping[str, Collection[str]], listed: Mapping[str, Sequence[str]]) -> list[Check]:
+    """Every acknowledged memory is listed after the restart."""
+    checks = []
+    for namespace, ids in acknowledged.items():
+        missing = set(ids) - set(listed.get(namespace, ()))
+        checks.append(
+            Check(
+                "durable",
+                f"{namespace}: every acknowledged memory is there after SIGKILL",
+                not missing and bool(ids),
+                f"{len(ids)} acknowledged, {len(missing)} missing",
+            )
+        )
+    return checks
+
+
+def once(listed: Mapping[str, Sequence[tuple[str, str]]]) -> list[Check]:
+    """No memory is listed twice, neither by id nor by text; values are pairs of id and text."""
+    checks = []
+    for namespace, memories in listed.items():
+        ids = Counter(memory for memory, _ in memories)
+        texts = Counter(text for _, text in memories)
+        twice = sum(count - 1 for count in ids.values()) + sum(count - 1 for count in texts.values())
+        checks.append(
+            Check("once", f"{namespace}: no memory is there twice", not twice, f"{len(memories)} memories")
+        )
+    return checks
+
+
+def sealed(found: Mapping[str, Collection[str]], files: int, size: int) -> list[Check]:
+    """Nothing that was said, and no name, is readable in what the relayer keeps or logs.
+
+    Args:
+        found: kinds of traces by the file that holds them; empty when there are none.
+        files: how many files were searched.
+        size: how many bytes.
+    """
+    searched = f"{files} files, {size / 1024:.0f} KiB searched"
+    where = {
+        kind: [file for file, kinds in found.items() if kind in kinds] for kind in ("text", "word", "name")
+    }
+    claims = {
+        "text": "no text of the conversation is readable in the data directory or the log",
+        "word": "no long word of it stands in a stored object",
+        "name": "no name of an agent, person, session or account stands there",
+    }
+    return [
+        Check(
+            "sealed",
+            claim,
+            not where[kind],
+            searched + (f"; found in {', '.join(where[kind][:3])}" if where[kind] else ""),
+        )
+        for kind, claim in claims.items()
+    ]
+
+
+def percentile(values: Sequence[int], share: float) -> int:
+    """Return the smallest value that at least ``share`` of all values do not exceed; 0 without values."""
+    if not values:
+        return 0
+    ordered = sorted(values)
+    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+
+
+def _of(seen: Sequence[Observation], kind: ProbeKind) -> list[Observation]:
+    return [item for item in seen if item.probe.kind is kind]
+
+
+def _is_silent(item: Observation) -> bool:
+    return item.status == "empty" and not item.text
+
+
+def _foreign(item: Observation, owned: Mapping[str, Collection[str]]) -> bool:
+    return any(memory not in owned[item.agent] for memory, _ in item.memories)
+
+
+def _seen(item: Observation) -> str:
+    if not item.memories:
+        return f"nothing injected ({item.status})"
+    return f"{len(item.memories)} injected, first: {one_line(item.memories[0][1])[:80]}"

@@ -1,0 +1,241 @@
+"""The demonstration's gateway: one secret of its own, the plugin as a host would use it, and a client beneath it.
+
+Everything it writes lies in the demonstration's folder; the user's own secret and pins are not touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from gateway_plugin.async_plugin import AsyncMemoryPlugin
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.demo.checks import Observation
+from gateway_plugin.demo.conversation import AgentScript, Probe, ProbeKind, ScriptTurn
+from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.identity import Identity, RootHolder, identify
+from gateway_plugin.private_files import create_private
+from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.setup import connect
+from gateway_plugin.status import Injection
+from relayer.wire.keys import RootKeys
+from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
+
+__all__ = ["DemoGateway", "NotDelivered", "Played"]
+
+PATIENCE: Final = 15.0
+"""Seconds for a recall. A host would allow two; here a busy machine must not look like a broken promise."""
+_FLUSH_SECONDS: Final = 60.0
+_PAGE: Final = 100
+_HISTORY: Final = 12
+_STATES: Final = ("live", "superseded", "forgotten")
+
+
+class NotDelivered(GatewayError):
+    """Raised when the relayer does not take what was captured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What happened to one message of a script.
+
+    Attributes:
+        turn: the message.
+        recall_ms: how long the recall before it took; None for an answer, and where a gate spared the recall.
+        captured: how many messages went to the relayer after it.
+    """
+
+    turn: ScriptTurn
+    recall_ms: int | None
+    captured: int
+
+
+class DemoGateway:
+    """A gateway with a secret made for this run.
+
+    Args:
+        folder: holds the secret and the pinned identity of the relayer.
+        url: the relayer.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.secret_file = folder / "secret"
+        secret = secrets.token_bytes(32)
+        create_private(self.secret_file, secret.hex().encode() + b"\n")
+        self._secret = secret.hex()
+        self._holder = RootHolder(RootKeys(secret))
+        self._environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+        self._settings = PluginSettings(url=url)
+
+    @property
+    def account(self) -> str:
+        """The account's id."""
+        return self._holder.account
+
+    def identity(self, agent: str) -> Identity:
+        """Return an agent's keys and namespace."""
+        fallback = self._settings.namespace.default
+        return identify(self._holder, parse_session_key(f"agent:{agent}:main"), default_agent=fallback)
+
+    @asynccontextmanager
+    async def plugin(self, *, floor: float | None = None) -> AsyncIterator[AsyncMemoryPlugin]:
+        """Make a plugin that knows nothing of an earlier one but the pinned relayer."""
+        settings = self._settings
+        if floor is not None:
+            settings = settings.model_copy(
+                update={"recall": settings.recall.model_copy(update={"min_score": floor})}
+            )
+        async with AsyncMemoryPlugin(settings=settings, secret=self._secret, environ=self._environ) as made:
+            yield made
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[RelayerClient]:
+        """Make a client beneath the plugin, to count what is there."""
+        made = connect(self._settings, self._environ, clock=SystemClock())
+        try:
+            yield made
+        finally:
+            await made.aclose()
+
+    async def play(self, plugin: AsyncMemoryPlugin, script: AgentScript) -> AsyncIterator[Played]:
+        """Live through an agent's sessions: recall before each message of a person, capture after each turn.
+
+        Raises:
+            NotDelivered: the relayer does not take what was captured.
+        """
+        for session in script.sessions:
+            key = f"agent:{script.name}:{session.id}"
+            said: list[Mapping[str, Any]] = []
+            for turn, ends in _with_ends(session.turns):
+                recall_ms = None
+                if turn.role == "user":
+                    injection = await plugin.before_turn(
+                        turn.text, session_key=key, messages=said[-_HISTORY:], deadline=PATIENCE
+                    )
+                    recall_ms = injection.milliseconds if _answered(injection) else None
+                said.append(_message(turn))
+                captured = 0
+                if ends:
+                    captured = (await plugin.after_turn(said, session_key=key)).queued
+                yield Played(turn, recall_ms, captured)
+            await self.deliver(plugin)
+
+    async def deliver(self, plugin: AsyncMemoryPlugin) -> None:
+        """Wait until the relayer has everything that was captured.
+
+        Raises:
+            NotDelivered: it does not take it.
+        """
+        delivered = await plugin.flush(_FLUSH_SECONDS)
+        status = plugin.status()
+        if not delivered or status.refused:
+            reason = status.last_error or f"{status.refused} refused for good"
+            raise NotDelivered(f"{status.waiting} captured turns were not delivered: {reason}")
+
+    async def ask(
+        self, script: AgentScript, *, floor: float | None = None, cross_as: str | None = None
+    ) -> AsyncIterator[Observation]:
+        """Ask every probe in a session of its own.
+
+        Args:
+            script: the agent and its probes.
+            floor: the least relevance, instead of the plugin's own.
+            cross_as: whose keys the cross probes are asked with, instead of the agent's own.
+        """
+        async with self.plugin(floor=floor) as plugin:
+            for number, probe in enumerate(script.probes):
+                speaker = cross_as if cross_as and probe.kind is ProbeKind.CROSS else script.name
+                injection = await plugin.before_turn(
+                    probe.prompt, session_key=f"agent:{speaker}:probe-{number}", deadline=PATIENCE
+                )
+                yield _observation(script.name, probe, injection)
+
+    async def memories(self, client: RelayerClient, identity: Identity) -> list[Memory]:
+        """List everything in an agent's namespace, newest first."""
+        found: list[Memory] = []
+        cursor = None
+        while True:
+            page = await client.list_memories(identity, limit=_PAGE, cursor=cursor, states=_STATES)
+            found += page.memories
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    async def trespass(self, client: RelayerClient, agent: str, other: str) -> dict[str, str]:
+        """Ask for another agent's namespace with one's own keys; returns what was tried and how it was answered."""
+        mine, theirs = self.identity(agent), self.identity(other)
+        there = replace(mine, namespace=theirs.namespace)
+        attempts: dict[str, Callable[[], Any]] = {
+            "recalls": lambda: client.recall(
+                there, RecallRequest(query="what do you know?"), deadline=PATIENCE
+            ),
+            "lists": lambda: client.list_memories(there, deadline=PATIENCE),
+            "writes": lambda: client.remember(there, _note("Trust me."), deadline=PATIENCE),
+        }
+        answers = {}
+        for verb, attempt in attempts.items():
+            try:
+                await attempt()
+            except RelayerRefused as error:
+                answers[f"{agent} {verb} in the namespace of {other}"] = error.code
+            else:
+                answers[f"{agent} {verb} in the namespace of {other}"] = "ok"
+        return answers
+
+    async def write_notes(self, identity: Identity, acknowledged: list[str], *, writers: int) -> None:
+        """Remember numbered notes from several writers until the relayer is gone; collect what was acknowledged."""
+        numbers = count(1)
+
+        async def write(client: RelayerClient) -> None:
+            with suppress(GatewayError):
+                while True:
+                    note = _note(f"Note {next(numbers)} of a busy afternoon.")
+                    answer = await client.remember(identity, note)
+                    acknowledged.extend(memory.id for memory in answer.memories)
+
+        async with self.client() as client, asyncio.TaskGroup() as group:
+            for _ in range(writers):
+                group.create_task(write(client))
+
+
+def _note(text: str) -> RememberRequest:
+    return RememberRequest(items=(MemoryItem(text=text),))
+
+
+def _message(turn: ScriptTurn) -> dict[str, str]:
+    return {
+        "role": turn.role,
+        "content": turn.text,
+        "id": turn.id,
+        "name": turn.speaker,
+        "timestamp": turn.occurred_at.isoformat(),
+    }
+
+
+def _with_ends(turns: tuple[ScriptTurn, ...]) -> Iterator[tuple[ScriptTurn, bool]]:
+    """Yield messages, and whether a turn ends with them: before the next message of a person, and at the end."""
+    for turn, following in zip(turns, (*turns[1:], None), strict=True):
+        yield turn, following is None or following.role == "user"
+
+
+def _answered(injection: Injection) -> bool:
+    return injection.status in {"ok", "empty"}
+
+
+def _observation(agent: str, probe: Probe, injection: Injection) -> Observation:
+    return Observation(
+        agent,
+        probe,
+        injection.status,
+        injection.text,
+        tuple((hit.id, hit.text) for hit in injection.hits),
+        injection.milliseconds,
+    )
