@@ -80,12 +80,10 @@ class Committer:
         self._work.set()
         if self._task is None:
             return
-        try:
-            async with asyncio.timeout(grace):
-                await asyncio.shield(self._task)
-        except TimeoutError:
+        _, running = await asyncio.wait([self._task], timeout=grace)
+        if running:
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.wait(running)
 
     async def _run(self) -> None:
         try:

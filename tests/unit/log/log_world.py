@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
+import msgspec
+
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.domain.namespace import Custody, Pointer
+from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.domain.namespace import MANIFEST_FORMAT, Custody, Manifest, Pointer, genesis
 from relayer.domain.operations import Origin, Put, Stored
 from relayer.log import creation
 from relayer.log.committer import Committer
+from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.replica import Replica
+from relayer.log.sealed_objects import ObjectSealer
 from relayer.log.submissions import CommitterLimits
-from relayer.ports import ObjectStore
+from relayer.ports import Found, ObjectStore
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.seeded_randomness import SeededRandomness
 
@@ -87,3 +92,41 @@ class World:
     async def stop(self) -> None:
         for committer in self._committers:
             await committer.close(0)
+
+
+def entry(
+    replica: Replica, *operations: bytes, seq: int = 0, previous: bytes = b"", version: int = ENTRY_VERSION
+) -> bytes:
+    """Seal an entry that follows what ``replica`` has applied, or one that does not."""
+    state = replica.state
+    made = Entry(
+        version=version,
+        seq=seq or state.next_seq,
+        previous=previous or state.position.digest,
+        batch=b"b" * 16,
+        writer=b"w" * 16,
+        time=state.last_time + 1,
+        operations=operations,
+    )
+    return replica.slots.seal(made)
+
+
+async def store_entry(world: World, replica: Replica, data: bytes, seq: int = 0) -> None:
+    await world.memory.create(replica.slots.key(seq or replica.state.next_seq), data)
+
+
+async def write_manifest(world: World, manifest: Manifest) -> None:
+    assert world.pointer is not None
+    incarnation = world.pointer.incarnation
+    key = Layout.manifest(incarnation)
+    found = await world.memory.get(key)
+    assert isinstance(found, Found)
+    sealed = ObjectSealer(world.ports()).seal_manifest(ACCOUNT, incarnation, key, manifest)
+    await world.memory.swap(key, sealed, found.etag)
+
+
+def manifest_of(world: World, **changes: object) -> Manifest:
+    assert world.pointer is not None
+    return msgspec.structs.replace(
+        Manifest(MANIFEST_FORMAT, chain_digest=genesis(world.pointer.incarnation)), **changes
+    )

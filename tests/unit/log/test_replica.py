@@ -2,61 +2,21 @@ import asyncio
 
 import msgspec
 import pytest
-from log_world import ACCOUNT, World, put, settle
+from log_world import World, entry, manifest_of, put, settle, store_entry, write_manifest
 
-from relayer.domain.entry import ENTRY_VERSION, Entry
-from relayer.domain.namespace import MANIFEST_FORMAT, Manifest, Position, SegmentRow, genesis
+from relayer.domain.entry import ENTRY_VERSION
+from relayer.domain.namespace import MANIFEST_FORMAT, Position, SegmentRow
 from relayer.domain.operations import Forget, Origin, encode_operation
 from relayer.domain.outcomes import Refusal, Result
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
 from relayer.log.errors import PositionUnknown, RollbackDetected
 from relayer.log.layout import Layout
-from relayer.log.replica import DIGESTS_KEPT, Consistency, Replica
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.replica import DIGESTS_KEPT, Consistency
 from relayer.log.slots import digest_of
-from relayer.ports import Found
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.stepping_store import Fate, SteppingStore
-
-
-def entry(
-    replica: Replica, *operations: bytes, seq: int = 0, previous: bytes = b"", version: int = ENTRY_VERSION
-) -> bytes:
-    """Seal an entry that follows what ``replica`` has applied, or one that does not."""
-    state = replica.state
-    made = Entry(
-        version=version,
-        seq=seq or state.next_seq,
-        previous=previous or state.position.digest,
-        batch=b"b" * 16,
-        writer=b"w" * 16,
-        time=state.last_time + 1,
-        operations=operations,
-    )
-    return replica.slots.seal(made)
-
-
-async def store_entry(world: World, replica: Replica, data: bytes, seq: int = 0) -> None:
-    await world.memory.create(replica.slots.key(seq or replica.state.next_seq), data)
-
-
-async def write_manifest(world: World, manifest: Manifest) -> None:
-    assert world.pointer is not None
-    incarnation = world.pointer.incarnation
-    key = Layout.manifest(incarnation)
-    found = await world.memory.get(key)
-    assert isinstance(found, Found)
-    sealed = ObjectSealer(world.ports()).seal_manifest(ACCOUNT, incarnation, key, manifest)
-    await world.memory.swap(key, sealed, found.etag)
-
-
-def manifest_of(world: World, **changes: object) -> Manifest:
-    assert world.pointer is not None
-    return msgspec.structs.replace(
-        Manifest(MANIFEST_FORMAT, chain_digest=genesis(world.pointer.incarnation)), **changes
-    )
 
 
 async def test_a_strong_read_sees_what_another_process_had_acknowledged(world: World) -> None:
