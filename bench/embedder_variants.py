@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import resource
 import subprocess
 import sys
 import time
@@ -37,7 +36,7 @@ class Variant:
     def __init__(self, weights: Path, threads: int) -> None:
         delivered = OnnxModel(threads=1)
         self._encode = delivered.encode
-        started = time.perf_counter()
+        started, before = time.perf_counter(), resident()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -47,7 +46,7 @@ class Variant:
         self._session: Any = onnxruntime.InferenceSession(
             str(weights), options, providers=["CPUExecutionProvider"]
         )
-        self.load_seconds = time.perf_counter() - started
+        self.load_seconds, self.resident = time.perf_counter() - started, resident() - before
         delivered._session = self._session  # noqa: SLF001 - the same pooling over another graph is what is compared
         self._run = delivered.run
 
@@ -57,6 +56,10 @@ class Variant:
         for batch in batches([len(ids) for ids in encoded]):
             rows[batch] = self._run([encoded[at] for at in batch])
         return rows
+
+
+def resident() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 
 def quantised(directory: Path) -> Path:
@@ -134,7 +137,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.only is None:
-        # A process each, so that the resident memory is that of one variant.
+        # A process each, so that the second does not reuse memory that the first gave back.
         for name in ("delivered", "quantised"):
             command = [
                 sys.executable,
@@ -154,11 +157,12 @@ def main() -> None:
         for name, text in (("query", QUERY), ("turn", TURN)):
             wall, cpu = cost(variant, text)
             print(f"{options.only}, {threads} thread(s), {name}: {wall:.2f} ms, {cpu:.2f} ms of CPU")
-        print(f"{options.only}, {threads} thread(s): loaded in {variant.load_seconds:.2f} s")
+        print(
+            f"{options.only}, {threads} thread(s): loaded in {variant.load_seconds:.2f} s, {variant.resident:.0f} MB"
+        )
     print(f"{options.only}: lowest cosine of a text alone and in a batch {batch_dependence(variant):.4f}")
     scores, rate = quality(variant, options.data)
     print(f"{options.only}: LoCoMo, dense with header and context: {scores}; {rate:.0f} texts/s at 2 threads")
-    print(f"{options.only}: peak resident {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
 
 
 if __name__ == "__main__":
