@@ -8,8 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import typer
 
+from gateway_plugin.cli import app as gateway_app
+from gateway_plugin.settings import PluginSettings
 from relayer import errors
+from relayer.cli import app as relayer_app
 from relayer.config import RelayerSettings
 from relayer.domain import entry, namespace, operations, record
 from relayer.domain.outcomes import Refusal
@@ -169,3 +173,73 @@ def test_every_setting_of_the_relayer_is_listed_with_its_variable() -> None:
         and f"`--{name.replace('_', '-')}`" not in OPERATIONS
     ]
     assert not missing
+
+
+def _documents() -> dict[str, str]:
+    root = DOCS.parent
+    files = [*root.glob("*.md"), *DOCS.rglob("*.md")]
+    return {str(file.relative_to(root)): file.read_text(encoding="utf-8") for file in files}
+
+
+def test_every_variable_that_a_document_names_is_read_somewhere() -> None:
+    root = DOCS.parent
+    code = "".join(
+        file.read_text(encoding="utf-8")
+        for package in ("relayer", "gateway_plugin")
+        for file in (root / package).rglob("*.py")
+    )
+    known = {f"MEMRELAY_{name.upper()}" for name in RelayerSettings.model_fields} | set(
+        re.findall(r"MEMRELAY_[A-Z_]+", code)
+    )
+    named = {
+        (name, variable)
+        for name, text in _documents().items()
+        for variable in re.findall(r"`(MEMRELAY_[A-Z_]+)`", text)
+    }
+    assert named
+    assert not [f"{name}: {variable}" for name, variable in named if variable not in known]
+
+
+@pytest.mark.parametrize(("program", "app"), [("memrelay", relayer_app), ("memrelay-gateway", gateway_app)])
+def test_every_command_that_a_document_names_exists(program: str, app: typer.Typer) -> None:
+    known = _commands(app)
+    named = {
+        (name, command)
+        for name, text in _documents().items()
+        for code in re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL)
+        for command in re.findall(rf"(?:^|`|: ){program} ([a-z]+(?: [a-z]+)?)", code, re.MULTILINE)
+    }
+    assert named
+    unknown = [
+        f"{name}: {command}" for name, command in named if not known & {command, command.partition(" ")[0]}
+    ]
+    assert not unknown
+
+
+def _commands(app: typer.Typer) -> set[str]:
+    names = {
+        command.name or (command.callback.__name__ if command.callback else "")
+        for command in app.registered_commands
+    }
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        names |= {f"{group.name} {name}" for name in _commands(group.typer_instance)}
+    return names
+
+
+def test_every_setting_of_the_plugin_in_the_table_exists_with_its_default() -> None:
+    passage = _between(OPERATIONS, "| key | default | |", "More keys are accepted")
+    rows = re.findall(r"^\| ((?:`[a-zA-Z.]+`(?:, )?)+) \| ([^|]*) \|", passage, re.MULTILINE)
+    assert rows
+    for names, defaults in rows:
+        keys = re.findall(r"`([a-zA-Z.]+)`", names)
+        found = [_default(PluginSettings(), key) for key in keys]
+        if defaults and defaults != "all":
+            assert ", ".join(found) == defaults, names
+
+
+def _default(settings: PluginSettings, key: str) -> str:
+    value: object = settings
+    for part in key.split("."):
+        value = getattr(value, re.sub(r"([A-Z])", r"_\1", part).lower())
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value).replace("True", "true")
