@@ -71,7 +71,9 @@ class Refusal:
         if self.status == 504:
             return DeadlineExceeded(f"the relayer's work ({self.detail})")
         if self.code == "redirect":
-            return RelayerUnreachable("the relayer's address answers with a redirect; set the URL to the relayer itself")
+            return RelayerUnreachable(
+                "the relayer's address answers with a redirect; set the URL to the relayer itself"
+            )
         if self.code == "http_502":
             return RelayerUnreachable("a proxy answers in the relayer's place: 502")
         return RelayerRefused(self.code, self.detail, status=self.status, request_id=self.request_id)

@@ -11,7 +11,17 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from relayer.wire.fields import IdempotencyKey, MemoryId, NamespaceName, Short, Text, Time, TurnText, Unit, Vector
+from relayer.wire.fields import (
+    IdempotencyKey,
+    MemoryId,
+    NamespaceName,
+    Short,
+    Text,
+    Time,
+    TurnText,
+    Unit,
+    Vector,
+)
 
 __all__ = [
     "AnalyzeRequest",
