@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 
 import structlog
@@ -56,10 +57,39 @@ class Front:
         self._authenticator = authenticator
         self._metrics = metrics
         self._clock = clock
+        # Bound once: the lazy proxy would look its configuration up again for every line.
+        self._log = log.bind()
+        self._under_way: set[web.RequestHandler] = set()
+        self._draining = False
+        self._drained = asyncio.Event()
         self._new_id: Callable[[], str] = lambda: randomness.bytes(10).hex()
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
         """Answer one request; never raises but for cancellation."""
+        self._under_way.add(request.protocol)
+        try:
+            response = await self._respond(request)
+        finally:
+            self._under_way.discard(request.protocol)
+            if self._draining and not self._under_way:
+                self._drained.set()
+        if self._draining:
+            response.force_close()
+        return response
+
+    def busy(self, connection: web.RequestHandler) -> bool:
+        """Whether a request of this connection is being answered."""
+        return connection in self._under_way
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the requests under way, at most so long; connections close after their answers from now on."""
+        self._draining = True
+        if self._under_way:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._drained.wait()
+
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
         started = perf_counter()
         request_id = self.request_id(request)
         structlog.contextvars.bind_contextvars(request_id=request_id)
@@ -85,7 +115,7 @@ class Front:
         """Turn a failure into its problem, and log the true reason."""
         problem = problem_of(error)
         if problem.status == _SERVER_ERROR:
-            log.error("request_failed", **describe(error))
+            self._log.error("request_failed", **describe(error))
         self._note(request.method, route, problem.status, problem, started)
         headers = {"Content-Type": MEDIA_TYPE, **problem.headers, **_common(request_id)}
         return web.Response(body=problem.body(request_id), status=problem.status, headers=headers)
@@ -149,7 +179,7 @@ class Front:
         code = problem.code if problem is not None else "ok"
         self._metrics.observe(template, method, status, code, seconds)
         details = {"rule": problem.rule} if problem is not None and problem.rule else {}
-        log.info(
+        self._log.info(
             "request",
             method=method,
             route=template,

@@ -55,6 +55,17 @@ class RelayerServer(web.Server):
         super().__init__(front)
         self.front = front
 
+    def pre_shutdown(self) -> None:
+        """Close idle connections. A closing one takes no more bytes, so those with a body on its way stay open."""
+        for connection in self.connections:
+            if not self.front.busy(connection):
+                connection.close()
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
+        """Finish what is under way within ``timeout`` seconds, then close everything."""
+        await self.front.drain(timeout if timeout is not None else LINGERING_SECONDS)
+        await super().shutdown(LINGERING_SECONDS)
+
     def __call__(self) -> web.RequestHandler:
         """Return the protocol of a new connection."""
         return _Protocol(

@@ -1,0 +1,450 @@
+"""Whatever arrives at the border gets a clear answer, and what is not accepted touches nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from border import Border, border
+from signed_calls import Gateway
+
+from relayer.wire import base64url, signing
+from relayer.wire.certificates import Right
+
+MEMORY = {"items": [{"text": "the canary sings at dawn"}]}
+QUERY = {"query": "canary"}
+
+
+@pytest.fixture
+async def warm(at_border: Border) -> Border:
+    """A border whose account is known and whose namespace is open, with its store calls counted from here on."""
+    answer = await at_border.call("POST", "/v1/memories", MEMORY)
+    assert answer.status_code == 200, answer.text
+    at_border.store.clear()
+    return at_border
+
+
+def _problem(answer: Any, status: int, code: str) -> dict[str, Any]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (status, code), problem
+    assert problem["request_id"] == answer.headers["x-request-id"]
+    return problem
+
+
+async def _uniform(at: Border, answer: Any) -> None:
+    """It is the one 401: told nothing, and the store was not asked."""
+    problem = _problem(answer, 401, "unauthorized")
+    problem.pop("request_id")
+    assert problem == {
+        "type": "urn:memrelay:problem:unauthorized",
+        "title": "Unauthorized",
+        "status": 401,
+        "code": "unauthorized",
+        "detail": "The request is not accepted. The relayer's log has the reason under the request id.",
+        "errors": [],
+    }
+    assert at.store.calls == []
+
+
+class TestWhatDependsOnKeysOrStateIsOneAnswer:
+    async def test_a_signature_by_another_key(self, warm: Border) -> None:
+        other = Gateway()
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, identity=other.identity))
+
+    async def test_a_certificate_that_another_account_signed(self, warm: Border) -> None:
+        certificate = bytearray(base64url.decode(warm.gateway.certificate()))
+        certificate[-1] ^= 1
+        forged = base64url.encode(bytes(certificate))
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, certificate=forged))
+
+    @pytest.mark.parametrize("change", ["over", "not yet"])
+    async def test_a_certificate_out_of_its_time(self, warm: Border, change: str) -> None:
+        now = warm.gateway.now
+        times = (
+            {"not_before": now - 900, "not_after": now - 120}
+            if change == "over"
+            else {"not_before": now + 120}
+        )
+        certificate = warm.gateway.certificate(**times)
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, certificate=certificate))
+
+    async def test_a_captured_sealed_key_under_another_agent_s_signature(self, warm: Border) -> None:
+        captured = warm.memory_key()
+        thief = replace(warm.gateway, agent="thief", namespaces=("researcher", "thief"))
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, key=captured, gateway=thief))
+
+    async def test_a_sealed_key_of_another_account(self, warm: Border) -> None:
+        key = warm.memory_key(account=Gateway().root.account)
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, key=key))
+
+    async def test_a_sealed_key_for_a_namespace_that_the_certificate_does_not_cover(
+        self, warm: Border
+    ) -> None:
+        key = warm.memory_key(namespace="somebody")
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, key=key))
+
+    async def test_a_body_that_names_another_namespace_than_the_key(self, warm: Border) -> None:
+        await _uniform(warm, await warm.call("POST", "/v1/recall", {**QUERY, "namespace": "researcher/x"}))
+
+    async def test_a_namespace_of_custody_relayer_that_is_not_granted(self, warm: Border) -> None:
+        body = {**QUERY, "namespace": "somebody"}
+        await _uniform(warm, await warm.call("POST", "/v1/recall", body, key=False))
+
+    async def test_a_right_that_is_not_granted(self, warm: Border) -> None:
+        reader = replace(warm.gateway, rights=(Right.READ,))
+        await _uniform(warm, await warm.call("POST", "/v1/memories", MEMORY, gateway=reader))
+        writer = replace(warm.gateway, rights=(Right.WRITE,))
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, gateway=writer))
+        await _uniform(warm, await warm.call("GET", "/v1/namespaces", key=False, gateway=writer))
+
+    @pytest.mark.parametrize("seconds", [-1, 15 * 60 + 90])
+    async def test_a_sealed_key_that_is_over_or_lives_too_long(self, warm: Border, seconds: int) -> None:
+        key = warm.memory_key(not_after=warm.gateway.now + seconds)
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, key=key))
+
+    async def test_a_sealed_key_that_does_not_open(self, warm: Border) -> None:
+        raw = bytearray(base64url.decode(warm.memory_key()))
+        raw[-1] ^= 1
+        await _uniform(warm, await warm.call("POST", "/v1/recall", QUERY, key=base64url.encode(bytes(raw))))
+
+    async def test_a_signature_over_another_method_target_or_key(self, warm: Border) -> None:
+        raw = json.dumps(QUERY).encode()
+        for signed in (("GET", "/v1/recall"), ("POST", "/v1/recall?"), ("POST", "/v1/analyze")):
+            headers = warm.gateway.headers(
+                *signed[:1], warm.authority, signed[1], raw, memory_key=warm.memory_key()
+            )
+            answer = await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=headers)
+            await _uniform(warm, answer)
+        headers = warm.gateway.headers(
+            "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key()
+        )
+        headers[signing.KEY_HEADER] = warm.memory_key(namespace="researcher/x")
+        await _uniform(warm, await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=headers))
+
+    async def test_an_account_that_is_not_served(self) -> None:
+        gateway = Gateway()
+        async with border(accounts=Gateway().root.account) as at:
+            at.store.clear()
+            await _uniform(at, await at.call("POST", "/v1/recall", QUERY, gateway=gateway, key=False))
+
+
+class TestWhatFollowsFromTheRequestIsTold:
+    async def test_a_clock_that_is_wrong_with_the_server_s_time(self, warm: Border) -> None:
+        for created in (warm.gateway.now + 3600, warm.gateway.now - 3600):
+            problem = _problem(
+                await warm.call("POST", "/v1/recall", QUERY, created=created), 401, "clock_skew"
+            )
+            assert abs(problem["server_time"] - warm.gateway.now) < 60
+
+    async def test_a_window_that_is_too_long(self, warm: Border) -> None:
+        _problem(await warm.call("POST", "/v1/recall", QUERY, window=121), 400, "window")
+
+    async def test_an_authority_of_somebody_else_with_the_accepted_ones(self, warm: Border) -> None:
+        answer = await warm.call("POST", "/v1/recall", QUERY, extra={"host": "other.example"})
+        problem = _problem(answer, 401, "wrong_authority")
+        assert warm.authority in problem["accepted"]
+
+    @pytest.mark.parametrize(
+        "name", [signing.CERTIFICATE_HEADER, signing.SIGNATURE_HEADER, signing.DIGEST_HEADER]
+    )
+    async def test_a_missing_header_by_its_name(self, warm: Border, name: str) -> None:
+        raw = json.dumps(QUERY).encode()
+        headers = warm.gateway.headers(
+            "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key()
+        )
+        del headers[name]
+        answer = await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=headers)
+        assert name in _problem(answer, 400, "missing_header")["detail"]
+
+    async def test_that_no_namespace_is_named(self, warm: Border) -> None:
+        _problem(await warm.call("POST", "/v1/recall", QUERY, key=False), 400, "missing_header")
+        _problem(await warm.call("GET", "/v1/memories", key=False), 400, "missing_header")
+
+    @pytest.mark.parametrize(
+        "name",
+        [signing.CERTIFICATE_HEADER, signing.SIGNATURE_HEADER, signing.DIGEST_HEADER],
+    )
+    @pytest.mark.parametrize("value", ["!!!", "AA==", "AAA", "AAAA,AAAA", "\u00e9"])
+    async def test_a_header_that_is_not_in_form(self, warm: Border, name: str, value: str) -> None:
+        extra = {name: value.encode("latin-1")}
+        _problem(await warm.call("POST", "/v1/recall", QUERY, extra=extra), 400, "malformed")
+
+    @pytest.mark.parametrize("value", ["!!!", "AA==", "AAB", "AAAA,AAAA"])
+    async def test_a_memory_key_that_is_not_in_form(self, warm: Border, value: str) -> None:
+        _problem(await warm.call("POST", "/v1/recall", QUERY, key=value), 400, "malformed")
+
+    async def test_a_header_that_is_too_long(self, warm: Border) -> None:
+        extra = {signing.CERTIFICATE_HEADER: "A" * 2800}
+        _problem(await warm.call("POST", "/v1/recall", QUERY, extra=extra), 431, "header_too_large")
+
+    async def test_a_key_for_a_fleet_key_that_is_over(self, warm: Border) -> None:
+        key = warm.gateway.memory_key(bytes.fromhex("09" + "00" * 31))
+        _problem(await warm.call("POST", "/v1/recall", QUERY, key=key), 401, "unknown_fleet_key")
+
+    async def test_none_of_it_reaches_the_store(self, warm: Border) -> None:
+        await warm.call("POST", "/v1/recall", QUERY, created=1)
+        await warm.call("POST", "/v1/recall", b"{", extra={"content-type": "text/plain"})
+        await warm.call("POST", "/v1/recall", b"{")
+        await warm.call("GET", "/v1/memories?limit=0")
+        assert warm.store.calls == []
+
+
+class TestReplays:
+    async def test_a_recorded_read_is_refused_and_a_recorded_write_is_answered_with_its_first_result(
+        self, warm: Border
+    ) -> None:
+        raw = json.dumps({"items": [{"text": "said once"}]}).encode()
+        write = warm.gateway.headers(
+            "POST", warm.authority, "/v1/memories", raw, memory_key=warm.memory_key()
+        )
+        first = await warm.http.post(f"{warm.url}/v1/memories", content=raw, headers=write)
+        again = await warm.http.post(f"{warm.url}/v1/memories", content=raw, headers=write)
+        assert first.status_code == again.status_code == 200
+        assert first.json()["memories"] == again.json()["memories"]
+
+        raw = json.dumps(QUERY).encode()
+        read = warm.gateway.headers("POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key())
+        assert (await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=read)).status_code == 200
+        _problem(await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=read), 401, "replayed")
+
+
+class TestBodies:
+    async def test_a_body_that_is_not_the_signed_one(self, warm: Border) -> None:
+        _problem(await warm.call("POST", "/v1/recall", QUERY, digest_of=b"other"), 400, "digest_mismatch")
+
+    @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+    async def test_a_body_that_is_not_json_by_its_own_word(self, warm: Border, media_type: str) -> None:
+        answer = await warm.call("POST", "/v1/recall", QUERY, extra={"content-type": media_type})
+        _problem(answer, 415, "unsupported_media_type")
+
+    async def test_a_compressed_body(self, warm: Border) -> None:
+        answer = await warm.call("POST", "/v1/recall", QUERY, extra={"content-encoding": "gzip"})
+        _problem(answer, 415, "unsupported_media_type")
+
+    async def test_two_mebibytes_are_read_and_one_byte_more_is_not(self, warm: Border) -> None:
+        most = b'{"query": "' + b"a" * (2 * 1024 * 1024 - 13) + b'"}'
+        _problem(await warm.call("POST", "/v1/recall", most), 422, "invalid")
+        _problem(await warm.call("POST", "/v1/recall", most + b" "), 413, "too_large")
+
+    async def test_a_body_without_a_length_is_read_up_to_the_same_limit(self, warm: Border) -> None:
+        async def chunks(raw: bytes) -> AsyncIterator[bytes]:
+            for start in range(0, len(raw), 65536):
+                yield raw[start : start + 65536]
+
+        small, large = json.dumps(QUERY).encode(), b" " * (2 * 1024 * 1024 + 1)
+        for raw, status in ((small, 200), (large, 413)):
+            key = warm.memory_key()
+            headers = warm.gateway.headers("POST", warm.authority, "/v1/recall", raw, memory_key=key)
+            answer = await warm.http.post(f"{warm.url}/v1/recall", content=chunks(raw), headers=headers)
+            assert answer.status_code == status, answer.text
+
+    async def test_a_body_that_does_not_come_is_waited_for_within_the_deadline_only(
+        self, warm: Border
+    ) -> None:
+        raw = json.dumps(QUERY).encode()
+        headers = warm.gateway.headers(
+            "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key()
+        )
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        lines += [f"host: {warm.authority}", f"content-length: {len(raw)}", "x-deadline-ms: 200"]
+        request = "POST /v1/recall HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n"
+        answer = await warm.raw(request.encode() + raw[:5])
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"body_timeout" in answer
+
+    async def test_a_client_that_asks_first_is_told_to_go_on_only_when_it_is_accepted(
+        self, warm: Border
+    ) -> None:
+        raw = json.dumps(QUERY).encode()
+        for accepted in (True, False):
+            identity = None if accepted else Gateway().identity
+            headers = warm.gateway.headers(
+                "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key(), identity=identity
+            )
+            lines = [f"{name}: {value}" for name, value in headers.items()]
+            lines += [f"host: {warm.authority}", f"content-length: {len(raw)}", "expect: 100-continue"]
+            request = "POST /v1/recall HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n"
+            answer = await warm.raw(request.encode())
+            assert answer.startswith(b"HTTP/1.1 100 " if accepted else b"HTTP/1.1 401 ")
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b"",
+            b"{",
+            b"[" * 10_000 + b"]" * 10_000,
+            b'{"query": "a", "query": "b"}',
+            b'{"query": "a", "floor": NaN}',
+            b'{"query": "\xff"}',
+            b'{"query": "\\ud800"}',
+            b'{"query": "a"} trailing',
+        ],
+    )
+    async def test_what_is_no_single_json_document(self, warm: Border, raw: bytes) -> None:
+        extra = {"content-type": "application/json"}
+        _problem(await warm.call("POST", "/v1/recall", raw, extra=extra), 400, "invalid_json")
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({}, "(body)"),
+            ([], "(body)"),
+            ({"query": ""}, "query"),
+            ({"query": "\u200b\u00ad"}, "query"),
+            ({"query": "a" * 65_537}, "query"),
+            ({"query": 7}, "query"),
+            ({"query": "a", "limit": 0}, "limit"),
+            ({"query": "a", "limit": 10**400}, "limit"),
+            (b'{"query": "a", "floor": 1e999}', "floor"),
+            ({"query": "a", "kinds": ["secret-canary"]}, "kinds.0"),
+            ({"query": "a", "secret-canary": 1}, "(unknown field)"),
+            ({"query": "a", "namespace": "Not Normal"}, "namespace"),
+            ({"query": "a", "namespace": "a/../b"}, "namespace"),
+            ({"vector": "AAA"}, "vector"),
+            ({"vector": [0.0] * 5000}, "vector"),
+            ({"query": "a", "occurred_after": "yesterday"}, "occurred_after"),
+            ({"query": "a", "min_position": {"seq": -1, "digest": "00"}}, "min_position.seq"),
+        ],
+    )
+    async def test_a_broken_rule_is_told_by_field_and_never_by_value(
+        self, warm: Border, body: Any, field: str
+    ) -> None:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer = await warm.call("POST", "/v1/recall", raw)
+        problem = _problem(answer, 422, "invalid")
+        assert field in [item["field"] for item in problem["errors"]]
+        assert all(item["rule"] for item in problem["errors"])
+        assert "secret-canary" not in answer.text
+
+    @pytest.mark.parametrize("value", [b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\x00\x00\x00\x00"])
+    async def test_a_vector_without_a_direction_is_refused(self, warm: Border, value: bytes) -> None:
+        vector = base64.b64encode(value * 64).decode()
+        assert (await warm.call("POST", "/v1/recall", {"vector": vector})).status_code == 422
+
+    @pytest.mark.parametrize(
+        "query", ["limit=0", "limit=a", "secret-canary=1", "kinds=statement,secret-canary", "cursor="]
+    )
+    async def test_a_query_is_held_to_its_rules_too(self, warm: Border, query: str) -> None:
+        answer = await warm.call("GET", f"/v1/memories?{query}")
+        _problem(answer, 422, "invalid")
+        assert "secret-canary" not in answer.text
+
+    @pytest.mark.parametrize("query", ["limit=1&limit=2", "limit", "a=1&&b=2", "limit=%ff"])
+    async def test_a_query_out_of_form_is_malformed(self, warm: Border, query: str) -> None:
+        _problem(await warm.call("GET", f"/v1/memories?{query}"), 400, "malformed")
+
+    async def test_a_deadline_that_is_none_is_malformed(self, warm: Border) -> None:
+        for value in ("0", "-1", "1.5", "soon", "9" * 12):
+            answer = await warm.call("POST", "/v1/recall", QUERY, extra={"x-deadline-ms": value})
+            _problem(answer, 400, "malformed")
+
+
+class TestTheHead:
+    @pytest.mark.parametrize(
+        "request_bytes",
+        [
+            b"nonsense\r\n\r\n",
+            b"GET /health HTTP/9.9\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nhost: a\r\nbad header: \x00\r\n\r\n",
+            b"GET /\x00health HTTP/1.1\r\nhost: a\r\n\r\n",
+            b"POST /v1/recall HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{}",
+            b"POST /v1/recall HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n",
+            b"POST /v1/recall HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
+            b"GET http://other.example/health HTTP/1.1\r\nhost: a\r\n\r\n",
+        ],
+    )
+    async def test_what_is_no_request_is_a_problem_too(self, at_border: Border, request_bytes: bytes) -> None:
+        answer = await at_border.raw(request_bytes)
+        head = answer.lower()
+        assert head.startswith((b"http/1.0 400 ", b"http/1.1 400 ")), answer
+        assert b"content-type: application/problem+json" in head
+        assert b"x-request-id: " in head
+
+    async def test_a_line_that_does_not_end_is_cut_off(self, at_border: Border) -> None:
+        answer = await at_border.raw(b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert answer.split(b" ", 2)[1] in {b"400", b"414", b"431"}
+        assert b"application/problem+json" in answer
+
+    @pytest.mark.parametrize(
+        "name", [*("memory-certificate", "memory-key", "memory-signature", "content-digest")]
+    )
+    async def test_a_second_header_of_one_kind_is_refused(self, warm: Border, name: str) -> None:
+        raw = json.dumps(QUERY).encode()
+        headers = warm.gateway.headers(
+            "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key()
+        )
+        pairs = [*headers.items(), (name, headers[name])]
+        answer = await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=pairs)
+        assert "twice" in _problem(answer, 400, "malformed")["detail"]
+
+    @pytest.mark.parametrize(
+        "host", ["LOCALHOST:{port}", "localhost.:{port}", "[::1]:{port}", "127.0.0.1:{port}"]
+    )
+    async def test_every_spelling_of_an_accepted_name_is_accepted(self, warm: Border, host: str) -> None:
+        given = host.format(port=warm.authority.rpartition(":")[2])
+        raw = json.dumps(QUERY).encode()
+        authority = signing.normal_authority(given, "http")
+        headers = warm.gateway.headers("POST", authority, "/v1/recall", raw, memory_key=warm.memory_key())
+        answer = await warm.http.post(
+            f"{warm.url}/v1/recall", content=raw, headers={**headers, "host": given}
+        )
+        assert answer.status_code == 200, answer.text
+
+    @pytest.mark.parametrize(
+        "target", ["/v1/memories/a%2Fb", "/v1/memories/%00", "/v1/../v1/keys", "/v1/memories/.."]
+    )
+    async def test_a_target_that_hides_something_reaches_nothing(self, warm: Border, target: str) -> None:
+        answer = await warm.raw(f"GET {target} HTTP/1.1\r\nhost: {warm.authority}\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 404 ")
+        assert warm.store.calls == []
+
+    async def test_unknown_routes_and_methods_are_problems(self, at_border: Border) -> None:
+        _problem(await at_border.http.get(f"{at_border.url}/v2/recall"), 404, "not_found")
+        answer = await at_border.http.get(f"{at_border.url}/v1/recall")
+        _problem(answer, 405, "method_not_allowed")
+        assert answer.headers["allow"] == "POST"
+
+    async def test_a_plain_request_id_comes_back_and_another_does_not(self, at_border: Border) -> None:
+        plain, odd = "trace:abc.DEF_1-2", "a b"
+        for given, same in ((plain, True), (odd, False), ("x" * 129, False)):
+            answer = await at_border.http.get(f"{at_border.url}/health", headers={"x-request-id": given})
+            assert (answer.headers["x-request-id"] == given) is same
+            assert answer.headers["x-request-id"]
+
+    async def test_unknown_and_malformed_ids_look_alike(self, warm: Border) -> None:
+        bodies = []
+        for identifier in ("01m8079zqgt6n9m13psfyd6ak5", "not-an-id"):
+            problem = _problem(await warm.call("GET", f"/v1/memories/{identifier}"), 404, "not_found")
+            problem.pop("request_id")
+            bodies.append(problem)
+        assert bodies[0] == bodies[1]
+
+
+class TestLoad:
+    async def test_who_asks_too_much_is_told_exactly_how_long_to_wait(self, warm: Border) -> None:
+        codes = []
+        for _ in range(13):
+            body = {"turns": [{"role": "user", "text": "ok"}]}
+            codes.append((await warm.call("POST", "/v1/analyze", body)).status_code)
+        assert set(codes) == {200}
+
+    async def test_a_stranger_in_a_loop_is_held_off_and_known_agents_are_not(self, warm: Border) -> None:
+        stranger = Gateway()
+        key = stranger.memory_key(warm.fleet_key)
+        answers = await asyncio.gather(
+            *(
+                warm.call("POST", "/v1/recall", QUERY, gateway=stranger, key=key, identity=Gateway().identity)
+                for _ in range(70)
+            )
+        )
+        codes = [answer.json()["code"] for answer in answers]
+        assert codes.count("rate_limited") >= 5
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await warm.call("POST", "/v1/recall", QUERY)).status_code == 200

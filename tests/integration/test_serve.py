@@ -1,0 +1,190 @@
+"""`memrelay serve` as a process: it starts clearly, ends clearly, and says what it says once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from processes import Served, run_memrelay, wait_until
+from signed_calls import Gateway
+
+from relayer.wire import base64url
+
+CANARY = "the lighthouse keeper collects green umbrellas"
+
+
+def _call(served: Served, gateway: Gateway, method: str, target: str, body: object = None) -> httpx.Response:
+    raw = b"" if body is None else json.dumps(body).encode()
+    key = gateway.memory_key(_fleet_key(served))
+    headers = gateway.headers(method, served.authority, target, raw, memory_key=key)
+    with httpx.Client(trust_env=False, timeout=60, verify=False) as http:
+        return http.request(method, served.url + target, content=raw, headers=headers)
+
+
+def _fleet_key(served: Served) -> bytes:
+    listed = httpx.get(f"{served.url}/v1/keys", trust_env=False).json()["keys"]
+    return base64url.decode(listed[0]["public_key"])
+
+
+def test_a_relayer_remembers_over_a_restart_and_its_log_and_store_keep_the_secret(
+    serve: Callable[..., Served],
+) -> None:
+    gateway = Gateway()
+    first = serve("--log-level", "debug")
+    item = {"text": CANARY, "source": {"session": "canary-session", "speaker": "Canary Speaker"}}
+    answer = _call(first, gateway, "POST", "/v1/memories", {"items": [item]})
+    assert answer.status_code == 200, answer.text
+    assert first.stop() == 0
+
+    second = serve("--log-level", "debug", data=first.data)
+    hits = _call(second, gateway, "POST", "/v1/recall", {"query": "green umbrellas lighthouse"}).json()
+    assert [hit["text"] for hit in hits["memories"]] == [CANARY]
+    assert second.stop() == 0
+
+    seen = b"".join(path.read_bytes() for path in first.data.rglob("*") if path.is_file())
+    seen += first.log.read_bytes() + second.log.read_bytes()
+    for secret in (CANARY, "canary-session", "Canary Speaker", gateway.agent, gateway.root.account):
+        assert secret.encode() not in seen
+
+
+def test_the_relayer_key_is_made_once_for_its_owner_alone_and_said_once(serve: Callable[..., Served]) -> None:
+    first = serve()
+    key_file = first.data / "relayer.key"
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    key = key_file.read_text().strip()
+    assert first.stop() == 0
+    said = first.process.stdout.read()
+    assert str(key_file) in said
+    assert key not in said
+    assert len(said.splitlines()) == 2
+
+    second = serve(data=first.data)
+    assert second.stop() == 0
+    said = second.process.stdout.read()
+    assert key_file.read_text().strip() == key
+    assert len(said.splitlines()) == 1
+    assert second.url in said
+
+
+def test_the_ready_file_says_where_and_is_gone_when_nobody_answers(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.ready["pid"] == served.process.pid
+    assert httpx.get(f"{served.url}/ready", trust_env=False).json()["ready"] is True
+    assert served.stop(signal.SIGINT) == 0
+    assert not served.ready_file.exists()
+
+
+def test_a_request_under_way_is_finished_before_the_end(serve: Callable[..., Served]) -> None:
+    served, gateway = serve(), Gateway()
+    body = json.dumps({"items": [{"text": CANARY}]}).encode()
+    key = gateway.memory_key(_fleet_key(served))
+    headers = gateway.headers("POST", served.authority, "/v1/memories", body, memory_key=key)
+    headers |= {"host": served.authority, "content-length": str(len(body)), "expect": "100-continue"}
+    head = "POST /v1/memories HTTP/1.1\r\n" + "".join(f"{name}: {text}\r\n" for name, text in headers.items())
+    host, _, port = served.authority.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(head.encode() + b"\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
+        served.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: '"stopping"' in served.log.read_text())
+        connection.sendall(body)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+    assert served.process.wait(30) == 0
+    again = serve(data=served.data)
+    assert _call(again, gateway, "GET", "/v1/memories").json()["total"] == 1
+
+
+def test_two_relayers_share_a_data_directory(serve: Callable[..., Served]) -> None:
+    gateway = Gateway()
+    one = serve()
+    two = serve(data=one.data)
+    assert _call(one, gateway, "POST", "/v1/memories", {"items": [{"text": CANARY}]}).status_code == 200
+    hits = _call(two, gateway, "POST", "/v1/recall", {"query": CANARY}).json()["memories"]
+    assert [hit["text"] for hit in hits] == [CANARY]
+
+
+def test_every_line_of_the_log_is_json_with_the_request_s_id(serve: Callable[..., Served]) -> None:
+    served = serve()
+    answer = httpx.get(f"{served.url}/health", headers={"x-request-id": "my-id"}, trust_env=False)
+    assert answer.headers["x-request-id"] == "my-id"
+    served.stop()
+    lines = [json.loads(line) for line in served.log.read_text().splitlines()]
+    assert [line["status"] for line in lines if line.get("request_id") == "my-id"] == [200]
+
+
+class TestRefusals:
+    """What cannot work ends at once, with exit code 2 and one line that names setting and fix."""
+
+    def _refused(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
+        ended = run_memrelay(["serve", *arguments], environment)
+        assert ended.returncode == 2, ended.stderr
+        assert ended.stdout == ""
+        assert len(ended.stderr.splitlines()) == 1, ended.stderr
+        return ended.stderr
+
+    def test_a_gateway_s_secret_in_the_environment(self, tmp_path: Path) -> None:
+        secret = "5e" * 32
+        said = self._refused("--data", str(tmp_path), environment={"MEMRELAY_SECRET": secret})
+        assert "MEMRELAY_SECRET" in said
+        assert secret not in said
+
+    def test_a_port_that_is_taken(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            said = self._refused("--data", str(tmp_path), "--port", port)
+        assert "--port" in said
+        assert port in said
+
+    def test_a_data_directory_that_is_a_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "file"
+        file.write_text("")
+        assert str(file) in self._refused("--port", "0", "--data", str(file))
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root can write anywhere")
+    def test_a_data_directory_that_cannot_be_written(self, tmp_path: Path) -> None:
+        closed = tmp_path / "closed"
+        closed.mkdir(mode=0o500)
+        assert str(closed) in self._refused("--port", "0", "--data", str(closed / "data"))
+
+    def test_a_relayer_key_of_another_store(self, serve: Callable[..., Served]) -> None:
+        served = serve()
+        assert served.stop() == 0
+        (served.data / "relayer.key").write_text("ab" * 32)
+        assert "another relayer key" in self._refused("--port", "0", "--data", str(served.data))
+        (served.data / "relayer.key").unlink()
+        assert "relayer.key is gone" in self._refused("--port", "0", "--data", str(served.data))
+        assert not (served.data / "relayer.key").exists()
+
+    def test_a_certificate_that_is_none(self, tmp_path: Path) -> None:
+        file = tmp_path / "cert.pem"
+        file.write_text("nothing")
+        said = self._refused(
+            "--port", "0", "--data", str(tmp_path), "--tls-cert", str(file), "--tls-key", str(file)
+        )
+        assert "--tls-cert" in said
+
+    def test_an_open_door_to_the_network(self, tmp_path: Path) -> None:
+        said = self._refused("--data", str(tmp_path), "--host", "0.0.0.0")
+        assert "--accounts" in said
+
+
+def test_a_sheet_of_the_relayer_key_can_be_compared_and_shows_a_slip(serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.stop()
+    data = ["--data", str(served.data)]
+    sheet = run_memrelay(["keys", "recovery", *data]).stdout
+    key = (served.data / "relayer.key").read_text().strip()
+    assert key[:4] in sheet
+    assert run_memrelay(["keys", "recovery", "--verify", *data], given=sheet).returncode == 0
+    slip = re.sub(key[20:24], "0000" if key[20:24] != "0000" else "1111", sheet)
+    ended = run_memrelay(["keys", "recovery", "--verify", *data], given=slip)
+    assert ended.returncode == 2
+    assert "line 2" in ended.stderr
