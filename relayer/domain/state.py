@@ -70,6 +70,12 @@ class RecordState:
         """Whether recall may return it at a time in ms."""
         return self.standing is Standing.LIVE and (self.expires_at is None or self.expires_at > now)
 
+    def lasts_as_long_as(self, stored: Stored) -> bool:
+        """Whether it can stand for an equal memory: what ends earlier would take the later one's text with it."""
+        if self.expires_at is None:
+            return True
+        return stored.expires_at is not None and stored.expires_at <= self.expires_at
+
 
 @dataclass(slots=True)
 class JobState:
@@ -109,7 +115,8 @@ class NamespaceState:
     _contents: dict[bytes, bytes] = field(default_factory=dict)
     _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
     _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
-    _idempotency: dict[bytes, tuple[bytes, Outcome]] = field(default_factory=dict)
+    # By key: the body it belongs to, and what became of that request's operations, by their index in it.
+    _idempotency: dict[bytes, tuple[bytes, dict[int, Outcome]]] = field(default_factory=dict)
 
     @property
     def next_seq(self) -> int:
@@ -155,7 +162,7 @@ class NamespaceState:
         outcome = first or self._decide(operation, origin)
         self._remember(origin.id, outcome)
         if first is None and origin.idempotency and outcome.refusal is None:
-            self._idempotency[origin.idempotency] = (origin.body, outcome)
+            self._idempotency.setdefault(origin.idempotency, (origin.body, {}))[1][origin.index] = outcome
         return Applied(operation, outcome, repeated=first is not None)
 
     def _apply_finish(self, operation: JobFinished) -> Applied:
@@ -182,8 +189,11 @@ class NamespaceState:
     def _by_idempotency(self, origin: Origin) -> Outcome | None:
         if not origin.idempotency or origin.idempotency not in self._idempotency:
             return None
-        body, outcome = self._idempotency[origin.idempotency]
-        return outcome if body == origin.body else self._refused(Refusal.IDEMPOTENCY_CONFLICT)
+        body, outcomes = self._idempotency[origin.idempotency]
+        if body != origin.body:
+            # Also where the first request had no operation of this index: a request is refused whole.
+            return self._refused(Refusal.IDEMPOTENCY_CONFLICT)
+        return outcomes.get(origin.index)
 
     def _decide(self, operation: Operation, origin: Origin) -> Outcome:
         if self.closed:
@@ -214,7 +224,7 @@ class NamespaceState:
 
     def _put(self, stored: Stored, origin: Origin) -> Outcome:
         twin = self.records.get(self._contents.get(stored.content, b""))
-        if twin is not None and twin.live_at(self.last_time):
+        if twin is not None and twin.live_at(self.last_time) and twin.lasts_as_long_as(stored):
             twin.reinforced += 1
             twin.reinforced_at = self.last_time
             return self._done(Result.DUPLICATE, twin.record)
@@ -287,7 +297,7 @@ class NamespaceState:
         record.changed_at = self.last_time
 
     def _erase(self, records: Sequence[bytes]) -> Outcome:
-        known = [self.records[record] for record in records if record in self.records]
+        known = [self.records[record] for record in dict.fromkeys(records) if record in self.records]
         if not known:
             return self._refused(Refusal.UNKNOWN_RECORD)
         for record in known:

@@ -1,0 +1,256 @@
+"""The rules of a namespace, one by one."""
+
+import pytest
+
+from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.domain.namespace import Position, genesis
+from relayer.domain.operations import (
+    Close,
+    Erase,
+    Forget,
+    JobAccepted,
+    JobFinished,
+    Operation,
+    Origin,
+    Put,
+    Restore,
+    Stored,
+    Supersede,
+    encode_operation,
+)
+from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.state import EXPIRY_GRACE_MS, NONCE_LIFE_MS, NONCES_KEPT, NamespaceState, Standing
+from relayer.errors import UpgradeRequired
+
+START = Position(0, genesis(b"i" * 16))
+
+
+class Log:
+    """A state and what was appended to it."""
+
+    def __init__(self) -> None:
+        self.state = NamespaceState(START)
+        self._nonces = 0
+
+    def append(self, *operations: Operation, time: int = 0) -> list[Outcome]:
+        return [
+            applied.outcome for applied in self.state.apply(self.entry(*operations, time=time), b"d" * 32)
+        ]
+
+    def entry(self, *operations: Operation, time: int = 0) -> Entry:
+        state = self.state
+        return Entry(
+            ENTRY_VERSION,
+            state.next_seq,
+            state.position.digest,
+            b"b",
+            b"w",
+            time or state.last_time,
+            tuple(map(encode_operation, operations)),
+        )
+
+    def origin(self, **changes: object) -> Origin:
+        self._nonces += 1
+        return Origin(b"author", self._nonces.to_bytes(16, "big"), **changes)
+
+    def put(self, record: bytes, content: bytes = b"", **changes: object) -> Put:
+        return Put(self.origin(), Stored(record, content or b"content of " + record, b"sealed", **changes))
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_a_put_is_stored_and_live(log: Log) -> None:
+    assert log.append(log.put(b"r")) == [Outcome(Result.STORED, b"r", 1)]
+    assert log.state.records[b"r"].live_at(0)
+
+
+def test_the_same_content_again_reinforces_the_first(log: Log) -> None:
+    log.append(log.put(b"r", b"tea"))
+    assert log.append(log.put(b"s", b"tea"), time=5) == [Outcome(Result.DUPLICATE, b"r", 2)]
+    assert (log.state.records[b"r"].reinforced, log.state.records[b"r"].reinforced_at) == (1, 5)
+
+
+def test_what_expired_is_no_duplicate(log: Log) -> None:
+    log.append(log.put(b"r", b"tea", expires_at=10))
+    assert log.append(log.put(b"s", b"tea"), time=10)[0].result is Result.STORED
+
+
+def test_a_forgotten_content_is_not_captured_again_but_may_be_said_again(log: Log) -> None:
+    log.append(log.put(b"r", b"tea"), Forget(log.origin(), b"r"))
+    assert log.append(log.put(b"s", b"tea", captured=True))[0].refusal is Refusal.TOMBSTONED
+    assert log.append(log.put(b"t", b"tea"))[0].result is Result.STORED
+
+
+def test_a_record_id_is_used_once(log: Log) -> None:
+    log.append(log.put(b"r"), log.put(b"e"), Erase(log.origin(), (b"e",)))
+    assert log.append(log.put(b"r", b"other"))[0].refusal is Refusal.RECORD_EXISTS
+    assert log.append(log.put(b"e", b"other"))[0].refusal is Refusal.RECORD_EXISTS
+
+
+def test_i7_superseding_needs_the_live_head(log: Log) -> None:
+    log.append(log.put(b"r"))
+    new = Stored(b"s", b"new", b"sealed")
+    assert log.append(Supersede(log.origin(), b"r", new))[0] == Outcome(Result.SUPERSEDED, b"s", 2)
+    assert log.append(Supersede(log.origin(), b"r", Stored(b"t", b"t", b"")))[0].refusal is Refusal.STALE_HEAD
+    assert (
+        log.append(Supersede(log.origin(), b"x", Stored(b"t", b"t", b"")))[0].refusal
+        is Refusal.UNKNOWN_RECORD
+    )
+    assert log.state.records[b"r"].standing is Standing.SUPERSEDED
+    assert (log.state.records[b"r"].superseded_by, log.state.records[b"s"].supersedes) == (b"s", b"r")
+
+
+def test_i7_forgetting_needs_the_live_head_and_restoring_undoes_it(log: Log) -> None:
+    log.append(log.put(b"r"))
+    assert log.append(Forget(log.origin(), b"r"))[0].result is Result.FORGOTTEN
+    assert log.append(Forget(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
+    assert log.append(Restore(log.origin(), b"r"))[0].result is Result.RESTORED
+    assert log.append(Restore(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
+    assert log.state.records[b"r"].live_at(0)
+
+
+def test_restoring_a_superseded_memory_names_the_head_that_it_replaces(log: Log) -> None:
+    log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"s", b"s", b"")))
+    assert log.append(Restore(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
+    assert log.append(Restore(log.origin(), b"r", b"s"))[0].result is Result.RESTORED
+    assert [log.state.records[record].standing for record in (b"r", b"s")] == [
+        Standing.LIVE,
+        Standing.SUPERSEDED,
+    ]
+
+
+def test_what_is_erased_is_gone_and_nothing_derived_from_it_is_stored_later(log: Log) -> None:
+    log.append(log.put(b"r", b"tea"))
+    assert log.append(Erase(log.origin(), (b"r", b"unknown")))[0].result is Result.ERASED
+    assert b"r" not in log.state.records
+    assert log.append(log.put(b"d", sources=(b"r",)))[0].refusal is Refusal.SOURCE_ERASED
+    assert log.append(log.put(b"s", b"tea"))[0].result is Result.STORED
+    assert log.append(Erase(log.origin(), (b"r",)))[0].refusal is Refusal.UNKNOWN_RECORD
+
+
+def test_erasing_a_record_that_is_named_twice_erases_it_once(log: Log) -> None:
+    log.append(log.put(b"r"))
+    assert log.append(Erase(log.origin(), (b"r", b"r")))[0] == Outcome(Result.ERASED, b"r", 2)
+
+
+def test_a_job_and_its_results_are_one(log: Log) -> None:
+    log.append(log.put(b"r"), JobAccepted(log.origin(), b"job", "extract", (b"r",)))
+    done = log.append(JobFinished(b"job", stored=(Stored(b"f", b"fact", b"", sources=(b"r",)),)), time=9)
+    assert done == [Outcome(Result.FINISHED, b"job", 2)]
+    assert (log.state.jobs[b"job"].state, log.state.jobs[b"job"].results) == ("done", (b"f",))
+    assert log.state.records[b"f"].live_at(9)
+
+
+def test_i7_a_job_that_finishes_again_gets_its_first_end_and_stores_nothing(log: Log) -> None:
+    log.append(JobAccepted(log.origin(), b"job", "extract"))
+    first = log.append(JobFinished(b"job"))
+    again = JobFinished(b"job", stored=(Stored(b"f", b"fact", b""),))
+    assert log.append(again) == first
+    assert log.state.outcome_of(again) == first[0]
+    assert b"f" not in log.state.records
+
+
+def test_the_end_of_a_job_nobody_accepted_is_refused_and_has_an_outcome(log: Log) -> None:
+    ended = JobFinished(b"job", stored=(Stored(b"f", b"fact", b""),))
+    assert log.state.outcome_of(ended) is None
+    outcome = log.append(ended)[0]
+    assert outcome.refusal is Refusal.JOB_OVER
+    assert log.state.outcome_of(ended) == outcome
+    assert not log.state.records
+
+
+def test_a_job_of_which_no_input_is_left_is_cancelled_and_its_input_let_go(log: Log) -> None:
+    log.append(log.put(b"r"), JobAccepted(log.origin(), b"job", "extract", (b"r",), b"sealed input"))
+    log.append(Erase(log.origin(), (b"r",)))
+    job = log.state.jobs[b"job"]
+    assert (job.state, job.reason, job.sealed) == ("failed", "source_erased", b"")
+    late = log.append(JobFinished(b"job", stored=(Stored(b"f", b"fact", b""),)))[0]
+    assert late.refusal is Refusal.SOURCE_ERASED
+    assert b"f" not in log.state.records
+
+
+def test_results_that_come_from_an_erased_source_are_dropped_and_the_others_kept(log: Log) -> None:
+    log.append(log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "extract", (b"r", b"s")))
+    log.append(Erase(log.origin(), (b"r",)))
+    results = (
+        Stored(b"1", b"1", b"", sources=(b"r",)),
+        Stored(b"2", b"2", b"", sources=(b"s",)),
+        Stored(b"3", b"3", b""),  # says nothing, so it comes from both
+    )
+    log.append(JobFinished(b"job", stored=results))
+    assert log.state.jobs[b"job"].results == (b"2",)
+
+
+def test_after_close_everything_is_refused(log: Log) -> None:
+    log.append(JobAccepted(log.origin(), b"job", "extract"))
+    assert log.append(Close(log.origin()))[0].result is Result.CLOSED
+    assert log.append(log.put(b"r"))[0].refusal is Refusal.CLOSED
+    assert log.append(JobFinished(b"job"))[0].refusal is Refusal.JOB_OVER
+
+
+def test_i7_a_repeated_id_gets_the_first_outcome_whatever_it_asks_now(log: Log) -> None:
+    operation = log.put(b"r")
+    first = log.append(operation)
+    again = Forget(operation.origin, b"r")
+    applied = log.state.apply(log.entry(again), b"d")
+    assert [one.outcome for one in applied] == first
+    assert applied[0].repeated
+    assert log.state.records[b"r"].live_at(0)
+
+
+def test_i7_an_idempotency_key_gives_the_first_outcome_or_a_conflict(log: Log) -> None:
+    def keyed(record: bytes, body: bytes) -> Put:
+        return Put(log.origin(idempotency=b"key", body=body), Stored(record, record, b""))
+
+    first = log.append(keyed(b"r", b"body"))
+    assert log.append(keyed(b"s", b"body")) == first
+    assert log.append(keyed(b"t", b"other"))[0].refusal is Refusal.IDEMPOTENCY_CONFLICT
+    assert list(log.state.records) == [b"r"]
+
+
+def test_i8_an_operation_that_expired_long_ago_is_refused(log: Log) -> None:
+    def expiring(record: bytes) -> Put:
+        return Put(log.origin(expires=1000), Stored(record, record, b""))
+
+    assert log.append(expiring(b"r"), time=1000 + EXPIRY_GRACE_MS)[0].result is Result.STORED
+    assert log.append(expiring(b"s"), time=1001 + EXPIRY_GRACE_MS)[0].refusal is Refusal.EXPIRED
+
+
+def test_i8_nonces_are_kept_for_ten_minutes_and_at_least_4096_operations(log: Log) -> None:
+    first = log.put(b"first")
+    log.append(first, time=1)
+    log.append(*(Forget(log.origin(), b"x") for _ in range(NONCES_KEPT - 1)), time=2 + NONCE_LIFE_MS)
+    assert log.state.outcome_of(first) is not None  # old, and among the last 4,096
+    log.append(Forget(log.origin(), b"x"))
+    assert log.state.outcome_of(first) is None
+
+    young = log.put(b"young")
+    log.append(young)
+    log.append(*(Forget(log.origin(), b"x") for _ in range(2 * NONCES_KEPT)), time=2 + 2 * NONCE_LIFE_MS)
+    assert log.state.outcome_of(young) is not None  # far back, and ten minutes old
+
+
+def test_i8_idempotency_keys_outlive_nonces(log: Log) -> None:
+    def keyed(record: bytes) -> Put:
+        return Put(log.origin(idempotency=b"key", body=b"b"), Stored(record, record, b""))
+
+    first = log.append(keyed(b"r"), time=1)
+    log.append(*(Forget(log.origin(), b"x") for _ in range(NONCES_KEPT + 1)), time=2 + NONCE_LIFE_MS)
+    assert log.append(keyed(b"s")) == first
+
+
+def test_i11_time_never_goes_back(log: Log) -> None:
+    log.append(log.put(b"r"), time=100)
+    log.append(log.put(b"s"), time=50)
+    assert log.state.last_time == 100
+
+
+def test_i12_an_unknown_operation_leaves_the_state_as_it_was(log: Log) -> None:
+    entry = log.entry(log.put(b"r"))
+    newer = Entry(1, 1, b"", b"", b"", 5, (*entry.operations, b"\x92\xa5grant\x01"))
+    with pytest.raises(UpgradeRequired):
+        log.state.apply(newer, b"d")
+    assert log.state == NamespaceState(START)
