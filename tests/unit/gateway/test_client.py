@@ -156,7 +156,7 @@ async def test_the_deadline_covers_everything_and_aborts_the_request(client, ide
         await client.recall(identity, QUERY, deadline=0.2)
     assert time.monotonic() - start < 1.0
     assert raised.value.step == "recall"
-    await _until(lambda: wire.aborted == 1)
+    assert await asyncio.to_thread(wire.aborted.wait, 5)
 
 
 async def test_the_relayer_is_told_how_long_it_has(client, identity, wire):
@@ -324,12 +324,6 @@ async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, 
     other = identify(holder, parse_session_key("agent:coder:uuid-789"), default_agent=None)
     await client.remember(identity, COFFEE)
     assert (await client.recall(other, QUERY)).memories == ()
-
-
-async def _until(condition) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRelayer, identity):

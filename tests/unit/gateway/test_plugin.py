@@ -358,11 +358,8 @@ async def test_a_cancelled_turn_aborts_its_request(wire: WireRelayer, environ):
     async with AsyncMemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         wire.script = [hang]
         turn = asyncio.create_task(plugin.before_turn(QUESTION))
-        async with asyncio.timeout(5):
-            while "/v1/recall" not in wire.paths():
-                await asyncio.sleep(0.005)
-            turn.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await turn
-            while wire.aborted == 0:
-                await asyncio.sleep(0.005)
+        assert await asyncio.to_thread(wire.recalling.wait, 5)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert await asyncio.to_thread(wire.aborted.wait, 5)

@@ -93,7 +93,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path):
     assert create_private(path, b"first")
     assert not create_private(path, b"second")
     assert path.read_bytes() == b"first"
-    assert os.listdir(tmp_path) == ["secret"]
+    assert [found.name for found in tmp_path.iterdir()] == ["secret"]
 
 
 def test_processes_that_start_together_agree_on_one_secret(environ):

@@ -26,6 +26,7 @@ from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, fleet_key_id, 
 
 Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 RELEASED = web.AppKey("released", threading.Event)
+POSITION = schemas.Position(seq=1, digest="0" * 64)
 
 
 def problem(status: int, code: str, **more) -> web.Response:
@@ -51,18 +52,20 @@ class WireRelayer:
         self.script: list[Scripted | None] = []
         self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
         self.memories: dict[tuple[str, str], list[dict]] = {}
-        self.by_key: dict[str, str] = {}
+        self.stored: set[str | None] = set()
         self.issued_ago = 0
         self.clock_ahead = 0
         self.relevance = 0.9
         self.degraded = False
         self.overrides: dict = {}
-        self.aborted = 0
+        self.aborted = threading.Event()
+        self.recalling = threading.Event()
         self.released = threading.Event()
         self._loop = LoopThread("wire-relayer")
         self.url = self._loop.call(self._start())
 
     def close(self) -> None:
+        self.released.set()
         self._loop.call(self._runner.cleanup())
         self._loop.close()
 
@@ -93,6 +96,8 @@ class WireRelayer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         self.seen.append((request.method, request.raw_path, dict(request.headers), body))
+        if request.path == "/v1/recall":
+            self.recalling.set()
         # Keys are public and free: the script is about the calls themselves.
         if request.path == "/v1/keys":
             return self._keys()
@@ -102,7 +107,7 @@ class WireRelayer:
                 try:
                     answer = await scripted(request)
                 except asyncio.CancelledError:
-                    self.aborted += 1
+                    self.aborted.set()
                     raise
                 if answer is not None:
                     return answer
@@ -118,12 +123,12 @@ class WireRelayer:
                 )
             )
         try:
-            certificate, key = self._accept(request, body)
+            key = self._accept(request, body)
         except _NotIn as refusal:
             return refusal.answer
         except WireError as error:
             return problem(401, "unauthorized", title=str(error))
-        return self._serve(request, body, certificate, key)
+        return self._serve(request, body, key)
 
     def now(self) -> int:
         return int(time.time()) + self.clock_ahead
@@ -147,7 +152,7 @@ class WireRelayer:
             )
         )
 
-    def _accept(self, request: web.Request, body: bytes) -> tuple[Certificate, SealedKey | None]:
+    def _accept(self, request: web.Request, body: bytes) -> SealedKey | None:
         headers = request.headers
         assert "x-deadline-ms" in headers
         signature = signing.RequestSignature.parse(headers[signing.SIGNATURE_HEADER])
@@ -171,7 +176,7 @@ class WireRelayer:
             memory_key=memory_key,
         )
         if not memory_key:
-            return certificate, None
+            return None
         encoded = base64url.decode(memory_key)
         private = {fleet_key_id(bytes(key.public_key)): key for key in self.fleet}.get(
             named_fleet_key(encoded)
@@ -183,52 +188,52 @@ class WireRelayer:
         assert self.now() < key.not_after <= self.now() + MAX_LIFE_SECONDS
         right = Right.READ if request.method == "GET" or request.path == "/v1/recall" else Right.WRITE
         assert certificate.allows(key.namespace, right)
-        return certificate, key
+        return key
 
-    def _serve(self, request: web.Request, body: bytes, certificate: Certificate, key: SealedKey | None):
-        position = schemas.Position(seq=1, digest="0" * 64)
+    def _serve(self, request: web.Request, body: bytes, key: SealedKey | None) -> web.Response:
         if key is None:
             return _json(schemas.NamespacesResponse(namespaces=()))
         rows = self.memories.setdefault((key.account, key.namespace), [])
-        if request.path == "/v1/recall":
-            recall = schemas.RecallRequest.model_validate_json(body)
-            words = _words(recall.query)
-            found = [row for row in rows if words & _words(row["text"])]
-            hits = [
-                {**row, "relevance": self.relevance, "distance": 1 - self.relevance, **self.overrides}
-                for row in found[: recall.limit]
-            ]
-            return _json(
-                schemas.RecallResponse.model_validate(
-                    {"memories": hits, "considered": len(rows), "degraded": self.degraded}
-                )
-            )
-        if request.path == "/v1/analyze":
-            analyze = schemas.AnalyzeRequest.model_validate_json(body)
-            if analyze.idempotency_key not in self.by_key:
-                self.by_key[analyze.idempotency_key] = "stored"
-                rows.extend(_memory(turn.text, turn.role, analyze.audience) for turn in analyze.turns)
-            return _json(
-                schemas.AnalyzeResponse(
-                    state="done", memories=(), turns=len(analyze.turns), kept=len(analyze.turns)
-                )
-            )
-        if request.path == "/v1/memories" and request.method == "POST":
-            remember = schemas.RememberRequest.model_validate_json(body)
-            made = [_memory(item.text, "user", item.audience) for item in remember.items]
-            if remember.idempotency_key not in self.by_key:
-                self.by_key[remember.idempotency_key] = "stored"
-                rows.extend(made)
-            ids = tuple(schemas.Remembered(id=row["id"], status="stored") for row in made)
-            return _json(schemas.RememberResponse(memories=ids, position=position))
-        if request.path == "/v1/memories":
+        route = (request.method, request.path)
+        if route == ("POST", "/v1/recall"):
+            return self._recall(rows, schemas.RecallRequest.model_validate_json(body))
+        if route == ("POST", "/v1/analyze"):
+            return self._analyze(rows, schemas.AnalyzeRequest.model_validate_json(body))
+        if route == ("POST", "/v1/memories"):
+            return self._remember(rows, schemas.RememberRequest.model_validate_json(body))
+        if route == ("GET", "/v1/memories"):
             return _json(schemas.ListResponse.model_validate({"memories": rows, "total": len(rows)}))
-        one = request.path.removeprefix("/v1/memories/")
+        return self._one(rows, *route)
+
+    def _recall(self, rows: list[dict], request: schemas.RecallRequest) -> web.Response:
+        found = [row for row in rows if _words(request.query) & _words(row["text"])][: request.limit]
+        relevance = {"relevance": self.relevance, "distance": 1 - self.relevance}
+        hits = [{**row, **relevance, **self.overrides} for row in found]
+        answer = {"memories": hits, "considered": len(rows), "degraded": self.degraded}
+        return _json(schemas.RecallResponse.model_validate(answer))
+
+    def _analyze(self, rows: list[dict], request: schemas.AnalyzeRequest) -> web.Response:
+        if request.idempotency_key not in self.stored:
+            self.stored.add(request.idempotency_key)
+            rows.extend(_memory(turn.text, turn.role, request.audience) for turn in request.turns)
+        count = len(request.turns)
+        return _json(schemas.AnalyzeResponse(state="done", memories=(), turns=count, kept=count))
+
+    def _remember(self, rows: list[dict], request: schemas.RememberRequest) -> web.Response:
+        made = [_memory(item.text, "user", item.audience) for item in request.items]
+        if request.idempotency_key not in self.stored:
+            self.stored.add(request.idempotency_key)
+            rows.extend(made)
+        ids = tuple(schemas.Remembered(id=row["id"], status="stored") for row in made)
+        return _json(schemas.RememberResponse(memories=ids, position=POSITION))
+
+    def _one(self, rows: list[dict], method: str, path: str) -> web.Response:
+        one = path.removeprefix("/v1/memories/")
         known = [row for row in rows if row["id"] == one]
         if not known:
             return problem(404, "not_found")
-        if request.method == "DELETE":
-            return _json(schemas.ForgetResponse(id=one, state="forgotten", position=position))
+        if method == "DELETE":
+            return _json(schemas.ForgetResponse(id=one, state="forgotten", position=POSITION))
         return _json(schemas.MemoryResponse.model_validate({"memory": known[0]}))
 
 
@@ -265,8 +270,7 @@ def _json(model) -> web.Response:
 async def hang(request: web.Request) -> None:
     """Answer nothing until the test lets go."""
     released: threading.Event = request.app[RELEASED]
-    while not released.is_set():
-        await asyncio.sleep(0.02)
+    await asyncio.to_thread(released.wait, 30)
 
 
 def answer(status: int, code: str, **more) -> Scripted:

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import base64
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from relayer.wire import ulid
+from relayer.wire.errors import Malformed
+from relayer.wire.fields import MAX_TEXT_BYTES, parse_time, render_time
+from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RecallResponse, RememberRequest
+
+FIRST, LAST = -2_208_988_800_000, 7_258_118_399_999
+
+
+@given(st.integers(FIRST, LAST))
+def test_a_time_survives_to_the_millisecond(ms):
+    assert parse_time(render_time(ms)) == ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yesterday",
+        "2026-01-01",
+        "2026-01-01T00:00:00",
+        "1899-12-31T23:59:59Z",
+        "2200-01-01T00:00:00Z",
+        "0001-01-01T00:00:00+23:59",
+        None,
+        1.5,
+        True,
+    ],
+)
+def test_what_is_no_time_with_an_offset_in_range_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_time(text)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_time_or_refused(text):
+    with contextlib.suppress(ValueError):
+        assert FIRST <= parse_time(text) <= LAST
+
+
+def test_an_offset_is_honoured():
+    assert parse_time("2026-01-01T01:00:00+01:00") == parse_time("2026-01-01T00:00:00Z") == 1_767_225_600_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "\u200b",
+        "\n\t",
+        "\u2062\ufe0f",
+        "a" * (MAX_TEXT_BYTES + 1),
+        "ü" * (MAX_TEXT_BYTES // 2 + 1),
+        "\ud800",
+    ],
+)
+def test_a_text_shows_something_and_fits(text):
+    with pytest.raises(ValidationError):
+        MemoryItem(text=text)
+    assert MemoryItem(text="ü" * (MAX_TEXT_BYTES // 2)).text
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        "",
+        "x",
+        "AAA=",
+        [],
+        [1, "2"],
+        [float("nan")],
+        [1e39],
+        [True],
+        [0.0] * 4097,
+        base64.b64encode(bytes(5)).decode(),
+        {},
+    ],
+)
+def test_a_vector_that_is_none_is_refused(vector):
+    with pytest.raises(ValidationError):
+        RecallRequest(vector=vector)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_a_vector_is_the_same_from_numbers_and_from_base64(numbers):
+    packed = struct.pack(f"<{len(numbers)}f", *numbers)
+    assert RecallRequest(vector=numbers).vector == packed
+    again = RecallRequest.model_validate_json(RecallRequest(vector=numbers).model_dump_json())
+    assert again.vector == packed
+
+
+@pytest.mark.parametrize(
+    ("schema", "document"),
+    [
+        (RecallRequest, {}),
+        (RecallRequest, {"query": "x", "flor": 0.1}),
+        (RecallRequest, {"query": "x", "limit": 0}),
+        (RecallRequest, {"query": "x", "limit": 101}),
+        (RecallRequest, {"query": "x", "floor": float("nan")}),
+        (RecallRequest, {"query": "x", "namespace": "Not/Normal"}),
+        (RememberRequest, {"items": []}),
+        (RememberRequest, {"items": [{"text": "x"}] * 101}),
+        (RememberRequest, {"items": [{"text": "x"}], "idempotency_key": "with space"}),
+        (RememberRequest, {"items": [{"text": "x", "ttl_seconds": 0}]}),
+        (RememberRequest, {"items": [{"text": "x", "context_of": "I" * 26}]}),
+        (AnalyzeRequest, {"turns": [{"role": "robot", "text": "x"}]}),
+        (AnalyzeRequest, {"turns": [{"role": "user", "text": "x"}], "wait_ms": 30_001}),
+    ],
+)
+def test_a_request_that_breaks_a_rule_is_refused_without_its_values(schema, document):
+    with pytest.raises(ValidationError) as raised:
+        schema.model_validate(document)
+    assert "with space" not in str(raised.value)
+    assert "Not/Normal" not in str(raised.value)
+
+
+def test_an_answer_of_a_newer_relayer_is_read():
+    assert RecallResponse.model_validate({"memories": [], "from_the_future": 1}).memories == ()
+
+
+@given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
+def test_an_id_survives_and_sorts_by_time(ms, random):
+    made = ulid.make(ms, random)
+    assert ulid.parse(ulid.render(made)) == made
+    assert ulid.time_of(made) == ms
+    later = ulid.make(min(ms + 1, 2**48 - 1), random)
+    assert ulid.render(made) <= ulid.render(later)
+
+
+@pytest.mark.parametrize("text", ["", "0" * 25, "0" * 27, "8" + "0" * 25, "i" * 26, "0" * 25 + "L", "Z" * 26])
+def test_anything_else_is_no_id(text):
+    with pytest.raises(Malformed):
+        ulid.parse(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_id_or_malformed(text):
+    with contextlib.suppress(Malformed):
+        assert ulid.render(ulid.parse(text)) == text
