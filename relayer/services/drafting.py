@@ -131,7 +131,7 @@ def _origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: 
         principal.nonce,
         index,
         principal.expires,
-        keys.idempotency_mac("key", idempotency_key, index),
+        keys.idempotency_mac("key", idempotency_key),
         keys.idempotency_mac("body", principal.body_digest),
     )
 

@@ -1,0 +1,73 @@
+"""An acknowledged memory stays as long as was promised, and a refused request leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from relayer.errors import Refused
+from relayer.services.memories import list_memories
+from relayer.services.remember import remember
+from relayer.wire.schemas import RememberRequest
+
+DOOR = "the code of the door changes on friday"
+
+
+async def _texts(house) -> list[str]:
+    listed = await list_memories(
+        house.ctx, house.access(), limit=100, cursor=None, kinds=(), states=(), deadline=house.deadline()
+    )
+    return [memory.text for memory in listed.memories]
+
+
+async def _remember(house, *items: dict[str, object], key: str | None = None):
+    request = RememberRequest(items=items, idempotency_key=key)
+    access = house.access(body=request.model_dump_json().encode())
+    return await remember(house.ctx, access, request, house.deadline())
+
+
+async def test_a_conflict_refuses_every_item_also_those_beyond_the_first_request_s(house):
+    await _remember(house, {"text": "one apple tree"}, key="k")
+    with pytest.raises(Refused) as caught:
+        await _remember(house, {"text": "two pear trees"}, {"text": "three plum trees"}, key="k")
+    assert caught.value.code == "idempotency_conflict"
+    assert await _texts(house) == ["one apple tree"]
+
+
+async def test_a_conflict_is_the_same_through_a_replica_that_read_the_log(house):
+    await _remember(house, {"text": "one apple tree"}, key="k")
+    fresh = await house.another()
+    with pytest.raises(Refused):
+        await _remember(fresh, {"text": "two pear trees"}, {"text": "three plum trees"}, key="k")
+    assert await _texts(fresh) == ["one apple tree"]
+    await fresh.ctx.namespaces.close(1.0)
+
+
+async def test_each_item_of_a_repeated_request_gets_its_own_first_outcome(house):
+    items = ({"text": "one apple tree"}, {"text": "two pear trees"})
+    first = await _remember(house, *items, key="k")
+    second = await _remember(house, *items, key="k")
+    assert second.memories == first.memories
+    assert len({memory.id for memory in first.memories}) == 2
+
+
+async def test_a_memory_without_an_end_outlives_an_equal_one_that_ends(house):
+    await _remember(house, {"text": DOOR, "ttl_seconds": 60})
+    again = await _remember(house, {"text": DOOR})
+    assert again.memories[0].status == "stored"
+    await house.clock.advance(61)
+    assert await _texts(house) == [DOOR]
+
+
+async def test_a_memory_with_a_later_end_outlives_an_equal_one_with_an_earlier_end(house):
+    await _remember(house, {"text": DOOR, "ttl_seconds": 60})
+    await _remember(house, {"text": DOOR, "ttl_seconds": 600})
+    await house.clock.advance(61)
+    assert await _texts(house) == [DOOR]
+
+
+async def test_a_memory_that_lasts_stands_for_an_equal_one_that_ends(house):
+    await _remember(house, {"text": DOOR})
+    again = await _remember(house, {"text": DOOR, "ttl_seconds": 60})
+    assert again.memories[0].status == "duplicate"
+    await house.clock.advance(61)
+    assert await _texts(house) == [DOOR]
