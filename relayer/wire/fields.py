@@ -46,12 +46,17 @@ MAX_DIMENSION = 4096
 _FIRST = datetime(1900, 1, 1, tzinfo=UTC)
 _LAST = datetime(2200, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS = int(_FIRST.timestamp()) * 1000
+_LAST_MS = int(_LAST.timestamp()) * 1000
+_OUTSIDE = "must lie between the years 1900 and 2199"
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp", "Mn"})
 
 
 def parse_time(value: object) -> int:
-    """Parse RFC 3339 with an offset into ms since the epoch; an int passes as ms already parsed."""
+    """Parse RFC 3339 with an offset into ms since the epoch; an int counts as ms already parsed."""
     if isinstance(value, int) and not isinstance(value, bool):
+        if not _FIRST_MS <= value < _LAST_MS:
+            raise ValueError(_OUTSIDE)
         return value
     if not isinstance(value, str):
         raise ValueError("must be a time such as 2026-05-08T13:56:00Z")  # noqa: TRY004 - pydantic collects ValueError
@@ -64,9 +69,13 @@ def parse_time(value: object) -> int:
     try:
         inside = _FIRST <= moment < _LAST
     except OverflowError as error:
-        raise ValueError("must lie between the years 1900 and 2199") from error
+        raise ValueError(_OUTSIDE) from error
     if not inside:
-        raise ValueError("must lie between the years 1900 and 2199")
+        raise ValueError(_OUTSIDE)
+    return _milliseconds(moment)
+
+
+def _milliseconds(moment: datetime) -> int:
     delta = moment - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
 
