@@ -1,0 +1,209 @@
+"""Frozen bytes of what the log stores: a change of any of them is a change of format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relayer.domain.entry import Entry, decode_entry, encode_entry
+from relayer.domain.namespace import (
+    Custody,
+    Keyring,
+    Manifest,
+    Pointer,
+    PointerState,
+    SegmentRow,
+    decode,
+    decode_manifest,
+    encode,
+    genesis,
+)
+from relayer.domain.operations import (
+    Close,
+    Erase,
+    Forget,
+    JobAccepted,
+    JobFinished,
+    Malformed,
+    Origin,
+    Put,
+    Restore,
+    Stored,
+    Supersede,
+    VectorSet,
+    decode_operation,
+    encode_operation,
+)
+from relayer.errors import CorruptNamespace, UpgradeRequired
+from relayer.wire.errors import UnsealError
+from relayer.wire.sealing import ObjectType, SealingKey, context, seal, unseal
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "entries.json").read_text())
+
+INCARNATION = bytes(range(16))
+ORIGIN = Origin(b"\xa0" * 32, b"\x0b" * 16, 1, 1_700_000_000_000, b"\x1d" * 32, b"\xbd" * 32)
+STORED = Stored(
+    record=b"\x01" * 16,
+    content=b"\xc0" * 32,
+    sealed=b"sealed",
+    vector=b"vector",
+    context_vector=b"context",
+    context_of=b"\x02" * 16,
+    created_at=1_700_000_000_001,
+    expires_at=1_800_000_000_000,
+    sources=(b"\x03" * 16,),
+    captured=True,
+    key_epoch=2,
+)
+OPERATIONS = {
+    "put": Put(ORIGIN, STORED),
+    "put_defaults": Put(Origin(b"", b"\x0b" * 16), Stored(b"\x01" * 16, b"\xc0" * 32, b"s")),
+    "supersede": Supersede(ORIGIN, b"\x02" * 16, STORED),
+    "forget": Forget(ORIGIN, b"\x02" * 16),
+    "restore": Restore(ORIGIN, b"\x02" * 16, b"\x04" * 16),
+    "erase": Erase(ORIGIN, (b"\x02" * 16, b"\x03" * 16)),
+    "job_accepted": JobAccepted(ORIGIN, b"\x05" * 16, "extract", (b"\x02" * 16,), b"input"),
+    "job_finished": JobFinished(
+        b"\x05" * 16, vectors=(VectorSet(b"\x02" * 16, b"v", b"w"),), stored=(STORED,), reason="done"
+    ),
+    "close": Close(ORIGIN),
+}
+ENTRY = Entry(
+    version=1,
+    seq=7,
+    previous=b"\xdd" * 32,
+    batch=b"\xba" * 16,
+    writer=b"\x77" * 16,
+    time=1_700_000_000_002,
+    operations=(encode_operation(OPERATIONS["forget"]), encode_operation(OPERATIONS["close"])),
+)
+SMALL = {
+    "manifest": Manifest(
+        format=1,
+        segments=(SegmentRow(1, 64, "seg/x", b"\xdd" * 32, 4096, 60),),
+        index_key="index/x",
+        index_seq=64,
+        index_model="model",
+        snap_seq=64,
+        chain_digest=b"\xdd" * 32,
+        gc_watermark=32,
+        gc_moved_at=1_700_000_000_000,
+        gc_epoch=3,
+        key_epoch=2,
+        live_count=60,
+        live_bytes=4000,
+        last_time=1_700_000_000_002,
+    ),
+    "manifest_empty": Manifest(1, chain_digest=genesis(INCARNATION)),
+    "pointer": Pointer(INCARNATION, Custody.AGENT, PointerState.LIVE, "research/notes", 2, 1_700_000_000_000),
+    "keyring": Keyring(1, b"\x5a" * 32, b"\x1d" * 16, b"\xcc" * 32),
+}
+
+
+def raw(*path: str) -> bytes:
+    value: Any = VECTORS
+    for step in path:
+        value = value[step]
+    return bytes.fromhex(value)
+
+
+def test_every_operation_has_a_vector() -> None:
+    assert OPERATIONS.keys() == VECTORS["operations"].keys()
+    assert SMALL.keys() == VECTORS["small"].keys()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_encoded_and_decoded_as_ever(name: str) -> None:
+    assert encode_operation(OPERATIONS[name]) == raw("operations", name)
+    assert decode_operation(raw("operations", name)) == OPERATIONS[name]
+
+
+def test_a_field_appended_by_a_newer_version_is_passed_over() -> None:
+    assert decode_operation(raw("operations_appended_field")) == OPERATIONS["forget"]
+
+
+@pytest.mark.parametrize("name", VECTORS["operations_malformed"])
+def test_a_malformed_operation_is_known_as_such(name: str) -> None:
+    assert decode_operation(raw("operations_malformed", name)) == Malformed()
+
+
+@pytest.mark.parametrize("name", VECTORS["operations_newer"])
+def test_i12_an_unknown_kind_of_operation_asks_for_an_upgrade(name: str) -> None:
+    with pytest.raises(UpgradeRequired):
+        decode_operation(raw("operations_newer", name))
+
+
+def test_an_entry_is_encoded_and_decoded_as_ever() -> None:
+    assert encode_entry(ENTRY) == raw("entry")
+    assert decode_entry(raw("entry")) == ENTRY
+
+
+@pytest.mark.parametrize("name", VECTORS["entries_corrupt"])
+def test_what_is_no_entry_is_corruption(name: str) -> None:
+    with pytest.raises(CorruptNamespace):
+        decode_entry(raw("entries_corrupt", name))
+
+
+@pytest.mark.parametrize("name", VECTORS["entries_newer"])
+def test_i12_a_newer_entry_asks_for_an_upgrade_whatever_follows_the_version(name: str) -> None:
+    with pytest.raises(UpgradeRequired):
+        decode_entry(raw("entries_newer", name))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_pointer_keyring_and_manifest_are_encoded_and_decoded_as_ever(name: str) -> None:
+    value = SMALL[name]
+    assert encode(value) == raw("small", name)
+    decoded = (
+        decode_manifest(raw("small", name))
+        if isinstance(value, Manifest)
+        else decode(raw("small", name), type(value))
+    )
+    assert decoded == value
+
+
+@pytest.mark.parametrize("name", VECTORS["manifests_corrupt"])
+def test_what_is_no_manifest_is_corruption(name: str) -> None:
+    with pytest.raises(CorruptNamespace):
+        decode_manifest(raw("manifests_corrupt", name))
+
+
+@pytest.mark.parametrize("name", VECTORS["manifests_newer"])
+def test_i12_a_newer_manifest_asks_for_an_upgrade_whatever_follows_the_format(name: str) -> None:
+    with pytest.raises(UpgradeRequired):
+        decode_manifest(raw("manifests_newer", name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "name"),
+    [
+        (kind, group, name)
+        for kind, group in ((Pointer, "pointers_corrupt"), (Keyring, "keyrings_corrupt"))
+        for name in VECTORS[group]
+    ],
+)
+def test_what_is_no_pointer_or_keyring_is_corruption(
+    kind: type[Pointer | Keyring], group: str, name: str
+) -> None:
+    with pytest.raises(CorruptNamespace):
+        decode(raw(group, name), kind)
+
+
+def test_the_chain_of_an_incarnation_begins_with_the_same_digest_as_ever() -> None:
+    assert genesis(raw("genesis", "incarnation")) == raw("genesis", "digest")
+
+
+def test_an_entry_is_sealed_for_its_slot_as_ever() -> None:
+    vector = VECTORS["sealed_entry"]
+    key = SealingKey(raw("sealed_entry", "key_id"), raw("sealed_entry", "secret"))
+    place = context(ObjectType.ENTRY, vector["account"], INCARNATION, vector["key"])
+    sealed = raw("sealed_entry", "sealed")
+
+    assert seal(key, ObjectType.ENTRY, place, raw("entry"), salt=raw("sealed_entry", "salt")) == sealed
+    assert unseal(key, ObjectType.ENTRY, place, sealed) == raw("entry")
+    next_slot = context(ObjectType.ENTRY, vector["account"], INCARNATION, vector["key"][:-1] + "8")
+    with pytest.raises(UnsealError):
+        unseal(key, ObjectType.ENTRY, next_slot, sealed)
