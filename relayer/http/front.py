@@ -53,7 +53,7 @@ class Front:
         clock: Clock,
         randomness: Randomness,
     ) -> None:
-        self._routes = routes
+        self.routes = routes
         self._authenticator = authenticator
         self._metrics = metrics
         self._clock = clock
@@ -96,7 +96,7 @@ class Front:
         route: Route | None = None
         try:
             head = read_head(request)
-            route, parameter, query = self._routes.find(head.method, head.target)
+            route, parameter, query = self.routes.find(head.method, head.target)
             reply = await self._answer(request, head, route, (parameter, query))
         except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
             return self.refuse(request, error, request_id, route, started)

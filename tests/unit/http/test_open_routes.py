@@ -1,0 +1,140 @@
+"""The open routes, the document, the metrics: what operators and clients read first."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+
+import pytest
+from border import Border, border
+
+from relayer.adapters.memory_store import MemoryStore
+from relayer.adapters.system import SystemClock
+from relayer.errors import StoreUnavailable
+from relayer.http.problems import CODES
+from relayer.testing.recording_store import RecordingStore
+from relayer.wire import base64url, schemas
+from relayer.wire.fleet_list import FleetKey, FleetList
+
+
+@pytest.fixture
+async def at() -> AsyncIterator[Border]:
+    async with border() as running:
+        yield running
+
+
+class _Failing(RecordingStore):
+    down = False
+
+    async def get(self, key, **options):
+        if self.down:
+            raise StoreUnavailable("down")
+        return await super().get(key, **options)
+
+
+class _Skewed(SystemClock):
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+async def test_health_and_version_say_what_runs(at: Border) -> None:
+    assert (await at.http.get(f"{at.url}/health")).json()["status"] == "ok"
+    version = schemas.VersionResponse.model_validate((await at.http.get(f"{at.url}/version")).json())
+    assert (version.api_version, version.model, version.dimension) == ("1", "hashing", 64)
+    assert (await at.http.head(f"{at.url}/health")).status_code == 200
+
+
+async def test_ready_says_no_while_draining_and_when_the_store_or_the_clock_fails() -> None:
+    clock = _Skewed()
+    store = _Failing(MemoryStore(SystemClock()))
+    async with border(store, clock) as at:
+        answer = await at.http.get(f"{at.url}/ready")
+        assert (answer.status_code, answer.json()["ready"]) == (200, True)
+
+        clock.ahead_ms = 31_000
+        checks = await at.relayer.readiness._probe()
+        assert "set this machine's" in checks["clock"]
+        store.down = True
+        assert (await at.relayer.readiness._probe())["store"] == "not reachable"
+        store.down, clock.ahead_ms = False, 0
+        await store.delete("relayer")
+        assert (await at.relayer.readiness._probe())["relayer_key"] != "ok"
+
+        at.relayer.readiness.drain()
+        answer = await at.http.get(f"{at.url}/ready")
+        assert (answer.status_code, answer.json()["checks"]["accepting"]) == (503, "draining")
+
+
+async def test_balancers_that_ask_often_do_not_wear_out_the_store(at: Border) -> None:
+    at.store.clear()
+    for _ in range(20):
+        await at.http.get(f"{at.url}/ready")
+    assert at.store.count("get") <= 2
+
+
+async def test_the_published_keys_verify_as_the_plugin_verifies_them(at: Border) -> None:
+    answer = schemas.KeysResponse.model_validate((await at.http.get(f"{at.url}/v1/keys")).json())
+    keys = tuple(FleetKey(key.day, base64url.decode(key.public_key), key.not_after) for key in answer.keys)
+    identity, signature = base64url.decode(answer.identity), base64url.decode(answer.signature)
+    FleetList(identity, answer.issued_at, keys, signature).verify(at.gateway.now)
+
+
+async def test_the_document_describes_every_route_with_its_schemas(at: Border) -> None:
+    document = (await at.http.get(f"{at.url}/openapi.json")).json()
+    assert document["openapi"] == "3.1.0"
+    served = {(route.path, route.method.lower()) for route in at.relayer.front.routes.table}
+    described = {(path, method) for path, methods in document["paths"].items() for method in methods}
+    assert described == served
+    assert {"/v1/recall", "/v1/analyze", "/v1/keys", "/ready"} <= document["paths"].keys()
+    names = document["components"]["schemas"].keys()
+    for reference in _references(document):
+        kind, name = reference.removeprefix("#/components/").split("/")
+        assert name in document["components"][kind], reference
+    assert {"RecallRequest", "RecallResponse", "Problem"} <= set(names)
+    signed = document["paths"]["/v1/recall"]["post"]["parameters"]
+    assert {"memory-certificate", "memory-signature", "content-digest", "memory-key", "x-deadline-ms"} <= {
+        parameter["name"] for parameter in signed
+    }
+    described_codes = document["components"]["responses"]["problem"]["description"]
+    assert all(f"`{code}`" in described_codes for code in CODES)
+
+
+def _references(node: object) -> list[str]:
+    if isinstance(node, dict):
+        found = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+        return found + [reference for value in node.values() for reference in _references(value)]
+    if isinstance(node, list):
+        return [reference for value in node for reference in _references(value)]
+    return []
+
+
+async def test_metrics_count_by_route_status_and_code_and_name_nobody(at: Border) -> None:
+    await at.call("POST", "/v1/memories", {"items": [{"text": "the canary sings"}]})
+    await at.call("GET", "/v1/memories/secret-canary-id")
+    await at.http.get(f"{at.url}/secret-canary-path")
+    await at.http.request("CANARY", f"{at.url}/v1/recall")
+    text = (await at.http.get(f"{at.url}/metrics")).text
+    expected = 'memrelay_http_requests_total{code="ok",method="POST",route="/v1/memories",status="200"} 1.0'
+    assert expected in text
+    assert 'code="not_found",method="GET",route="/v1/memories/{id}",status="404"} 1.0' in text
+    assert 'code="not_found",method="GET",route="-",status="404"} 1.0' in text
+    assert "memrelay_open_namespaces 1.0" in text
+    assert "process_resident_memory_bytes" in text
+    for name in (
+        "canary",
+        "CANARY",
+        at.gateway.root.account,
+        at.gateway.agent,
+        base64.b16encode(b"x").decode() * 9,
+    ):
+        assert name not in text
+
+
+async def test_every_answer_has_an_id_is_not_stored_and_names_no_library(at: Border) -> None:
+    for target in ("/health", "/nowhere", "/v1/keys", "/metrics"):
+        headers = (await at.http.get(at.url + target)).headers
+        assert headers["x-request-id"]
+        assert headers["cache-control"] == "no-store"
+        assert headers["server"] == "memrelay"

@@ -1,0 +1,198 @@
+"""Settings: which source wins, and what a mistake is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from relayer.config import RelayerSettings, load_settings
+from relayer.errors import ConfigurationError
+from relayer.relayer_key import find_relayer_key, make_relayer_key, read_sheet, recovery_sheet
+
+ACCOUNT = "0x" + "ab" * 32
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("MEMRELAY_"):
+            monkeypatch.delenv(name)
+
+
+def _load(**flags) -> RelayerSettings:
+    return load_settings(flags, os.environ)
+
+
+def _mistake(**flags) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(**flags)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_command_line_wins_over_the_environment_over_the_file_over_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "relayer.toml"
+    file.write_text('port = 1\nlog-level = "debug"\nrate_limits = "off"\nready-file = "from-file"\n')
+    monkeypatch.setenv("MEMRELAY_PORT", "2")
+    monkeypatch.setenv("MEMRELAY_LOG_LEVEL", "error")
+    settings = _load(port=3, config=file, host=None)
+    assert (settings.port, settings.log_level, settings.rate_limits) == (3, "error", "off")
+    assert settings.ready_file == Path("from-file")
+    assert settings.host == "127.0.0.1"
+    assert _load(config=file).port == 2
+
+
+def test_the_file_can_be_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "relayer.toml"
+    file.write_text("port = 4\n")
+    monkeypatch.setenv("MEMRELAY_CONFIG", str(file))
+    assert _load().port == 4
+
+
+def test_a_misspelt_key_of_the_file_is_told_its_nearest_name(tmp_path: Path) -> None:
+    file = tmp_path / "relayer.toml"
+    file.write_text('acounts = "open"\n')
+    assert "did you mean accounts?" in _mistake(config=file)
+    file.write_text("qqqq = 1\n")
+    assert "known are" in _mistake(config=file)
+
+
+def test_a_key_does_not_belong_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "relayer.toml"
+    file.write_text(f'relayer_key = "{"cd" * 32}"\n')
+    said = _mistake(config=file)
+    assert "MEMRELAY_RELAYER_KEY_FILE" in said
+    assert "cdcd" not in said
+
+
+@pytest.mark.parametrize("content", [None, "port = ", b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | bytes | None) -> None:
+    file = tmp_path / "relayer.toml"
+    if content is not None:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    assert str(file) in _mistake(config=file)
+
+
+def test_the_data_directory_follows_the_desktop_s_convention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert _load().data == tmp_path / "memrelay"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert _load().data == Path.home() / ".local" / "share" / "memrelay"
+
+
+@pytest.mark.parametrize("name", ["MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET"])
+def test_a_gateway_s_secret_stops_the_start_and_is_not_shown(name: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({}, {name: "5e" * 32})
+    assert name in str(caught.value)
+    assert "5e5e" not in str(caught.value)
+
+
+class TestOffLoopback:
+    def test_who_is_served_must_be_said(self) -> None:
+        assert "--accounts" in _mistake(host="0.0.0.0", public_url="https://m.example")
+
+    def test_plain_http_is_refused(self) -> None:
+        assert "--tls-cert" in _mistake(host="192.0.2.1", accounts="open")
+        assert "--tls-cert" in _mistake(host="192.0.2.1", accounts="open", public_url="http://m.example")
+
+    def test_a_proxy_or_a_certificate_will_do(self) -> None:
+        assert _load(host="::", accounts="open", public_url="https://m.example").served is None
+        files = {"tls_cert": Path("c"), "tls_key": Path("k")}
+        assert _load(host="192.0.2.1", accounts=ACCOUNT, **files).scheme == "https"
+
+    def test_on_loopback_everybody_is_served_unless_said_otherwise(self) -> None:
+        assert _load().served is None
+        assert _load(host="127.1.2.3").served is None
+        assert _load(accounts=f"{ACCOUNT}, {ACCOUNT}").served == {ACCOUNT}
+
+
+@pytest.mark.parametrize(
+    ("flags", "setting"),
+    [
+        ({"port": 70_000}, "--port (MEMRELAY_PORT)"),
+        ({"accounts": "0x12"}, "--accounts (MEMRELAY_ACCOUNTS)"),
+        ({"accounts": ""}, "--accounts (MEMRELAY_ACCOUNTS)"),
+        ({"rate_limits": "maybe"}, "--rate-limits (MEMRELAY_RATE_LIMITS)"),
+        ({"log_format": "xml"}, "--log-format (MEMRELAY_LOG_FORMAT)"),
+        ({"public_url": "m.example"}, "--public-url"),
+        ({"public_url": "https://m.example/path"}, "--public-url"),
+        ({"public_url": "https://u:p@m.example"}, "--public-url"),
+        ({"tls_cert": Path("c")}, "--tls-cert and --tls-key"),
+    ],
+)
+def test_a_wrong_value_is_told_by_its_setting(flags: dict[str, object], setting: str) -> None:
+    assert setting in _mistake(**flags)
+
+
+class TestTheRelayerKey:
+    def test_it_is_taken_from_the_environment_or_a_file_and_not_from_both(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = tmp_path / "key"
+        file.write_text("ab" * 32 + "\n")
+        monkeypatch.setenv("MEMRELAY_RELAYER_KEY", "cd" * 32)
+        assert find_relayer_key(_load(data=tmp_path)) == b"\xcd" * 32
+        monkeypatch.setenv("MEMRELAY_RELAYER_KEY_FILE", str(file))
+        assert "one of them" in _mistake(data=tmp_path)
+        monkeypatch.delenv("MEMRELAY_RELAYER_KEY")
+        assert find_relayer_key(_load(data=tmp_path)) == b"\xab" * 32
+
+    def test_no_representation_of_the_settings_shows_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MEMRELAY_RELAYER_KEY", "cd" * 32)
+        settings = _load()
+        assert "cdcd" not in repr(settings) + str(settings) + settings.model_dump_json()
+
+    def test_what_is_no_key_is_refused_without_being_shown(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MEMRELAY_RELAYER_KEY", "nearly-a-key")
+        with pytest.raises(ConfigurationError, match="32 bytes") as caught:
+            find_relayer_key(_load(data=tmp_path))
+        assert "nearly" not in str(caught.value)
+
+    def test_it_is_made_once_and_two_makers_agree(self, tmp_path: Path) -> None:
+        assert find_relayer_key(_load(data=tmp_path)) is None
+        key = make_relayer_key(tmp_path)
+        assert make_relayer_key(tmp_path) == key
+        assert find_relayer_key(_load(data=tmp_path)) == key
+        assert [path.name for path in tmp_path.iterdir()] == ["relayer.key"]
+
+    def test_a_key_that_others_can_read_is_refused_with_the_fix(self, tmp_path: Path) -> None:
+        make_relayer_key(tmp_path)
+        (tmp_path / "relayer.key").chmod(0o640)
+        with pytest.raises(ConfigurationError, match="chmod 600"):
+            find_relayer_key(_load(data=tmp_path))
+
+    def test_a_sheet_gives_the_key_back(self) -> None:
+        key = bytes(range(32))
+        assert read_sheet(recovery_sheet(key)) == key
+        assert (
+            read_sheet("a heading\n\n" + recovery_sheet(key).upper().replace("CHECKSUM", "checksum")) == key
+        )
+
+    @pytest.mark.parametrize("digit", range(0, 64, 3))
+    def test_every_slip_is_told_by_its_line(self, digit: int) -> None:
+        key = bytes(range(32))
+        changed = bytearray(key.hex().encode())
+        changed[digit] = ord("f") if changed[digit] != ord("f") else ord("0")
+        right, wrong = recovery_sheet(key), recovery_sheet(bytes.fromhex(changed.decode()))
+        line = digit // 16
+        mixed = right.splitlines()
+        # The line as copied, under the checksum that the sheet has.
+        mixed[line] = wrong.splitlines()[line].rpartition(" ")[0] + " " + right.splitlines()[line].split()[-1]
+        with pytest.raises(ConfigurationError, match=f"line {line + 1}"):
+            read_sheet("\n".join(mixed))
+
+    def test_lines_of_two_sheets_do_not_make_one(self) -> None:
+        one, two = recovery_sheet(bytes(32)).splitlines(), recovery_sheet(b"\x01" * 32).splitlines()
+        with pytest.raises(ConfigurationError, match="different sheets"):
+            read_sheet("\n".join([*one[:2], *two[2:]]))
+        with pytest.raises(ConfigurationError, match="lines 1 to 4"):
+            read_sheet("\n".join(one[1:]))

@@ -1,0 +1,95 @@
+"""Logs say what happened and where, never what was said."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from relayer import observability
+
+CANARY = "the canary sings at dawn"
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    sink = io.StringIO()
+    observability.configure("json", "info", sink)
+    yield sink
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def _lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def _fail() -> None:
+    try:
+        int(CANARY)
+    except ValueError as error:
+        raise KeyError(CANARY) from error
+
+
+def test_an_exception_is_logged_by_type_cause_and_frames_and_without_its_words(stream: io.StringIO) -> None:
+    try:
+        _fail()
+    except KeyError as error:
+        observability.log.error("failed", **observability.describe(error))
+    (line,) = _lines(stream)
+    assert line["error"] == "KeyError"
+    assert line["causes"] == ["ValueError"]
+    assert any("_fail" in frame for frame in line["frames"])
+    assert CANARY not in stream.getvalue()
+
+
+def test_a_group_s_members_are_described_one_by_one(stream: io.StringIO) -> None:
+    group = ExceptionGroup(CANARY, [ValueError(CANARY), OSError(CANARY)])
+    described = observability.describe(group)
+    assert [inner["error"] for inner in described["inner"]] == ["ValueError", "OSError"]
+    assert CANARY not in json.dumps(described)
+
+
+def test_other_libraries_are_cut_to_their_template(stream: io.StringIO) -> None:
+    logger = logging.getLogger("some.library")
+    logger.warning("refused %r", CANARY)
+    built = f"first line\n{CANARY}"
+    logger.error(built)
+    try:
+        _fail()
+    except KeyError:
+        logger.exception("crashed")
+    lines = _lines(stream)
+    assert [line["what"] for line in lines] == ["refused %r", "first line", "crashed"]
+    assert lines[2]["error"] == "KeyError"
+    assert CANARY not in stream.getvalue()
+
+
+def test_what_is_below_the_level_is_not_written(stream: io.StringIO) -> None:
+    observability.log.debug("quiet")
+    logging.getLogger("some.library").info("quiet")
+    assert stream.getvalue() == ""
+
+
+async def test_a_lost_task_s_exception_is_logged_without_its_words(stream: io.StringIO) -> None:
+    loop = asyncio.get_running_loop()
+    observability.loop_error(
+        loop, {"message": "Task exception was never retrieved", "exception": ValueError(CANARY)}
+    )
+    (line,) = _lines(stream)
+    assert (line["event"], line["error"]) == ("event_loop", "ValueError")
+    assert CANARY not in stream.getvalue()
+
+
+def test_request_ids_reach_every_line(stream: io.StringIO) -> None:
+    with structlog.contextvars.bound_contextvars(request_id="r-1"):
+        observability.log.info("event")
+    assert _lines(stream)[0]["request_id"] == "r-1"
