@@ -13,9 +13,16 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["LoopThread"]
+__all__ = ["LoopClosed", "LoopThread"]
 
 _T = TypeVar("_T")
+
+
+class LoopClosed(RuntimeError):
+    """Raised when the loop is closed, was closed during the call, or belongs to the process this one was forked from."""
+
+    def __init__(self) -> None:
+        super().__init__("this object is closed, or was made before a fork: make a new one")
 
 
 class LoopThread:
@@ -24,6 +31,9 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._process = os.getpid()
+        # Held while work is handed over, so that nothing is handed to a loop that has ended.
+        self._gate = threading.Lock()
+        self._open = True
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -31,29 +41,48 @@ class LoopThread:
         """Run a coroutine on the loop and return what it returns; an interrupt here cancels it there.
 
         Raises:
-            RuntimeError: the loop is closed, or belongs to the process that this one was forked from.
+            LoopClosed: it will not be finished.
         """
-        if os.getpid() != self._process or not self._thread.is_alive():
-            work.close()
-            raise RuntimeError("this object is closed, or was made before a fork: make a new one")
-        future: concurrent.futures.Future[_T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._handed_over(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise LoopClosed from error
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
-        """End the loop and wait for its thread; a second call does nothing."""
-        if os.getpid() != self._process or not self._thread.is_alive():
+        """End the loop and wait for its thread; calls under way end with `LoopClosed`. A second call does nothing."""
+        if os.getpid() != self._process:
             return
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._gate:
+            was_open, self._open = self._open, False
+        if was_open:
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+    def _handed_over(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+        # The process first: a fork copies the lock in whatever state it was.
+        if os.getpid() == self._process:
+            with self._gate:
+                if self._open:
+                    return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise LoopClosed
 
     def _work(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
         finally:
+            self._end_tasks()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
+
+    def _end_tasks(self) -> None:
+        """Cancel what still runs: whoever waits for it in another thread would wait for ever."""
+        while tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(tasks))

@@ -19,9 +19,12 @@ __all__ = ["ChatMessage", "history", "parse_messages"]
 _TEXT_BLOCKS: Final = frozenset({"text", "input_text", "output_text"})
 _ROLES: Final = {"user": Role.USER, "human": Role.USER, "assistant": Role.ASSISTANT, "ai": Role.ASSISTANT}
 _MAX_LABEL: Final = 512
+_LARGEST_ID: Final = 2**128
 _MAX_TEXT: Final = 1_000_000
 # Seconds pass this in the year 5138, ms passed it in 1973.
 _MS_FROM: Final = 10**11
+# What a relayer takes: the years 1900 to 2199.
+_FIRST_MS: Final = -2_208_988_800_000
 _LAST_MS: Final = 7_258_118_400_000
 
 
@@ -77,7 +80,8 @@ def _text(content: object) -> str:
             texts.append(block)
         elif (
             isinstance(block, Mapping)
-            and block.get("type") in _TEXT_BLOCKS
+            and isinstance(kind := block.get("type"), str)
+            and kind in _TEXT_BLOCKS
             and isinstance(block.get("text"), str)
         ):
             texts.append(block["text"])
@@ -85,8 +89,9 @@ def _text(content: object) -> str:
 
 
 def _label(value: object) -> str | None:
-    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    return _readable(text[:_MAX_LABEL]) or None
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_ID:
+        value = str(value)
+    return _readable(value[:_MAX_LABEL]) or None if isinstance(value, str) else None
 
 
 def _readable(text: str) -> str:
@@ -100,7 +105,8 @@ def _time(value: object) -> int | None:
             moment = datetime.fromisoformat(value)
         except ValueError:
             return None
-        return int(moment.timestamp() * 1000) if moment.tzinfo else None
+        at = int(moment.timestamp() * 1000) if moment.tzinfo else None
+        return at if at is not None and _FIRST_MS <= at < _LAST_MS else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LAST_MS:
         return None
     return int(value if value >= _MS_FROM else value * 1000)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from gateway_plugin.async_plugin import CLOSING_SECONDS, NO_HOST, AsyncMemoryPlugin, Messages
 from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.loop_thread import LoopThread
+from gateway_plugin.loop_thread import LoopClosed, LoopThread
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace
 
@@ -41,12 +41,15 @@ class MemoryPlugin:
         host: HostTurn = NO_HOST,
         deadline: float | None = None,
     ) -> Injection:
-        """Recall for a turn; see `AsyncMemoryPlugin.before_turn`."""
-        return self._loop.call(
-            self._plugin.before_turn(
-                prompt, session_key=session_key, messages=messages, host=host, deadline=deadline
+        """Recall for a turn; see `AsyncMemoryPlugin.before_turn`. A closed plugin says so in the status."""
+        try:
+            return self._loop.call(
+                self._plugin.before_turn(
+                    prompt, session_key=session_key, messages=messages, host=host, deadline=deadline
+                )
             )
-        )
+        except LoopClosed as error:
+            return Injection("", self.settings.recall.position, "failed", detail=str(error))
 
     def after_turn(
         self,
@@ -56,10 +59,13 @@ class MemoryPlugin:
         success: bool = True,
         host: HostTurn = NO_HOST,
     ) -> CaptureReport:
-        """Capture a turn; see `AsyncMemoryPlugin.after_turn`."""
-        return self._loop.call(
-            self._plugin.after_turn(messages, session_key=session_key, success=success, host=host)
-        )
+        """Capture a turn; see `AsyncMemoryPlugin.after_turn`. A closed plugin says so in the status."""
+        try:
+            return self._loop.call(
+                self._plugin.after_turn(messages, session_key=session_key, success=success, host=host)
+            )
+        except LoopClosed as error:
+            return CaptureReport("failed", waiting=self._plugin.status().waiting, detail=str(error))
 
     def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
         """Deliver what waits; see `AsyncMemoryPlugin.flush`."""

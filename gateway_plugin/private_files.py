@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from gateway_plugin.errors import IdentityError
 __all__ = ["config_directory", "create_private", "locked", "read_private", "replace_private"]
 
 _MAX_BYTES = 64 * 1024
+_LOCK_SECONDS = 5.0
+_LOCK_PAUSE = 0.02
 
 
 def config_directory(environ: Mapping[str, str]) -> Path:
@@ -101,7 +104,7 @@ def locked(path: Path) -> Iterator[None]:
     """Hold the lock that belongs to a file, so that two processes do not overwrite each other's change.
 
     Raises:
-        IdentityError: the lock cannot be made.
+        IdentityError: the lock cannot be made, or another process does not let go of it within five seconds.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -111,18 +114,28 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         raise IdentityError(f"{path} cannot be locked: {error.strerror}") from error
     try:
-        _lock(descriptor)
+        if not _lock(descriptor):
+            raise IdentityError(f"{path} cannot be locked: another process holds {path.name}.lock")
         yield
     finally:
         os.close(descriptor)  # which also gives the lock back
 
 
-def _lock(descriptor: int) -> None:
+def _lock(descriptor: int) -> bool:
     try:
         import fcntl  # noqa: PLC0415 - exists on POSIX only
     except ImportError:
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return True
+    # Not a plain wait: a stopped process must not stop this one.
+    end = time.monotonic() + _LOCK_SECONDS
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE)
+        else:
+            return True
+    return False
 
 
 @contextlib.contextmanager

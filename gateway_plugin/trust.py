@@ -160,10 +160,10 @@ class FleetKeys:
     async def fetch(self, now: int) -> FleetList:
         """Fetch the list and check who signed it; raises as `current`."""
         found = parse_fleet_list(await self._fetch(), now)
-        if self._identity is None:
-            pinned = self._store.pin_first(self._origin, found.identity)
-        else:
-            pinned = self._identity
+        pinned = self._identity or self._store.pinned(self._origin)
+        if pinned is None:
+            # Writing takes a lock that another process may hold: it is waited for beside the event loop.
+            pinned = await asyncio.to_thread(self._store.pin_first, self._origin, found.identity)
         if found.identity != pinned:
             raise RelayerUntrusted(
                 f"{self._origin} has another identity than the one it had before "
@@ -175,7 +175,7 @@ class FleetKeys:
     async def accept_identity(self, now: int) -> FleetList:
         """Pin whoever answers now, because a person said so; raises as `current`."""
         found = parse_fleet_list(await self._fetch(), now)
-        self._store.replace(self._origin, found.identity)
+        await asyncio.to_thread(self._store.replace, self._origin, found.identity)
         self.drop()
         return found
 

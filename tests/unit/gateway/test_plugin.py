@@ -342,8 +342,11 @@ def test_closing_twice_and_calling_afterwards_are_defined(wire, environ):
     plugin = MemoryPlugin(wire.url, secret=SECRET, environ=environ)
     plugin.close()
     plugin.close()
+    for said in (plugin.before_turn(QUESTION), plugin.after_turn(TURN)):
+        assert said.status == "failed"
+        assert "closed" in said.detail
     with pytest.raises(RuntimeError, match="closed"):
-        plugin.before_turn(QUESTION)
+        plugin.flush()
 
 
 async def test_the_async_form_does_the_same_on_the_callers_loop(wire: WireRelayer, environ):
