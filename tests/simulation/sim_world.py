@@ -65,6 +65,7 @@ class Plan:
     operations: int = 5
     crash_every: float = 12.0
     stall: float = 0.004
+    workers_first: bool = False
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -86,6 +87,12 @@ class Plan:
                 unavailable=rng.choice((0.01, 0.08)),
             ),
         )
+
+
+# One relayer whose queue is never empty and whose writes often land late.
+CROWDED = Plan(relayers=1, clients=8, operations=3, crash_every=120.0, faults=Faults(delayed=0.4, delay=0.6))
+# Several workers that end the same job at the same moment.
+WORKERS = Plan(relayers=3, clients=6, operations=2, workers_first=True, faults=Faults(unanswered=0.1))
 
 
 class LinkToStore:
@@ -272,7 +279,7 @@ class World:
             return Erase(origin, (mine.pop(),))
         if kind < 0.3:
             return JobAccepted(origin, b"job" + nonce, "extract")
-        if kind < 0.4:
+        if kind < 0.4 or (step == 0 and self.plan.workers_first):
             # Every client finishes the same job, as workers on several relayers would.
             return JobFinished(SHARED_JOB, stored=(Stored(b"r" + nonce, b"c" + nonce, b"x"),))
         content = SHARED_CONTENT if kind < 0.5 else b"c" + nonce
