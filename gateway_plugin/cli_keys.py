@@ -18,11 +18,10 @@ from gateway_plugin.cli_run import (
     UrlOption,
     fail,
     find_context,
-    guarded,
     used,
 )
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.errors import GatewayError
+from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.identity import KeyHolder, RootHolder, mint
 from gateway_plugin.recovery import parse_sheet, render_sheet
 from relayer.wire import base64url
@@ -95,7 +94,10 @@ def keys_recovery(
         output.raw(render_sheet(root))
         return
     text = sys.stdin.read() if verify == "-" else _read_sheet(Path(verify))
-    found = RootKeys(guarded(lambda: parse_sheet(text)))
+    try:
+        found = RootKeys(parse_sheet(text))
+    except IdentityError as error:
+        fail(FAILED, str(error), "compare it with the paper, line by line")
     if found.account != root.account:
         fail(
             FAILED,

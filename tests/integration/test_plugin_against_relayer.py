@@ -1,0 +1,193 @@
+"""The plugin and a real relayer process: no part of the way is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from processes import CLEAN
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.identity import RootHolder, identify
+from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.trust import TrustStore
+from relayer.wire.keys import RootKeys
+from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
+
+COFFEE = "I only drink oat milk coffee, never after 2 pm."
+TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]
+QUESTION = "How do I take my coffee?"
+SECRET = "5a" * 32
+# A cold relayer on a busy machine may need more than a turn's two seconds; the deadline is not what is tested here.
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def environ(tmp_path):
+    return {"XDG_CONFIG_HOME": str(tmp_path / "gateway")}
+
+
+@pytest.fixture
+def identity():
+    return identify(
+        RootHolder(RootKeys(bytes.fromhex(SECRET))),
+        parse_session_key("agent:researcher:s"),
+        default_agent=None,
+    )
+
+
+def test_ten_lines_of_python_remember_and_recall(serve, environ):
+    with MemoryPlugin(serve().url, agent="researcher", environ=environ) as memory:
+        memory.after_turn(TURN)
+        turn = memory.before_turn(QUESTION, deadline=PATIENCE)
+    assert turn.status == "ok", turn.detail
+    assert COFFEE in turn.text
+
+
+def test_another_process_with_the_same_secret_recalls_it(serve, environ):
+    relayer = serve()
+    with MemoryPlugin(relayer.url, agent="researcher", secret=SECRET, environ=environ) as memory:
+        memory.after_turn(TURN)
+    code = (
+        "import sys; from gateway_plugin import MemoryPlugin\n"
+        f"with MemoryPlugin({relayer.url!r}, agent='researcher') as memory:\n"
+        f"    print(memory.before_turn({QUESTION!r}, deadline={PATIENCE}).text)"
+    )
+    environment = CLEAN | environ | {"MEMRELAY_SECRET": SECRET}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert COFFEE in done.stdout
+
+
+def test_neither_another_agent_nor_another_account_recalls_it(serve, environ):
+    url = serve().url
+    with MemoryPlugin(url, agent="researcher", secret=SECRET, environ=environ) as memory:
+        memory.after_turn(TURN)
+        assert memory.flush(PATIENCE)
+        assert memory.before_turn(QUESTION, session_key="agent:coder:s", deadline=PATIENCE).status == "empty"
+    with MemoryPlugin(url, agent="researcher", secret="a5" * 32, environ=environ) as stranger:
+        assert stranger.before_turn(QUESTION, deadline=PATIENCE).status == "empty"
+
+
+def test_something_unrelated_is_answered_with_silence(serve, environ):
+    with MemoryPlugin(serve().url, secret=SECRET, environ=environ) as memory:
+        memory.after_turn(TURN)
+        turn = memory.before_turn("Write a regular expression for IPv6 addresses", deadline=PATIENCE)
+    assert (turn.status, turn.text) == ("empty", "")
+
+
+def test_a_relayer_killed_under_the_plugin_loses_nothing_that_was_said(serve, environ, tmp_path):
+    relayer = serve()
+    with MemoryPlugin(relayer.url, secret=SECRET, environ=environ) as memory:
+        memory.after_turn(TURN)
+        assert memory.flush(PATIENCE)
+        relayer.stop(signal.SIGKILL)
+        assert memory.before_turn("What do I drink in the morning?").status == "unavailable"
+        news = "My sister Lena moved from Hamburg to Berlin in March."
+        assert memory.after_turn([{"role": "user", "content": news}]).status == "queued"
+        assert not memory.flush(2)
+        assert memory.status().waiting == 1
+        serve("--port", relayer.url.rpartition(":")[2], data=relayer.data)
+        memory._plugin._client.breaker.succeeded()
+        assert memory.flush(PATIENCE)
+        lena = memory.before_turn("Where does my sister Lena live?", deadline=PATIENCE)
+        assert news in lena.text
+        coffee = memory.before_turn(QUESTION, deadline=PATIENCE)
+        assert COFFEE in coffee.text
+
+
+@pytest.mark.parametrize("ahead", [-7200, 7200])
+async def test_a_gateway_whose_clock_is_wrong_is_corrected(serve, identity, tmp_path, ahead):
+    class Wrong(SystemClock):
+        def now(self) -> float:
+            return super().now() + ahead
+
+    client = RelayerClient(serve().url, trust=TrustStore(tmp_path / "trust.json"), clock=Wrong())
+    await client.remember(identity, RememberRequest(items=(MemoryItem(text=COFFEE),)))
+    found = await client.recall(identity, RecallRequest(query=QUESTION), deadline=PATIENCE)
+    await client.aclose()
+    assert [hit.text for hit in found.memories] == [COFFEE]
+
+
+async def test_a_memory_lives_through_list_get_and_forget(serve, identity, tmp_path):
+    client = RelayerClient(serve().url, trust=TrustStore(tmp_path / "trust.json"))
+    items = tuple(MemoryItem(text=f"The canary number {n} is yellow") for n in range(3))
+    stored = await client.remember(identity, RememberRequest(items=items))
+    first = stored.memories[0].id
+    listed = await client.list_memories(identity, limit=2, kinds=("statement", "fact"), states=("live",))
+    rest = await client.list_memories(
+        identity, cursor=listed.next_cursor, kinds=("statement", "fact"), states=("live",)
+    )
+    assert (listed.total, len(listed.memories), len(rest.memories)) == (3, 2, 1)
+    assert (await client.get_memory(identity, first)).memory.text == items[0].text
+    assert (await client.forget(identity, first)).state == "forgotten"
+    assert (await client.forget(identity, first)).state == "forgotten"
+    assert (await client.list_memories(identity, states=("forgotten",))).memories[0].id == first
+    views = (await client.namespaces(identity)).namespaces
+    assert [(view.name, view.custody) for view in views] == [("researcher", "agent")]
+    with pytest.raises(RelayerRefused) as raised:
+        await client.get_memory(identity, "0" * 26)
+    assert raised.value.code == "not_found"
+    await client.aclose()
+
+
+async def test_the_same_write_twice_is_one_memory(serve, identity, tmp_path):
+    client = RelayerClient(serve().url, trust=TrustStore(tmp_path / "trust.json"))
+    request = RememberRequest(items=(MemoryItem(text=COFFEE),), idempotency_key="turn-1")
+    first, second = [await client.remember(identity, request) for _ in range(2)]
+    assert first.memories[0].id == second.memories[0].id
+    assert (await client.list_memories(identity)).total == 1
+    await client.aclose()
+
+
+def test_the_command_line_works_on_what_the_plugin_stored(serve, environ):
+    relayer = serve()
+    with MemoryPlugin(relayer.url, agent="researcher", secret=SECRET, environ=environ) as memory:
+        memory.after_turn(TURN)
+    environment = CLEAN | environ | {"MEMRELAY_SECRET": SECRET, "MEMRELAY_URL": relayer.url}
+
+    def run(*arguments):
+        command = [sys.executable, "-c", "from gateway_plugin.cli import main; main()", *arguments]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    found = json.loads(run("search", QUESTION, "--agent", "researcher", "--json").stdout)
+    assert [hit["text"] for hit in found["memories"]] == [COFFEE]
+    assert run("forget", found["memories"][0]["id"], "--agent", "researcher").returncode == 0
+    assert json.loads(run("search", QUESTION, "--agent", "researcher", "--json").stdout)["memories"] == []
+    assert run("status").returncode == 0
+
+
+def test_no_text_and_no_secret_reaches_the_relayers_log_or_disk(serve, environ):
+    relayer = serve(environment={"MEMRELAY_LOG_LEVEL": "debug"})
+    with MemoryPlugin(relayer.url, agent="canary-agent", secret=SECRET, environ=environ) as memory:
+        memory.after_turn(TURN, session_key="agent:canary-agent:canary-session")
+        assert (
+            memory.before_turn(QUESTION, session_key="agent:canary-agent:s", deadline=PATIENCE).status == "ok"
+        )
+        account = memory.status().account
+    relayer.stop()
+    log = relayer.log.read_bytes()
+    stored = b"".join(path.read_bytes() for path in relayer.data.rglob("*") if path.is_file())
+    names = "\n".join(os.fspath(path) for path in relayer.data.rglob("*")).encode()
+    secret = bytes.fromhex(SECRET)
+    canaries = [
+        b"oat milk",
+        b"take my coffee",
+        b"canary-agent",
+        b"canary-session",
+        account.encode(),
+        secret,
+        SECRET.encode(),
+    ]
+    for where in (log, stored, names):
+        assert [canary for canary in canaries if canary in where] == []

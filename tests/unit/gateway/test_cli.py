@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from nacl.signing import SigningKey
+from typer.testing import CliRunner
+from wire_relayer import answer
+
+from gateway_plugin import secret_store
+from gateway_plugin.cli import app
+from relayer.wire.keys import RootKeys
+
+SECRET = bytes(range(32))
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch, environ, wire):
+    monkeypatch.setattr(secret_store, "_taken", {})
+    for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_AGENT", "MEMRELAY_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MEMRELAY_URL", wire.url)
+    monkeypatch.setenv("MEMRELAY_SECRET", SECRET.hex())
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def run(*arguments, text=None):
+    return CliRunner().invoke(app, arguments, input=text)
+
+
+def test_what_is_remembered_is_found_listed_and_forgotten(wire):
+    stored = run("remember", "The deploy window is Tuesday", "--agent", "ops")
+    assert (stored.exit_code, stored.stdout.split(":")[0]) == (0, "remembered")
+    memory_id = stored.stdout.split()[-1]
+    assert (
+        "The deploy window is Tuesday" in run("search", "when is the deploy window?", "--agent", "ops").stdout
+    )
+    assert memory_id in run("list", "--agent", "ops").stdout
+    assert run("forget", memory_id, "--agent", "ops").stdout == f"forgotten: {memory_id}\n"
+    assert wire.texts("ops") == ["The deploy window is Tuesday"]
+
+
+def test_every_answer_is_also_one_json_document():
+    stored = json.loads(run("remember", "The deploy window is Tuesday", "--json").stdout)
+    memory_id = stored["memories"][0]["id"]
+    for arguments in (
+        ("search", "deploy window"),
+        ("list",),
+        ("forget", memory_id),
+        ("status",),
+        ("namespaces",),
+        ("version",),
+        ("keys", "show"),
+    ):
+        done = run(*arguments, "--json")
+        assert done.exit_code == 0, done.stderr
+        json.loads(done.stdout)
+
+
+def test_a_text_may_come_from_standard_input(wire):
+    assert run("remember", "-", text="from a pipe\n").exit_code == 0
+    assert wire.texts("default") == ["from a pipe"]
+
+
+def test_a_memory_cannot_speak_to_the_terminal():
+    run("remember", "red \x1b[31malert\x07 [bold]markup[/bold] memory")
+    shown = run("search", "alert memory").stdout
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[bold]markup[/bold]" in shown
+
+
+def test_nothing_relevant_is_said():
+    done = run("search", "anything at all")
+    assert (done.exit_code, "Nothing relevant" in done.stdout) == (0, True)
+
+
+def test_no_relayer_is_exit_code_3_and_names_the_command_that_starts_one():
+    done = run("list", "--url", "http://127.0.0.1:9")
+    assert done.exit_code == 3
+    assert "memrelay serve" in done.stderr
+
+
+def test_a_refusal_is_exit_code_1_with_its_reason(wire):
+    wire.script = [answer(409, "wrong_namespace_key")]
+    done = run("list")
+    assert done.exit_code == 1
+    assert "another secret" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search",),
+        ("search", ""),
+        ("remember", "x", "--kind", "nonsense"),
+        ("list", "--url", "http://example.com"),
+        ("lst",),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments):
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("secret", ["abc", "zz" * 32])
+def test_a_malformed_secret_is_exit_code_2_and_not_shown(monkeypatch, secret):
+    monkeypatch.setenv("MEMRELAY_SECRET", secret)
+    done = run("list")
+    assert done.exit_code == 2
+    assert "MEMRELAY_SECRET" in done.stderr
+    assert secret not in done.stderr
+
+
+def test_a_first_use_pins_and_only_trust_changes_it(wire):
+    assert run("list").exit_code == 0
+    wire.identity = SigningKey.generate()
+    refused = run("list")
+    assert refused.exit_code == 1
+    assert f"memrelay-gateway trust {wire.url}" in refused.stderr
+    assert wire.identity.verify_key.encode().hex() in run("trust", wire.url).stdout
+    assert run("list").exit_code == 0
+
+
+def test_status_says_whether_the_gateway_is_accepted(wire):
+    shown = run("status").stdout
+    assert RootKeys(SECRET).account in shown
+    assert wire.url in shown
+
+
+def test_keys_show_works_without_a_relayer():
+    done = run("keys", "show", "--url", "http://127.0.0.1:9")
+    assert done.exit_code == 0
+    assert RootKeys(SECRET).account in done.stdout
+    assert SECRET.hex() not in done.stdout
+
+
+def test_an_exported_agent_works_elsewhere_and_holds_no_more(monkeypatch):
+    lines = dict(line.split("=", 1) for line in run("keys", "export", "--agent", "Researcher").stdout.split())
+    monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
+    monkeypatch.setattr(secret_store, "_taken", {})
+    for name, value in lines.items():
+        monkeypatch.setenv(name, value)
+    assert run("remember", "The deploy window is Tuesday").exit_code == 0
+    assert json.loads(run("keys", "show", "--json").stdout)["agent"] == "researcher"
+    assert run("list", "--agent", "coder").exit_code == 2
+    assert run("keys", "recovery").exit_code == 1
+
+
+def test_a_recovery_sheet_is_printed_and_verified(tmp_path):
+    sheet = run("keys", "recovery").stdout
+    path = tmp_path / "sheet.txt"
+    path.write_text(sheet)
+    good = run("keys", "recovery", "--verify", str(path))
+    assert (good.exit_code, "in order" in good.stdout) == (0, True)
+    slipped = run("keys", "recovery", "--verify", "-", text=sheet.replace("0001 0203", "0001 0204"))
+    assert (slipped.exit_code, "line 1" in slipped.stderr) == (1, True)
+    assert run("keys", "recovery", "--verify", str(tmp_path / "none")).exit_code == 2
+
+
+def test_a_sheet_of_another_gateway_is_told_apart(monkeypatch):
+    sheet = run("keys", "recovery").stdout
+    monkeypatch.setenv("MEMRELAY_SECRET", "11" * 32)
+    done = run("keys", "recovery", "--verify", "-", text=sheet)
+    assert (done.exit_code, "it is account" in done.stderr) == (1, True)
+
+
+def test_version_needs_nothing(wire):
+    assert run("version").exit_code == 0
+    assert wire.seen == []
