@@ -1,5 +1,6 @@
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,12 @@ from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
 
 
 @pytest.fixture(scope="module")
-def warm() -> LocalEmbedder:
+def warm() -> Iterator[LocalEmbedder]:
     """One loaded model for the module: loading takes longer than every test here together."""
     embedder = LocalEmbedder()
     asyncio.run(embedder.load())
-    return embedder
+    yield embedder
+    asyncio.run(embedder.close())
 
 
 async def test_related_texts_are_nearer_than_unrelated_ones(warm):

@@ -274,3 +274,51 @@ def test_rows_are_found_from_another_thread():
     index = filled(rows)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(keys, index, rows[5], 1).result() == [5]
+
+
+async def test_rows_on_their_way_into_the_graph_are_found_once():
+    rows = vectors(1150)
+    index = filled(rows[:1100], crossover=1000)
+    await index.maintain()
+    for key in range(1100, 1150):
+        index.add(key, rows[key])
+    start, entering = index._block.freeze(16)
+    index._block.graph.add(start, entering)
+    found = keys(index, rows[1105], 30)
+    assert len(found) == len(set(found)) == 30
+
+
+async def test_rows_that_die_on_their_way_into_the_graph_take_no_place_in_the_results():
+    query = vectors(1)[0]
+    rows = -(vectors(40, seed=6) * 0.1 + query)
+    index = filled(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    index._block.freeze(16)
+    for key in range(10):
+        index.remove(key)
+    found = index.search(query, 5)
+    assert len(found) == 5
+    assert all(match.score < 0 for match in found)
+
+
+async def test_a_removed_row_is_blanked_at_once():
+    rows = vectors(1001)
+    index = filled(rows, crossover=1000)
+    await index.maintain()
+    index.remove(3)
+    assert not index._block.rows.view(3, 4).any()
+
+
+async def test_a_memory_replaced_during_a_rebuild_is_there_once():
+    rows = vectors(1600)
+    index = filled(rows, crossover=500)
+    await index.maintain()
+    for key in range(600):
+        index.remove(key)
+    rebuild = asyncio.create_task(index.maintain())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    index.add(1002, rows[0])
+    await rebuild
+    assert keys(index, rows[0], 1) == [1002]
+    assert 1002 not in keys(index, rows[1002], 20)
+    assert sum(key == 1002 for key in index._block.keys) == 1

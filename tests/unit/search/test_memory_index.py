@@ -197,3 +197,12 @@ def test_the_shipped_lexical_prior_is_what_the_recipe_gives():
 def test_there_are_enough_calibration_texts_and_none_twice():
     assert len(STATEMENTS) == len({text for _, text in STATEMENTS}) >= 150
     assert len(UNRELATED_PROMPTS) == len(set(UNRELATED_PROMPTS)) >= 150
+
+
+def test_what_one_half_proposes_the_other_half_scores_too(world):
+    index = world.index(len(world.texts))
+    hits = index.search(world.coffee, "Northwind contract", 5, floor=0.0).hits
+    northwind = next(hit for hit in hits if "Northwind" in world.texts[hit.key])
+    coffee = next(hit for hit in hits if hit.key == 0)
+    assert northwind.cosine == pytest.approx(float(world.rows[northwind.key] @ world.coffee), abs=1e-5)
+    assert coffee.bm25 == 0.0
