@@ -22,6 +22,7 @@ from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, 
 from relayer.log.backoff import Backoff
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.together import AT_ONCE, together
 from relayer.ports import Absent, Found, Throttled, Unchanged
 
 __all__ = ["NewNamespace", "OpenedNamespace", "find", "list_pointers", "open_existing", "open_or_create"]
@@ -123,7 +124,10 @@ async def list_pointers(ports: LogPorts, account: str) -> list[Pointer]:
     start = layout.at(layout.pointers(ports.keys.tag("account", account)))
     keys = [row.key async for row in ports.store.list(start)]
     strip = len(layout.at("x")) - 1
-    read = [await creation.read_pointer_at(key[strip:]) for key in keys]
+    read: list[_ReadPointer | None] = []
+    for first in range(0, len(keys), AT_ONCE):
+        window = keys[first : first + AT_ONCE]
+        read += await together([creation.read_pointer_at(key[strip:]) for key in window])
     return sorted((found.pointer for found in read if found is not None), key=lambda pointer: pointer.name)
 
 

@@ -38,6 +38,11 @@ class NamespaceLog:
         """Where this process stands in the log."""
         return self._replica.state.position
 
+    @property
+    def broken(self) -> bool:
+        """Whether reading and appending are refused until the log is read anew; see `Replica.subscribe`."""
+        return self._replica.broken
+
     def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
         """Register a projection; see `Replica.subscribe`."""
         self._replica.subscribe(on_applied, on_reset)

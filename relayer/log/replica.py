@@ -19,6 +19,7 @@ from relayer.log.log_ports import LogPorts
 from relayer.log.manifest_view import ManifestView
 from relayer.log.single_flight import SingleFlight
 from relayer.log.slots import FoundSlot, LinkedEntry, Slots, Tail
+from relayer.log.together import AT_ONCE
 
 __all__ = ["Consistency", "OnApplied", "OnReset", "Replica"]
 
@@ -26,7 +27,6 @@ OnApplied = Callable[[list[Applied]], None]
 OnReset = Callable[[NamespaceState], None]
 
 DIGESTS_KEPT = 4096
-_WINDOW = 16
 _RELOADS = 5
 # After so many stored bytes other tasks get a turn: about ten milliseconds of opening and applying.
 _SLICE_BYTES = 256 * 1024
@@ -138,7 +138,7 @@ class Replica:
                 if tail.ended:
                     self.seen_at = self._clock.monotonic()
                     return
-                count = _WINDOW
+                count = AT_ONCE
             await self._restart()
         raise CorruptNamespace("the watermark stays above what the manifest leads to")
 
@@ -201,6 +201,11 @@ class Replica:
                 "a projection of the log could not follow it; it must be reloaded"
             )
             raise self._refusal from error
+
+    @property
+    def broken(self) -> bool:
+        """Whether this replica refuses to serve until a `reload`."""
+        return self._refusal is not None
 
     def refuse_if_broken(self) -> None:
         """Raise what made this replica unable to serve or append, if anything did."""

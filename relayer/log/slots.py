@@ -6,16 +6,15 @@ out, exchanged or put elsewhere unnoticed.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relayer.domain.entry import Entry, decode_entry, encode_entry
 from relayer.domain.namespace import Position
-from relayer.errors import CorruptNamespace, RelayerError
+from relayer.errors import CorruptNamespace
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.together import together
 from relayer.ports import Absent, Found, Unchanged
 from relayer.wire.sealing import ObjectType
 
@@ -65,7 +64,7 @@ class Slots:
 
     async def read(self, start: int, count: int) -> Tail:
         """Read ``count`` slots from ``start`` on at the same time; raises `StoreError`."""
-        answers = await self._get_all(range(start, start + count))
+        answers = await together([self._get(seq) for seq in range(start, start + count)])
         slots: list[FoundSlot] = []
         times: list[int] = []
         for seq, answer in enumerate(answers, start):
@@ -74,16 +73,6 @@ class Slots:
                 return Tail(tuple(slots), ended=True, times=tuple(times))
             slots.append(FoundSlot(seq, answer.data))
         return Tail(tuple(slots), ended=False, times=tuple(times))
-
-    async def _get_all(self, seqs: Sequence[int]) -> list[Found | Absent]:
-        if len(seqs) == 1:
-            return [await self._get(seqs[0])]
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._get(seq)) for seq in seqs]
-        except BaseExceptionGroup as errors:
-            raise _first(errors) from errors
-        return [task.result() for task in tasks]
 
     async def _get(self, seq: int) -> Found | Absent:
         outcome = await self._ports.store.get(self.key(seq))
@@ -128,11 +117,3 @@ class Slots:
 def digest_of(stored: bytes) -> bytes:
     """Return what the next entry carries of the entry stored in these bytes."""
     return hashlib.sha256(stored).digest()
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    for error in errors.exceptions:
-        if isinstance(error, RelayerError):
-            return error
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -216,7 +216,7 @@ async def test_a_pointer_that_was_moved_to_another_name_does_not_open(world: Wor
 
 async def test_listing_shows_the_names_of_one_account_alone(empty_world: World) -> None:
     ports = empty_world.ports()
-    for name in ("research", "finance", "research/notes"):
+    for name in ("research", "finance", "research/notes", *(f"scratch-{number:02}" for number in range(30))):
         await creation.open_or_create(ports, new(name), SECRET)
     await creation.open_or_create(ports, new("other", OTHER_ACCOUNT), SECRET)
 
@@ -224,6 +224,7 @@ async def test_listing_shows_the_names_of_one_account_alone(empty_world: World) 
         "finance",
         "research",
         "research/notes",
+        *(f"scratch-{number:02}" for number in range(30)),
     ]
 
 

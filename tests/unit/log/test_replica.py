@@ -349,8 +349,11 @@ async def test_a_projection_that_cannot_follow_stops_the_replica_until_it_is_rel
     with pytest.raises(CorruptNamespace):
         await committer.submit([put()])
 
+    assert replica.broken
+
     broken = False
     await replica.reload()
+    assert not replica.broken
     assert (await committer.submit([put()]))[0].result is Result.STORED
 
 
