@@ -250,6 +250,8 @@ async def _background(relayer: Relayer) -> AsyncIterator[None]:
         while True:
             await clock.sleep(_EXPIRY_SECONDS)
             relayer.authenticator.drop_expired()
+            # Also here: tending may be held up by a store that does not answer, and what has ended must go.
+            await relayer.context.namespaces.drop_expired()
 
     def failed(error: BaseException) -> None:
         log.error("tending_failed", **describe(error))

@@ -156,7 +156,8 @@ class Front:
             raw = await read_body(request, head, digest, seconds=deadline.remaining())
             body = parse_body(raw, route.body)
         access = self._access(signed, route, right, getattr(body, "namespace", None))
-        await authenticator.admit(signed, head, creates=route.writes)
+        async with deadline.step("admit"):
+            await authenticator.admit(signed, head, creates=route.writes)
         return Call(deadline, parameter, query, body, signed, access)
 
     def _access(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from relayer.crypto.namespace_keys import NamespaceKeys
-from relayer.domain.namespace import Pointer
+from relayer.domain.namespace import Custody, Pointer
 from relayer.domain.namespace import Position as LogPosition
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import NamespaceClosed, QueueFull, RelayerError, WrongCustody, WrongNamespaceKey
@@ -34,6 +34,8 @@ __all__ = ["OpenNamespace", "OpenNamespaces"]
 MOST_OPEN = 4096
 
 _Key = tuple[str, str]
+# Name, secret, custody and generation of who asks, and whether it may be made: what an opening depends on.
+_Flight = tuple[_Key, bytes, Custody, int, bool]
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +93,7 @@ class OpenNamespaces:
         self.calibration = calibration
         self._most_open = most_open
         self._open: dict[_Key, OpenNamespace] = {}
-        self._opening: dict[tuple[_Key, bytes, bool], asyncio.Task[OpenNamespace | None]] = {}
+        self._opening: dict[_Flight, asyncio.Task[OpenNamespace | None]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -168,7 +170,7 @@ class OpenNamespaces:
     async def _obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
         key = (access.account, access.namespace)
         opened = self._open.get(key)
-        if opened is not None and opened.log.state.closed:
+        if opened is not None and (opened.log.state.closed or opened.log.broken):
             await self._drop(key, opened)
             opened = None
         if opened is None:
@@ -181,10 +183,18 @@ class OpenNamespaces:
 
     async def _open_once(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
         # The secret is part of the flight's name: a wrong one fails alone and never for somebody else.
-        flight = (key, access.secret, create)
+        flight = (key, access.secret, access.custody, access.generation, create)
+        task = self._opening.get(flight)
+        opened = await self._fly(flight, access)
+        if opened is None and task is not None:
+            # That flight may have looked before a write made the namespace that was acknowledged before this request.
+            opened = await self._fly(flight, access)
+        return opened
+
+    async def _fly(self, flight: _Flight, access: Access) -> OpenNamespace | None:
         task = self._opening.get(flight)
         if task is None:
-            task = asyncio.create_task(self._load(key, access, create=create))
+            task = asyncio.create_task(self._load(flight[0], access, create=flight[-1]))
             self._opening[flight] = task
             task.add_done_callback(lambda _: self._opening.pop(flight, None))
         return await asyncio.shield(task)

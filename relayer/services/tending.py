@@ -42,19 +42,28 @@ async def tend_forever(ctx: Context, on_error: Callable[[BaseException], None]) 
 
 
 async def tend(ctx: Context) -> None:
-    """Do one round over everything that is open."""
+    """Do one round over everything that is open; a namespace that fails does not keep the others from their turn.
+
+    Raises:
+        RelayerError: the first failure, after the round.
+    """
     if not ctx.namespaces.calibration.probes:
         with suppress(EmbedderUnavailable, QueueFull):
             ctx.namespaces.recalibrate(await calibrate(ctx.embedder))
     await ctx.namespaces.drop_expired()
+    failures: list[RelayerError] = []
     for opened in ctx.namespaces.all():
         opened.users += 1
         try:
             with suppress(EmbedderUnavailable, QueueFull):
                 await embed_missing(ctx, opened)
             await opened.view.index.maintain()
+        except RelayerError as error:
+            failures.append(error)
         finally:
             opened.users -= 1
+    if failures:
+        raise failures[0]
 
 
 async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:

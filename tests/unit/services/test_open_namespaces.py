@@ -1,0 +1,116 @@
+"""What is open is shared, fresh, and given up for nobody else's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from relayer.errors import CorruptNamespace, WrongNamespaceKey
+from relayer.ports import GetOutcome, ObjectStore
+from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.services.tending import tend
+from relayer.testing.recording_store import RecordingStore
+from relayer.testing.stepping_store import SteppingStore
+from relayer.wire.schemas import RecallRequest, RememberRequest
+
+COFFEE = "I only drink oat milk coffee"
+
+
+async def _remember(house, text=COFFEE, agent="researcher"):
+    request = RememberRequest(items=[{"text": text}])
+    return await remember(house.ctx, house.access(agent), request, house.deadline())
+
+
+async def _recall(house, query="oat milk coffee", **access):
+    request = RecallRequest(query=query, floor=0)
+    return await recall(house.ctx, house.access(**access), request, house.deadline())
+
+
+@pytest.fixture
+async def behind(house):
+    """A second replica, of which every request to the store waits until the test lets it go."""
+    store = SteppingStore(house.store)
+    ports = replace(house.ctx.ports, store=store)
+    namespaces = OpenNamespaces(ports, house.embedder.model, house.calibration)
+    yield replace(house, store=store, ctx=replace(house.ctx, ports=ports, namespaces=namespaces))
+    store.open_gates()
+    await namespaces.close(1.0)
+
+
+class _LateAnswers(RecordingStore):
+    """Reads at once, and tells what was read when the test says."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.read = asyncio.Event()
+        self.tell = asyncio.Event()
+
+    async def get(
+        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
+    ) -> GetOutcome:
+        found = await super().get(key, byte_range=byte_range, if_none_match=if_none_match)
+        self.read.set()
+        await self.tell.wait()
+        return found
+
+
+async def test_a_recall_finds_what_was_acknowledged_before_it_also_while_an_older_one_looks(house):
+    store = _LateAnswers(house.store)
+    ports = replace(house.ctx.ports, store=store)
+    namespaces = OpenNamespaces(ports, house.embedder.model, house.calibration)
+    other = replace(house, ctx=replace(house.ctx, ports=ports, namespaces=namespaces))
+    older = asyncio.create_task(_recall(other))
+    await store.read.wait()  # it has seen that there is no namespace
+    await _remember(house)
+    younger = asyncio.create_task(_recall(other))
+    await asyncio.sleep(0)
+    store.tell.set()
+    assert [hit.text for hit in (await younger).memories] == [COFFEE]
+    assert (await older).memories == ()
+    await namespaces.close(1.0)
+
+
+async def test_another_generation_fails_alone(house, behind):
+    await _remember(house)
+    secret = house.root.agent("researcher").namespace_secret("researcher", 0)
+    wrong = asyncio.create_task(_recall(behind, generation=1, secret=secret))
+    await behind.store.wait_for()
+    right = asyncio.create_task(_recall(behind, secret=secret))
+    behind.store.open_gates()
+    with pytest.raises(WrongNamespaceKey):
+        await wrong
+    assert [hit.text for hit in (await right).memories] == [COFFEE]
+
+
+async def test_a_projection_that_failed_once_is_read_anew(house, monkeypatch):
+    await _remember(house)
+    opened = house.ctx.namespaces.peek(house.access().account, "researcher")
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(opened.view.index, "put", fail)
+    with pytest.raises(CorruptNamespace):
+        await _remember(house, "I moved to Oslo")
+    found = await _recall(house, "moved to Oslo")
+    assert "I moved to Oslo" in [hit.text for hit in found.memories]
+
+
+async def test_a_broken_namespace_does_not_keep_the_others_from_being_tended(house, monkeypatch):
+    house.embedder.down = True
+    await _remember(house, agent="broken")
+    await _remember(house, agent="well")
+    house.embedder.down = False
+    broken, well = house.ctx.namespaces.all()
+
+    async def refuse(_: object) -> None:
+        raise CorruptNamespace("the log contradicts itself")
+
+    monkeypatch.setattr(broken.log, "append", refuse)
+    with pytest.raises(CorruptNamespace):
+        await tend(house.ctx)
+    assert not well.view.without_vector
