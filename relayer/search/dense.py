@@ -11,8 +11,8 @@ import asyncio
 from array import array
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ SCANNED_SHARE = 0.05
 DEAD = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A memory's key and the inner product of its row with the query: raw cosine, as rows and queries go."""
 
     key: int

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +60,7 @@ class SearchResult:
     considered: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     key: int
     cosine: float | None
     bm25: float | None
@@ -129,14 +130,18 @@ class MemoryIndex:
             raise ValueError("k is at least 1")
         keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
-        candidates = self._candidates(query_vector, query_text, max(CANDIDATES, 4 * k), keys)
+        # One half alone ranks by itself; wider proposals are for the other half to score.
+        count = max(CANDIDATES, 4 * k) if query_vector is not None and query_text is not None else k
+        candidates = self._candidates(query_vector, query_text, count, keys)
         with_vector = [candidate for candidate in candidates if candidate.cosine is not None]
         without = [candidate for candidate in candidates if candidate.cosine is None]
         null = null_for(considered, self.calibration.prior, self._own, self._own_size)
-        hits = _judged(with_vector, null, floor) + _judged(without, LEXICAL_PRIOR.at(considered), floor)
-        hits.sort(key=lambda hit: (-hit.relevance, hit.key))
+        passed = _judged(with_vector, null, floor) + _judged(without, LEXICAL_PRIOR.at(considered), floor)
+        passed.sort(key=lambda judged: (-judged[1], judged[0].key))
         return SearchResult(
-            hits=tuple(hits[:k]),
+            hits=tuple(
+                Hit(found.key, relevance, found.cosine, found.bm25) for found, relevance in passed[:k]
+            ),
             degraded=query_vector is None or self._lacks_vectors(keys),
             considered=considered,
         )
@@ -192,8 +197,8 @@ def _evidence(candidate: _Candidate) -> float:
     return candidate.covered if candidate.cosine is None else evidence(candidate.cosine, candidate.covered)
 
 
-def _judged(candidates: list[_Candidate], null: Null, floor: float) -> list[Hit]:
+def _judged(candidates: list[_Candidate], null: Null, floor: float) -> list[tuple[_Candidate, float]]:
     # By key first: where evidence ties, the gate keeps this order.
-    ordered = sorted(candidates, key=lambda candidate: candidate.key)
+    ordered = sorted(candidates, key=itemgetter(0))
     passed = gate([_evidence(candidate) for candidate in ordered], null, floor)
-    return [Hit(ordered[at].key, relevance, ordered[at].cosine, ordered[at].bm25) for at, relevance in passed]
+    return [(ordered[at], relevance) for at, relevance in passed]

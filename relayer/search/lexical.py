@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, KeysView
+from collections.abc import Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from math import log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ class LexicalIndex:
         self._documents: list[tuple[str, ...]] = []
         self._free: list[int] = []
         self._total = 0.0
+        self._asked: _Asked | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -59,6 +61,7 @@ class LexicalIndex:
             context_weight: how much less, as a share of a term's count.
         """
         self.remove(key)
+        self._asked = None
         weights: dict[str, float] = dict(Counter(terms(text)))
         for term, count in Counter(terms(context or "")).items():
             weights[term] = weights.get(term, 0.0) + context_weight * count
@@ -75,6 +78,7 @@ class LexicalIndex:
         slot = self._slots.pop(key, None)
         if slot is None:
             return False
+        self._asked = None
         for term in self._documents[slot]:
             posting = self._postings[term]
             posting.discard(slot)
@@ -89,11 +93,11 @@ class LexicalIndex:
 
     def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
         """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
-        scores = self._scores(set(terms(query)))
+        scores = self._ask(query).scores
         if allowed is not None:
-            outside = np.ones(len(scores), dtype=bool)
-            outside[[self._slots[key] for key in allowed if key in self._slots]] = False
-            scores[outside] = 0.0
+            inside = [self._slots[key] for key in allowed if key in self._slots]
+            everywhere, scores = scores, np.zeros_like(scores)
+            scores[inside] = everywhere[inside]
         found = np.flatnonzero(scores)
         if len(found) > k:
             # All that tie with the last one stay, so that ties are ordered by key and not by slot.
@@ -104,7 +108,7 @@ class LexicalIndex:
 
     def scores(self, query: str, keys: Iterable[int]) -> dict[int, float]:
         """BM25 scores of these keys, 0 where no term is shared; keys without a text are left out."""
-        scores = self._scores(set(terms(query)))
+        scores = self._ask(query).scores
         return {key: float(scores[self._slots[key]]) for key in keys if key in self._slots}
 
     def ceiling(self, query: str) -> float:
@@ -112,16 +116,23 @@ class LexicalIndex:
 
         Terms that no text has count like the rarest ones: asking for something unknown is no match.
         """
-        return sum(self._idf(self._frequency(term)) for term in set(terms(query)))
+        return sum(self._idf(self._frequency(term)) for term in self._ask(query).terms)
 
-    def _scores(self, query: set[str]) -> NDArray[np.float32]:
+    def _ask(self, query: str) -> _Asked:
+        """Terms and scores of a query; one search asks for them three times, so the last answer is kept."""
+        if self._asked is None or self._asked.query != query:
+            # In a fixed order: float addition is not associative, and replicas must agree.
+            found = sorted(set(terms(query)))
+            self._asked = _Asked(query, found, self._scores(found))
+        return self._asked
+
+    def _scores(self, query: Sequence[str]) -> NDArray[np.float32]:
         scores = np.zeros(len(self._keys), dtype=np.float32)
         if not self._slots:
             return scores
         mean = max(self._total / len(self._slots), 1e-9)
         norms = K1 * (1 - B + B * np.array(self._lengths, dtype=np.float32) / mean)
-        # In a fixed order: float addition is not associative, and replicas must agree.
-        for term in sorted(query):
+        for term in query:
             posting = self._postings.get(term)
             if posting is not None:
                 slots = np.array(posting.slots, dtype=np.int64)
@@ -147,6 +158,12 @@ class LexicalIndex:
             self._documents.append(())
         self._slots[key] = slot
         return slot
+
+
+class _Asked(NamedTuple):
+    query: str
+    terms: list[str]
+    scores: NDArray[np.float32]
 
 
 class _Posting:

@@ -137,3 +137,20 @@ def test_a_query_without_terms_finds_nothing(query):
 
 def test_an_empty_index_finds_nothing():
     assert LexicalIndex().search("coffee", 5) == []
+
+
+def test_the_same_query_sees_what_changed_in_between():
+    index = LexicalIndex()
+    index.put(1, "the ferry to Palma")
+    before = index.search("ferry", 5)
+    index.put(2, "a ferry leaves at nine")
+    assert {key for key, _ in index.search("ferry", 5)} == {1, 2}
+    index.remove(2)
+    assert index.search("ferry", 5) == before
+
+
+def test_a_filter_does_not_narrow_what_the_next_search_finds():
+    index = filled()
+    everything = index.search("Mara Jonas", 10)
+    index.search("Mara Jonas", 10, {2})
+    assert index.search("Mara Jonas", 10) == everything
