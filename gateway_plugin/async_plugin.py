@@ -17,7 +17,7 @@ import httpx
 from gateway_plugin.capture import Captured, capture_turn
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.gates import Purpose, gate
+from gateway_plugin.gates import Purpose, explain, gate
 from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identity import Identity, KeyHolder, identify
 from gateway_plugin.messages import ChatMessage, parse_messages
@@ -28,7 +28,7 @@ from gateway_plugin.sender import Sender
 from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.sessions import Session, Sessions
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.setup import connect, holder_for, settings_from
+from gateway_plugin.setup import connect, holder_for, settings_from, tell_person
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace, status_of
 
 __all__ = ["AsyncMemoryPlugin"]
@@ -177,10 +177,15 @@ class AsyncMemoryPlugin:
         return self._last
 
     async def aclose(self) -> None:
-        """Try for up to five seconds to deliver what waits, then stop."""
+        """Try for up to five seconds to deliver what waits, then stop; says so when turns are lost with the process."""
         await self._sender.flush(CLOSING_SECONDS)
         await self._sender.aclose()
         await self._client.aclose()
+        lost = self._outbox.waiting() + len(self._outbox.dead())
+        if lost and isinstance(self._outbox, MemoryOutbox):
+            refusals = [reason for _, reason in self._outbox.dead()]
+            reason = self._sender.last_error or next(iter(refusals), "it did not answer in time")
+            tell_person(f"memrelay: {lost} captured turns never reached the relayer: {reason}")
 
     async def __aenter__(self) -> Self:
         return self
@@ -205,7 +210,7 @@ class AsyncMemoryPlugin:
         if objection is not None:
             return objection
         identity = self._identity(ref, host)
-        return await self._recaller.recall(
+        injection, trace = await self._recaller.recall(
             prompt,
             earlier,
             identity=identity,
@@ -213,6 +218,7 @@ class AsyncMemoryPlugin:
             audience=host.heard_by(ref),
             seconds=seconds,
         )
+        return injection, replace(trace, gates=explain(context, self.settings))
 
     def _capture(
         self,

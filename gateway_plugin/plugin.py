@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from gateway_plugin.async_plugin import CLOSING_SECONDS, NO_HOST, AsyncMemoryPlugin, Messages
 from gateway_plugin.host_turn import HostTurn
@@ -13,6 +14,8 @@ from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace
 
 __all__ = ["AsyncMemoryPlugin", "MemoryPlugin"]
+
+_T = TypeVar("_T")
 
 
 class MemoryPlugin:
@@ -26,6 +29,8 @@ class MemoryPlugin:
         self._plugin = AsyncMemoryPlugin(url, agent, **options)
         self._loop = LoopThread("memrelay-plugin")
         self._closed = False
+        # A program that ends without closing still gets its last turns delivered, or is told that it did not.
+        atexit.register(self.close)
 
     @property
     def settings(self) -> PluginSettings:
@@ -76,8 +81,8 @@ class MemoryPlugin:
         self._here(lambda: self._plugin.set_session(session_key, enabled=enabled, host=host))
 
     def status(self) -> PluginStatus:
-        """Return how things stand."""
-        return self._plugin.status()
+        """Return how things stand, also after `close`."""
+        return self._plugin.status() if self._closed else self._here(self._plugin.status)
 
     def why(self) -> TurnTrace:
         """Return why the last turn was given what it was given."""
@@ -87,6 +92,7 @@ class MemoryPlugin:
         """Try for up to five seconds to deliver what waits, then stop; a second call does nothing."""
         if not self._closed:
             self._closed = True
+            atexit.unregister(self.close)
             self._loop.call(self._plugin.aclose())
             self._loop.close()
 
@@ -98,8 +104,10 @@ class MemoryPlugin:
     ) -> None:
         self.close()
 
-    def _here(self, work: Callable[[], None]) -> None:
-        async def run() -> None:
-            work()
+    def _here(self, work: Callable[[], _T]) -> _T:
+        """Do something on the loop's thread, to which all state belongs."""
 
-        self._loop.call(run())
+        async def run() -> _T:
+            return work()
+
+        return self._loop.call(run())

@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -24,6 +24,7 @@ from relayer.wire.schemas import KeysResponse
 
 __all__ = ["FleetKeys", "TrustStore", "parse_fleet_list"]
 
+_T = TypeVar("_T")
 _FETCH_EVERY_SECONDS: Final = 3600
 # A key that is about to end would cut short what is sealed to it.
 _MARGIN_SECONDS: Final = 600
@@ -163,7 +164,7 @@ class FleetKeys:
         pinned = self._identity or self._store.pinned(self._origin)
         if pinned is None:
             # Writing takes a lock that another process may hold: it is waited for beside the event loop.
-            pinned = await asyncio.to_thread(self._store.pin_first, self._origin, found.identity)
+            pinned = await _beside(self._store.pin_first, self._origin, found.identity)
         if found.identity != pinned:
             raise RelayerUntrusted(
                 f"{self._origin} has another identity than the one it had before "
@@ -175,7 +176,7 @@ class FleetKeys:
     async def accept_identity(self, now: int) -> FleetList:
         """Pin whoever answers now, because a person said so; raises as `current`."""
         found = parse_fleet_list(await self._fetch(), now)
-        await asyncio.to_thread(self._store.replace, self._origin, found.identity)
+        await _beside(self._store.replace, self._origin, found.identity)
         self.drop()
         return found
 
@@ -187,3 +188,12 @@ class FleetKeys:
         assert self._list is not None
         age = now - self._fetched_at
         return 0 <= age < _FETCH_EVERY_SECONDS and now - self._list.issued_at < MAX_AGE_SECONDS
+
+
+async def _beside(work: Callable[[str, bytes], _T], origin: str, identity: bytes) -> _T:
+    """Do something that may wait for a lock, beside the event loop while there is something beside it."""
+    try:
+        return await asyncio.to_thread(work, origin, identity)
+    except RuntimeError:
+        # The interpreter is ending and starts no thread any more; the last turns are worth a short wait.
+        return work(origin, identity)

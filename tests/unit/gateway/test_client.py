@@ -18,6 +18,7 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
+from gateway_plugin.sync_client import SyncRelayerClient
 from gateway_plugin.transport import MAX_ANSWER_BYTES
 from relayer.wire import base64url
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
@@ -345,3 +346,16 @@ def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRe
         f"{wire.url}/v1/namespaces", headers={**headers, "x-deadline-ms": "1"}, trust_env=False
     )
     assert refused.status_code == 401
+
+
+def test_the_sync_form_makes_the_same_calls(wire, trust_store, identity):
+    with SyncRelayerClient(wire.url, trust=trust_store) as client:
+        stored = client.remember(identity, COFFEE)
+        assert client.recall(identity, QUERY).memories[0].id == stored.memories[0].id
+        assert client.list_memories(identity, limit=1).total == 1
+        assert client.forget(identity, stored.memories[0].id).state == "forgotten"
+        wire.script = [hang]
+        with pytest.raises(DeadlineExceeded):
+            client.recall(identity, QUERY, deadline=0.1)
+    with pytest.raises(RuntimeError, match="closed"):
+        client.version()

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -297,6 +300,8 @@ def test_why_tells_the_turn_gate_by_gate_without_its_text(plugin):
     plugin.after_turn(TURN)
     plugin.before_turn(QUESTION)
     assert [hit.outcome for hit in plugin.why().hits] == ["injected"]
+    assert all(gate.allowed for gate in plugin.why().gates)
+    assert plugin.why().gates
     assert "oat" not in repr(plugin.why())
 
 
@@ -366,3 +371,21 @@ async def test_a_cancelled_turn_aborts_its_request(wire: WireRelayer, environ):
         with pytest.raises(asyncio.CancelledError):
             await turn
         assert await asyncio.to_thread(wire.aborted.wait, 5)
+
+
+def test_turns_that_are_lost_with_the_process_are_said(wire, environ, capsys):
+    wire.script = [answer(503, "busy")] * 50
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        plugin.after_turn(TURN)
+    assert "1 captured turns never reached the relayer" in capsys.readouterr().err
+
+
+def test_a_program_that_forgets_to_close_still_delivers(wire, environ):
+    code = (
+        "from gateway_plugin import MemoryPlugin\n"
+        f"memory = MemoryPlugin({wire.url!r}, secret={SECRET!r})\n"
+        f"memory.after_turn({TURN!r})\n"
+    )
+    env = {**os.environ, **environ}
+    subprocess.run([sys.executable, "-c", code], env=env, timeout=60, check=True)
+    assert wire.texts("default") == [COFFEE]
