@@ -13,6 +13,7 @@ from gateway_plugin.demo.conversation import Probe, ProbeKind
 from gateway_plugin.textual import one_line
 
 __all__ = [
+    "LEAST_SAME",
     "LEAST_SILENCE",
     "Check",
     "Observation",
@@ -32,6 +33,9 @@ __all__ = [
 
 LEAST_SILENCE: Final = 0.8
 """For conversations that the probes were not written for: a chat between friends may well touch on carpets."""
+
+LEAST_SAME: Final = 0.95
+"""For large namespaces: their own measure of what is relevant is taken anew after a restart, at another size."""
 
 _ANSWERED: Final = frozenset({"ok", "empty"})
 
@@ -174,8 +178,10 @@ def outage(status: str, text: str, seconds: float, bound: float) -> Check:
     )
 
 
-def same_again(before: Sequence[Observation], after: Sequence[Observation]) -> list[Check]:
+def same_again(before: Sequence[Observation], after: Sequence[Observation], *, curated: bool) -> list[Check]:
     """After the restart every probe injects the same bytes."""
+    least = 1.0 if curated else LEAST_SAME
+    share = "every prompt" if curated else f"at least {least:.0%} of the prompts"
     later = {(item.agent, item.probe): item for item in after}
     checks = []
     for agent in dict.fromkeys(item.agent for item in before):
@@ -190,8 +196,8 @@ def same_again(before: Sequence[Observation], after: Sequence[Observation]) -> l
         checks.append(
             Check(
                 "same",
-                f"{agent} is given the same bytes for every prompt as before SIGKILL",
-                not other,
+                f"{agent} is given the same bytes as before SIGKILL for {share}",
+                len(mine) - len(other) >= least * len(mine),
                 detail + (f", the first that differs: {other[0]}" if other else ""),
             )
         )

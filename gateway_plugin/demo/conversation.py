@@ -17,8 +17,8 @@ Two file formats are read.
 nothing may be injected; ``forbid`` is something only another agent was told and may not occur.
 
 **LoCoMo's cleaned form**: ``{"conversations": [{"id", "speakers", "turns", "questions"}]}``. The first two
-conversations become two agents. Both speakers are people, so every turn has the role ``user``. A question with one
-evidence turn becomes a related probe that expects that turn's text; the unrelated prompts are a list of this module;
+conversations become two agents. Both speakers are people, so every turn has the role ``user``. Up to fifty questions
+with one evidence turn become related probes that expect that turn's text; the unrelated prompts are a list of this module;
 the cross probes ask each agent a few questions of the other.
 """
 
@@ -51,6 +51,7 @@ __all__ = [
 SAMPLE = "sample_conversation.json"
 FORMAT = "memrelay-conversation/1"
 CROSS_PROBES = 5
+RELATED_PROBES = 50
 
 UNRELATED_PROMPTS = (
     "Write a Python function that reverses a linked list.",
@@ -305,7 +306,13 @@ def _from_dialogues(file: _DialogueFile) -> list[AgentScript]:
             Probe(ProbeKind.CROSS, probe.prompt, forbidden=probe.expected)
             for probe in _spread(related[1 - index], CROSS_PROBES)
         )
-        scripts.append(AgentScript(dialogue.id, _sessions(dialogue), (*related[index], *unrelated, *cross)))
+        scripts.append(
+            AgentScript(
+                dialogue.id,
+                _sessions(dialogue),
+                (*_spread(related[index], RELATED_PROBES), *unrelated, *cross),
+            )
+        )
     return scripts
 
 
@@ -332,8 +339,8 @@ def _related_probes(dialogue: _DialogueIn) -> tuple[Probe, ...]:
 
 def _spread(probes: Sequence[Probe], count: int) -> Sequence[Probe]:
     """At most ``count`` of ``probes``, evenly spread."""
-    step = max(1, len(probes) // count)
-    return probes[::step][:count]
+    step = max(1, -(-len(probes) // count))
+    return probes[::step]
 
 
 def _aware(moment: datetime) -> datetime:

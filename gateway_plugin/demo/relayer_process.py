@@ -38,10 +38,11 @@ class RelayerProcess:
     Args:
         folder: holds the data directory, the ready file and the log; made when missing.
         arguments: further options of ``memrelay serve``.
+        data: the data directory, if it is not to be ``relayer`` in the folder; several relayers may share one.
     """
 
-    def __init__(self, folder: Path, *, arguments: Sequence[str] = ()) -> None:
-        self.data = folder / "relayer"
+    def __init__(self, folder: Path, *, arguments: Sequence[str] = (), data: Path | None = None) -> None:
+        self.data = data or folder / "relayer"
         self.log = folder / "relayer.log"
         self.url = ""
         self._ready = folder / "ready.json"
@@ -73,7 +74,7 @@ class RelayerProcess:
         Raises:
             RelayerFailed: it ended, or was not ready within a minute.
         """
-        self.data.parent.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         # A killed relayer leaves its ready file behind.
         self._ready.unlink(missing_ok=True)
         begun = time.monotonic()

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from gateway_plugin.demo.checks import Check, Observation, percentile
+from gateway_plugin.demo.checks import LEAST_SAME, LEAST_SILENCE, Check, Observation, percentile
 from gateway_plugin.demo.gateway import Played
 from gateway_plugin.demo.runner import Excerpt, Outcome
 from gateway_plugin.textual import clip, one_line
@@ -113,10 +113,9 @@ class Report:
         found, asked = outcome.hits
         if not curated:
             self.step(
-                "the probes come from the dialogue's questions: some need more than one memory, so that the rate"
-            )
-            self.step(
-                "of hits is told and not asserted; asserted are privacy, durability and at least 80% silence"
+                "the probes come from the dialogue's questions, of which some need more than one memory: the rate of "
+                f"hits is told, not asserted; asserted are privacy, durability, at least {LEAST_SILENCE:.0%} silence, "
+                f"and at least {LEAST_SAME:.0%} of the same bytes after the restart"
             )
         memories = ", ".join(f"{agent} {count}" for agent, count in outcome.memories.items())
         self.step(

@@ -153,7 +153,7 @@ class _Demonstration:
         self._audience.step(f"relayer started again over the same data, ready after {seconds:.1f} s")
         after = await self._ask()
         self._audience.step(f"asked the same {len(after)} prompts again")
-        found += checks.same_again(before, after)
+        found += checks.same_again(before, after, curated=curated)
         found += await self._still_there(owned, notes)
         await asyncio.to_thread(self._relayer.stop)
         found += self._search_for_traces()

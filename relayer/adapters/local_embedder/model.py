@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.resources
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,8 @@ class OnnxModel:
 
     def __init__(self, *, weights: Path | None = None, threads: int = 1) -> None:
         try:
+            # Its telemetry starts with the import, before `disable_telemetry_events` can be called.
+            os.environ["ORT_DISABLE_TELEMETRY"] = "1"
             runtime = importlib.import_module("onnxruntime")
             tokenizers = importlib.import_module("tokenizers")
         except ImportError as error:
