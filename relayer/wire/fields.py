@@ -11,7 +11,7 @@ import binascii
 import math
 import sys
 import unicodedata
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import (
@@ -82,8 +82,8 @@ def _milliseconds(moment: datetime) -> int:
 
 def render_time(value: int) -> str:
     """Render ms since the epoch as RFC 3339 in UTC, to the millisecond."""
-    moment = datetime.fromtimestamp(value // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{value % 1000:03d}Z"
+    moment = _EPOCH + timedelta(milliseconds=value)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def _parse_vector(value: object) -> bytes:

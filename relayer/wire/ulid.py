@@ -11,7 +11,9 @@ from relayer.wire.errors import Malformed
 __all__ = ["make", "parse", "render", "time_of"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
+# Python reads base 32 in the alphabet 0-9a-v; what is no character of ours becomes one that it refuses.
+_DIGITS = dict.fromkeys(range(128), "!") | str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 _LENGTH = 26
 _MAX_TIME = 2**48 - 1
 
@@ -26,7 +28,7 @@ def make(now_ms: int, random: bytes) -> bytes:
 def render(ulid: bytes) -> str:
     """Render 16 bytes as 26 characters."""
     number = int.from_bytes(ulid, "big")
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def parse(text: str) -> bytes:
@@ -37,12 +39,13 @@ def parse(text: str) -> bytes:
     """
     if len(text) != _LENGTH:
         raise Malformed("an id has 26 characters")
-    number = 0
-    for character in text:
-        value = _VALUES.get(character)
-        if value is None:
-            raise Malformed("an id has only the characters 0-9 and a-z without i, l, o, u")
-        number = number << 5 | value
+    try:
+        # Other scripts have digits that Python would read, too.
+        number = int(text.translate(_DIGITS), 32) if text.isascii() else -1
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise Malformed("an id has only the characters 0-9 and a-z without i, l, o, u")
     if number >> 128:
         raise Malformed("an id is at most 128 bits")
     return number.to_bytes(16, "big")
