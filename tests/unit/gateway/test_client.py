@@ -116,6 +116,7 @@ async def test_a_busy_relayer_is_asked_again_with_a_fresh_nonce_and_the_same_ide
     calls = [(headers, body) for _, path, headers, body in wire.seen if path == "/v1/memories"]
     assert len({headers["memory-signature"] for headers, _ in calls}) == 3
     assert len({body for _, body in calls}) == 1
+    assert wire.bodies("/v1/memories")[0]["idempotency_key"]
     assert len(wire.texts("researcher")) == 1
 
 

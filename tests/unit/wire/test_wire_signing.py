@@ -126,3 +126,10 @@ def test_base64url_has_one_spelling_for_each_value(data):
 def test_another_spelling_of_base64url_is_malformed(text):
     with contextlib.suppress(Malformed):
         assert base64url.encode(base64url.decode(text)) == text
+
+
+@pytest.mark.parametrize("text", ["QQ==", "QR", "Q", "QQ\n", "Q+", "Q/", " QQ", "\u0391Q"])
+def test_a_value_written_in_a_second_way_is_malformed(text):
+    assert base64url.decode("QQ") == b"A"
+    with pytest.raises(Malformed):
+        base64url.decode(text)
