@@ -52,7 +52,7 @@ def remember(
     as_json: JsonOption = False,
 ) -> None:
     """Store one memory, word for word."""
-    said = sys.stdin.read().strip() if text == "-" else text
+    said = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if text == "-" else text
     request = checked(
         lambda: RememberRequest(items=(MemoryItem.model_validate({"text": said, "kind": kind}),))
     )
@@ -60,9 +60,9 @@ def remember(
     stored = answer.memories[0]
     if as_json:
         Output(as_json=True).json(answer.model_dump(mode="json"))
-    elif stored.status == "refused":
+    if stored.status == "refused":
         fail(FAILED, f"the relayer did not take it: {stored.code}", "")
-    else:
+    if not as_json:
         known = "known already" if stored.status == "duplicate" else "remembered"
         Output(as_json=False).say(f"{known}: {stored.id}")
 

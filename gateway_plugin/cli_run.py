@@ -74,7 +74,9 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
     def find() -> CliContext:
         settings = settings_from(None, os.environ, url=url)
         holder = holder_for(settings, os.environ)
-        fallback = agent or settings.agent or (None if holder.only_agent else settings.namespace.default)
+        # An empty name, as of an unset variable, is refused: it must not fall back to somebody else's memories.
+        usual = settings.agent or (None if holder.only_agent else settings.namespace.default)
+        fallback = usual if agent is None else agent
         identity = identify(holder, parse_session_key(""), default_agent=fallback)
         return CliContext(settings, holder, identity)
 

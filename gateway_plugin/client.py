@@ -150,14 +150,14 @@ class RelayerClient:
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.MemoryResponse:
         """Fetch one memory with its history."""
-        target = f"/v1/memories/{quote(memory_id, safe='')}"
+        target = f"/v1/memories/{_segment(memory_id)}"
         return await self._run(_Call("get", "GET", target, identity), schemas.MemoryResponse, deadline)
 
     async def forget(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.ForgetResponse:
         """Hide a memory from recall; doing it twice is doing it once."""
-        target = f"/v1/memories/{quote(memory_id, safe='')}?mode=forget"
+        target = f"/v1/memories/{_segment(memory_id)}?mode=forget"
         return await self._run(_Call("forget", "DELETE", target, identity), schemas.ForgetResponse, deadline)
 
     async def namespaces(
@@ -177,7 +177,7 @@ class RelayerClient:
         self, identity: Identity, job_id: str, *, wait_ms: int = 0, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.JobResponse:
         """Ask for a job's state, waiting up to ``wait_ms`` for its end."""
-        target = f"/v1/jobs/{quote(job_id, safe='')}?wait_ms={wait_ms}"
+        target = f"/v1/jobs/{_segment(job_id)}?wait_ms={wait_ms}"
         return await self._run(_Call("job", "GET", target, identity), schemas.JobResponse, deadline)
 
     async def version(self, *, deadline: float = DEFAULT_DEADLINE) -> schemas.VersionResponse:
@@ -311,6 +311,11 @@ def _json(request: BaseModel) -> bytes:
     return request.model_dump_json(exclude_unset=True).encode()
 
 
+def _segment(value: str) -> str:
+    # Bytes that are no text, as a shell may hand them over, are no id either: the relayer says so.
+    return quote(value, safe="", errors="replace")
+
+
 def _paged(path: str, limit: int, cursor: str | None, filters: list[tuple[str, str]]) -> str:
     query = [("limit", str(limit)), *([("cursor", cursor)] if cursor else []), *filters]
-    return f"{path}?{urlencode(query, safe=',')}"
+    return f"{path}?{urlencode(query, safe=',', errors='replace')}"

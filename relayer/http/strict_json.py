@@ -1,4 +1,4 @@
-"""JSON with one meaning only: no duplicate keys, no NaN, no text that is not Unicode."""
+"""JSON with one meaning only: no duplicate keys, no NaN, no text that is not Unicode; and no object beyond measure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any, Never
 from relayer.http.problems import HttpProblem
 
 __all__ = ["parse"]
+
+# The largest object of the API has about twenty; each unknown one beyond is an error to collect.
+_MOST_KEYS = 64
 
 
 def parse(body: bytes) -> Any:
@@ -44,6 +47,8 @@ def _invalid(detail: str) -> HttpProblem:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MOST_KEYS:
+        raise _Rule(f"An object has more than {_MOST_KEYS} keys.")
     value = dict(pairs)
     if len(value) != len(pairs):
         raise _Rule("An object has the same key twice.")

@@ -37,6 +37,7 @@ __all__ = [
     "TurnText",
     "Unit",
     "Vector",
+    "at_most",
     "parse_time",
     "render_time",
 ]
@@ -117,6 +118,17 @@ def _pack(values: list[Any]) -> bytes:
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()
+
+
+def at_most(count: int) -> BeforeValidator:
+    """Refuse a longer list before any of its items is looked at: a million bad items are a million errors to collect."""
+
+    def check(value: object) -> object:
+        if isinstance(value, list | tuple) and len(value) > count:
+            raise ValueError(f"must have at most {count} items")
+        return value
+
+    return BeforeValidator(check)
 
 
 def _check_size(value: str) -> str:

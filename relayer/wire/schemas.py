@@ -21,6 +21,7 @@ from relayer.wire.fields import (
     TurnText,
     Unit,
     Vector,
+    at_most,
 )
 
 __all__ = [
@@ -102,7 +103,7 @@ class SourceInfo(_Request):
     session: Short = ""
     speaker: Short = ""
     role: RoleName = "user"
-    message_ids: Annotated[tuple[Short, ...], Field(max_length=32)] = ()
+    message_ids: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
     transcript: Short = ""
     reference: Short = ""
 
@@ -130,7 +131,7 @@ class MemoryItem(_Request):
 class RememberRequest(_Request):
     """``POST /v1/memories``: durable and recallable when it answers."""
 
-    items: Annotated[tuple[MemoryItem, ...], Field(min_length=1, max_length=MAX_ITEMS)]
+    items: Annotated[tuple[MemoryItem, ...], Field(min_length=1, max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
 
@@ -161,9 +162,9 @@ class RecallRequest(_Request):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 5
     floor: Unit = 0.3
     max_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    kinds: Annotated[tuple[KindName, ...], Field(max_length=9)] = ()
-    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3)] = ()
-    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4)] = ()
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), at_most(3)] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
     include_suspect: bool = False
     occurred_after: Time | None = None
     occurred_before: Time | None = None
@@ -243,7 +244,7 @@ class TurnItem(_Request):
 class AnalyzeRequest(_Request):
     """``POST /v1/analyze``: a turn, of which the relayer keeps what is worth keeping."""
 
-    turns: Annotated[tuple[TurnItem, ...], Field(min_length=1, max_length=MAX_ITEMS)]
+    turns: Annotated[tuple[TurnItem, ...], Field(min_length=1, max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
     audience: AudienceName = "agent"
