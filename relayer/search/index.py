@@ -173,9 +173,8 @@ class MemoryIndex:
             cosines = {match.key: match.score for match in self._dense.search(vector, count, allowed)}
         if text is not None:
             bm25 = dict(self._lexical.search(text, count, allowed))
-        if vector is not None:
+        if vector is not None and text is not None:
             cosines |= self._dense.scores(vector, _missing(bm25, cosines))
-        if text is not None:
             bm25 |= self._lexical.scores(text, _missing(cosines, bm25))
         ceiling = 0.0 if text is None else self._lexical.ceiling(text)
         return [

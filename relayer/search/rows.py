@@ -25,7 +25,7 @@ def scan(block: Block, query: Vector, k: int) -> tuple[NDArray[np.int64], NDArra
     Every row that ties with the last of them is returned too, so that the caller can order ties by its own keys: the
     result may be longer than ``k``.
     """
-    scores = np.round(block.astype(np.float32, copy=False) @ query, DECIMALS)
+    scores: Vector = (block.astype(np.float32, copy=False) @ query).round(DECIMALS)
     if k >= len(scores):
         return np.arange(len(scores)), scores
     worst = np.partition(scores, len(scores) - k)[len(scores) - k]

@@ -18,7 +18,7 @@ def position(value: domain.Position) -> schemas.Position:
 
 
 def memory_fields(record: Record, state: RecordState, *, searchable: bool) -> dict[str, object]:
-    """Return the fields that every view of a memory shares."""
+    """Return the fields that every view of a memory shares, for a schema to validate."""
     source = record.source
     return {
         "id": ulid.render(record.id),
@@ -41,15 +41,15 @@ def memory_fields(record: Record, state: RecordState, *, searchable: bool) -> di
         "reinforced": state.reinforced,
         "context_of": ulid.render(record.context_of) if record.context_of else None,
         "searchable": searchable,
-        "source": schemas.SourceInfo(
-            host=source.host,
-            session=source.session,
-            speaker=source.speaker,
-            role=source.role.value,
-            message_ids=source.message_ids,
-            transcript=source.transcript,
-            reference=source.reference,
-        ),
+        "source": {
+            "host": source.host,
+            "session": source.session,
+            "speaker": source.speaker,
+            "role": source.role.value,
+            "message_ids": source.message_ids,
+            "transcript": source.transcript,
+            "reference": source.reference,
+        },
         "extractor": "/".join(filter(None, (record.extractor.name, record.extractor.version))),
         "embedding": record.embedding.name,
     }

@@ -85,34 +85,35 @@ def _search(
         allowed = view.between(request.occurred_after, request.occurred_before, allowed)
     found = view.index.search(vector, request.query, request.limit, allowed=allowed, floor=request.floor)
     hits = [_hit(opened, hit, explain=request.explain) for hit in found.hits]
-    return schemas.RecallResponse(
-        memories=tuple(_within(hits, request.max_tokens)),
-        position=position(opened.log.position),
-        degraded=found.degraded or vector is None,
-        considered=found.considered,
+    # One validation for the whole answer: its parts would cost as much again each.
+    return schemas.RecallResponse.model_validate(
+        {
+            "memories": _within(hits, request.max_tokens),
+            "position": position(opened.log.position),
+            "degraded": found.degraded or vector is None,
+            "considered": found.considered,
+        }
     )
 
 
-def _hit(opened: OpenNamespace, hit: Hit, *, explain: bool) -> schemas.RecallHit:
+def _hit(opened: OpenNamespace, hit: Hit, *, explain: bool) -> dict[str, object]:
     record = opened.view.by_number(hit.key)
     fields = memory_fields(
         record, opened.log.state.records[record.id], searchable=record.id not in opened.view.without_vector
     )
     relevance = round(hit.relevance, 4)
-    evidence = schemas.Evidence(cosine=hit.cosine, bm25=hit.bm25) if explain else None
-    return schemas.RecallHit.model_validate(
-        {**fields, "relevance": relevance, "distance": round(1 - relevance, 4), "evidence": evidence}
-    )
+    evidence = {"cosine": hit.cosine, "bm25": hit.bm25} if explain else None
+    return fields | {"relevance": relevance, "distance": round(1 - relevance, 4), "evidence": evidence}
 
 
-def _within(hits: list[schemas.RecallHit], max_tokens: int | None) -> list[schemas.RecallHit]:
+def _within(hits: list[dict[str, object]], max_tokens: int | None) -> list[dict[str, object]]:
     """Keep whole memories, best first, while they fit the budget."""
     if max_tokens is None:
         return hits
-    kept: list[schemas.RecallHit] = []
+    kept: list[dict[str, object]] = []
     room = max_tokens * _BYTES_PER_TOKEN
     for hit in hits:
-        room -= len(hit.text.encode())
+        room -= len(str(hit["text"]).encode())
         if room < 0:
             break
         kept.append(hit)
