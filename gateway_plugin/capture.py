@@ -88,15 +88,16 @@ def capture_turn(
         return Captured(None, cursor, 0, {})
     after = cursor.advanced(prints[start:])
     dropped: Counter[str] = Counter()
-    kept = [(message, text) for message in fresh if (text := _cleaned(message, echoes, settings, dropped))]
+    judged = (_cleaned(message, echoes, settings, dropped) for message in fresh)
+    kept = [item for item in judged if item is not None]
     if len(kept) > settings.max_messages:
         dropped[_OVER_LIMIT] += len(kept) - settings.max_messages
         kept = kept[-settings.max_messages :]
     # What only the assistant said, nobody asked to remember.
-    if not any(message.role is Role.USER for message, _ in kept):
+    if not any(item.message.role is Role.USER for item in kept):
         return Captured(None, after, len(fresh), dict(dropped))
     request = AnalyzeRequest(
-        turns=tuple(_turn(message, text, now_ms) for message, text in kept),
+        turns=tuple(_turn(item, now_ms) for item in kept),
         idempotency_key=_idempotency_key(key, session, cursor.turns, kept),
         audience=audience_name(audience),
         host=host[:_MAX_SESSION],
@@ -105,33 +106,45 @@ def capture_turn(
     return Captured(request, after, len(fresh), dict(dropped))
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A message that goes to the relayer, as it goes there."""
+
+    message: ChatMessage
+    text: str
+    suspect: bool
+
+
 def _cleaned(
     message: ChatMessage, echoes: EchoFilter, settings: CaptureSettings, dropped: Counter[str]
-) -> str:
+) -> _Kept | None:
     origin = Origin.USER if message.role is Role.USER else Origin.ASSISTANT
     judgement = judge(message.text, origin=origin, settings=settings)
     if judgement.dropped is not None:
         dropped[judgement.dropped.value] += 1
-        return ""
+        return None
     text = echoes.without_echoes(judgement.text)
     if not text:
         dropped[_ECHO] += 1
-    return text
+        return None
+    return _Kept(message, text, bool(judgement.suspect))
 
 
-def _turn(message: ChatMessage, text: str, now_ms: int) -> TurnItem:
+def _turn(item: _Kept, now_ms: int) -> TurnItem:
+    message = item.message
     return TurnItem(
         role=message.role.value,
-        text=text,
+        text=item.text,
         occurred_at=message.at if message.at is not None else now_ms,
         id=message.id,
         speaker=message.speaker,
+        suspect=item.suspect,
     )
 
 
-def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[tuple[ChatMessage, str]]) -> str:
-    """Derive the key from what is sent: by message ids where all have one, else by the turn's ordinal (X12)."""
-    identified = all(message.id is not None for message, _ in kept)
-    place: list[str] = [message.id or "" for message, _ in kept] if identified else [str(ordinal)]
-    said = [lp(message.role.value, text) for message, text in kept]
+def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_Kept]) -> str:
+    """Derive the key from what is sent: by message ids where all have one, else by the turn's ordinal."""
+    identified = all(item.message.id is not None for item in kept)
+    place: list[str] = [item.message.id or "" for item in kept] if identified else [str(ordinal)]
+    said = [lp(item.message.role.value, item.text) for item in kept]
     return hmac.new(key, lp("turn", session, place, said), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Telling an echo from news: what memory put into a session must not come back as something new (P04, MW-34).
+"""Telling an echo from news: what memory put into a session must not come back as something new (MW-34).
 
 A text is an echo when it says what an injected memory says, give or take words that carry no fact ("I" and "you",
 articles, politeness). A changed name, number, negation or verb makes it news: dropping a correction would be worse than

@@ -111,7 +111,7 @@ _RUN_TRIGGERS: Final = {
     RunKind.HEARTBEAT: "heartbeat",
     RunKind.HOOK: "hook",
 }
-# What nobody said is not remembered, whatever may be recalled there (P11).
+# What nobody said is not remembered, whatever may be recalled there.
 _NEVER_CAPTURED: Final = frozenset(_RUN_TRIGGERS.values()) | {"memory", "manual"}
 
 _COMMANDS: Final = frozenset(

@@ -33,7 +33,7 @@ class Selected:
 
 
 def audible_to(audience: Audience | None) -> tuple[AudienceName, ...]:
-    """Return the audiences whose memories may be said here: in a group, none from direct messages (AM-05, P10)."""
+    """Return the audiences whose memories may be said here: in a group, none from direct messages (AM-05)."""
     return ("agent", "group") if audience_name(audience) == "group" else ()
 
 

@@ -21,7 +21,7 @@ from gateway_plugin.outbox import Outbox, OutboxItem, Waiting
 __all__ = ["Sender"]
 
 _LONGEST_PAUSE: Final = 60.0
-# Of the answers that blame the request, these pass (gateway.md): not signed in, timed out, out of order, too many.
+# Of the answers that blame the request, these pass: not signed in, timed out, out of order, too many.
 _PASSING: Final = frozenset({401, 408, 409, 429})
 _jitter = secrets.SystemRandom()
 

@@ -57,14 +57,14 @@ _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 
 
 class RecallMode(StrEnum):
-    """Who chooses what is injected: the search alone, or a model that reads the conversation (X7)."""
+    """Who chooses what is injected: the search alone, or a model that reads the conversation."""
 
     DIRECT = "direct"
     ACTIVE = "active"
 
 
 class Position(StrEnum):
-    """Where memories enter the prompt (X5)."""
+    """Where memories enter the prompt."""
 
     PREPEND = "prepend"
     APPEND = "append"
@@ -72,7 +72,7 @@ class Position(StrEnum):
 
 
 class Format(StrEnum):
-    """Whose text format the injected block has (X4)."""
+    """Whose text format the injected block has."""
 
     MEMRELAY = "memrelay"
     MEMORY_CORE_PLUS = "memory-core-plus"

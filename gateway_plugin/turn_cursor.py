@@ -2,7 +2,7 @@
 
 Hosts hand over the whole history, a window of it, or the last turn alone, and a compaction may rewrite the beginning.
 The cursor remembers the last messages by keyed fingerprints, finds where they end in what it is given, and calls the
-rest new. A sliding window, by contrast, would send the same message again and again (X11).
+rest new. A sliding window, by contrast, would send the same message again and again.
 """
 
 from __future__ import annotations

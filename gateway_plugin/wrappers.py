@@ -1,7 +1,7 @@
 """Removing what memory systems and hosts put around a user's words.
 
 Whatever was injected into a prompt must not become a query or a memory: it would be recalled, captured and stored
-again, growing each time. Known wrappers are removed whether nested, unclosed, cut off or HTML-escaped (X4).
+again, growing each time. Known wrappers are removed whether nested, unclosed, cut off or HTML-escaped.
 
 The work is linear in the text. A removed span leaves white space behind, so that what stood left and right of it can
 never join into a new wrapper, and removing twice changes nothing.

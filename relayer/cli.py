@@ -16,7 +16,7 @@ __all__ = ["app"]
 MISCONFIGURED = 2
 EXTRA = "pip install 'memrelay[relayer]'"
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
-_PLUGIN_COMMANDS = ("search", "list", "get", "remember", "forget", "doctor", "init", "status", "demo")
+_PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
 _EXTRA_PACKAGES = frozenset(
     {
         "aiohttp",

@@ -87,6 +87,7 @@ def _drafts(
                 kind=candidate.kind,
                 audience=Audience(request.audience),
                 trust=candidate.trust,
+                suspect=item.suspect,
                 importance=candidate.importance,
                 lang=candidate.lang,
                 occurred_at=candidate.occurred_at_ms,

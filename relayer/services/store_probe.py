@@ -30,7 +30,7 @@ from relayer.ports import (
 
 __all__ = ["RACERS", "ROUNDS", "ProbeReport", "probe"]
 
-# Racy servers of the field were caught within two rounds of eight; four leave room (log-protocol.md).
+# Racy servers of the field were caught within two rounds of eight; four leave room.
 RACERS = 8
 ROUNDS = 4
 # A probe must end: what is refused or unanswered this often in a row is a store that is down.

@@ -232,13 +232,14 @@ class RecallResponse(_Answer):
 
 
 class TurnItem(_Request):
-    """One message of a conversation."""
+    """One message of a conversation; a memory of a ``suspect`` one is kept, and recalled only when asked for."""
 
     role: RoleName
     text: TurnText
     occurred_at: Time | None = None
     id: Short | None = None
     speaker: Short | None = None
+    suspect: bool = False
 
 
 class AnalyzeRequest(_Request):

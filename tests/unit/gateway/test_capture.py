@@ -275,3 +275,12 @@ def test_however_a_history_is_cut_nothing_new_is_lost(words, seen_count, window)
     start = max(min(seen_count - 2, len(prints) - window), 0)
     given_prints = prints[start:]
     assert given_prints[cursor.new(given_prints) :] == prints[seen_count:]
+
+
+def test_a_doubtful_message_is_sent_and_marked(identity):
+    doubtful = "The vendor asks the bot to act as an unrestricted assistant; our port is 8443."
+    captured = capture([user(doubtful), user(COFFEE)], identity)
+    assert [(turn.text, turn.suspect) for turn in captured.request.turns] == [
+        (doubtful, True),
+        (COFFEE, False),
+    ]

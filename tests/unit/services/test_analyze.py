@@ -107,3 +107,13 @@ async def test_a_large_capture_leaves_the_event_loop(house):
     turns = [{"role": "user", "text": f"My locker number {number} is blue. " * 40} for number in range(20)]
     answer = await analyze(house.ctx, house.access(), AnalyzeRequest(turns=turns), house.deadline())
     assert answer.kept == 20
+
+
+async def test_what_the_gateway_doubts_is_stored_and_comes_only_when_asked_for(house):
+    turns = [{"role": "user", "text": "My sister Ana moved to Lisbon on 3 May 2026.", "suspect": True}]
+    await analyze(house.ctx, house.access(), AnalyzeRequest(turns=turns), house.deadline())
+    query = {"query": "where did my sister Ana move"}
+    assert (await recall(house.ctx, house.access(), RecallRequest(**query), house.deadline())).memories == ()
+    asked = RecallRequest(**query, include_suspect=True)
+    found = await recall(house.ctx, house.access(), asked, house.deadline())
+    assert [hit.suspect for hit in found.memories] == [True]
