@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +14,7 @@ import httpx
 
 from gateway_plugin import __version__
 from gateway_plugin.endpoint import Endpoint
-from gateway_plugin.errors import RelayerUnreachable
+from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.identity import Identity
 from relayer.wire import signing
 
@@ -103,6 +104,7 @@ class Transport:
             patience: seconds for each wait of the connection; the caller bounds the whole.
 
         Raises:
+            RelayerUntrusted: the TLS certificate does not verify.
             RelayerUnreachable: no complete HTTP answer came, or one longer than any relayer's.
         """
         typed = {"content-type": "application/json"} if body else {}
@@ -132,6 +134,11 @@ class Transport:
             finally:
                 await response.aclose()
         except httpx.ConnectError as error:
+            if _is_untrusted(error):
+                raise RelayerUntrusted(
+                    f"the TLS certificate of {self.endpoint.origin} is not trusted by this machine; if its authority is "
+                    "your own, set SSL_CERT_FILE to that authority's PEM file"
+                ) from error
             raise RelayerUnreachable(f"no relayer answers at {self.endpoint.origin}") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
             # The kind of failure is safe to show; its text may hold a URL of a proxy with credentials.
@@ -143,3 +150,10 @@ class Transport:
         """Close the connections."""
         if self._own:
             await self._http.aclose()
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Whether a certificate that does not verify is behind a failed connection."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
