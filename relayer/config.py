@@ -90,6 +90,11 @@ class RelayerSettings(BaseSettings):
                 raise ValueError(str(error)) from error
         if not is_loopback(self.host):
             self._check_public()
+        elif self.public_url is not None and self.accounts is None:
+            # Bound to loopback behind a proxy is the usual way to be public.
+            raise ValueError(
+                "--accounts: with --public-url say who is served: account ids, or 'open' for everybody"
+            )
         return self
 
     def _check_public(self) -> None:
