@@ -8,6 +8,7 @@ libraries are cut to their first line.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 import traceback
@@ -36,7 +37,7 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     target = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
+        structlog.processors.JSONRenderer(serializer=_to_json)
         if log_format == "json"
         else structlog.dev.ConsoleRenderer(colors=target.isatty())
     )
@@ -79,6 +80,14 @@ def loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what the event loop reports; for ``loop.set_exception_handler``."""
     error = context.get("exception")
     log.error("event_loop", what=context.get("message", ""), **(describe(error) if error else {}))
+
+
+# One encoder for all lines: json.dumps would make one for each.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=lambda value: type(value).__name__)
+
+
+def _to_json(event: Any, **_: Any) -> str:
+    return _ENCODER.encode(event)
 
 
 class _Foreign(logging.Handler):
