@@ -219,9 +219,11 @@ def _seal(
     context: NDArray[np.float32] | None,
 ) -> Stored:
     keys = opened.keys
+    normal = normal_text(draft.text)
     return Stored(
         record=record.id,
-        content=keys.content_mac(normal_text(draft.text)),
+        content=keys.content_mac(normal),
+        likeness=keys.likeness_mac(normal, draft.audience, draft.trust, suspect=draft.suspect),
         sealed=keys.seal_record(record.id, encode_record(record), salt=ctx.randomness.bytes(SALT_SIZE)),
         vector=_seal_vector(ctx, opened, record.id, "own", own),
         context_vector=_seal_vector(ctx, opened, record.id, "context", context),
