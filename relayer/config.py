@@ -70,7 +70,7 @@ class RelayerSettings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     rate_limits: Literal["on", "off"] = "on"
-    log_format: Literal["console", "json"] = "console"
+    log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     ready_file: Path | None = None
     config: Path | None = None

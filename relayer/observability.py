@@ -18,7 +18,7 @@ import structlog
 
 __all__ = ["LogFormat", "configure", "describe", "log", "loop_error"]
 
-LogFormat = Literal["console", "json"]
+LogFormat = Literal["auto", "console", "json"]
 _MOST_FRAMES = 12
 _MOST_CAUSES = 5
 _LONGEST_FOREIGN = 200
@@ -30,15 +30,16 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     """Set up logging for the process.
 
     Args:
-        log_format: for people, or one JSON object a line.
+        log_format: for people, or one JSON object a line; ``auto`` is for people on a terminal only.
         level: debug, info, warning or error.
         stream: standard error unless a test says otherwise.
     """
     target = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]
+    as_json = log_format == "json" or (log_format == "auto" and not target.isatty())
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer(serializer=_to_json)
-        if log_format == "json"
+        if as_json
         else structlog.dev.ConsoleRenderer(colors=target.isatty())
     )
     structlog.configure(

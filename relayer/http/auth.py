@@ -26,14 +26,13 @@ from relayer.services.fleet import FleetKeys
 from relayer.wire import base64url, signing
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.keys import FIRST_GENERATION
 from relayer.wire.lp import Reader
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, named_fleet_key
 from relayer.wire.signing import SKEW_SECONDS, RequestSignature
 
 __all__ = ["Authenticator", "Signed"]
 
-# Custody `relayer` needs no rotation by generations yet: the first one is meant where a request does not say.
-FIRST_GENERATION = 0
 _NO_BODY = hashlib.sha256(b"").digest()
 _CERTIFICATES = 4096
 _SEALED_KEYS = 8192
