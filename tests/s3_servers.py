@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import boto3
@@ -45,9 +45,8 @@ class S3Server:
         for page in self.admin.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
             for key in [row["Key"] for row in page.get("Contents", ())]:
                 self.admin.delete_object(Bucket=BUCKET, Key=key)
-                while "/" in key:
-                    key = key.rpartition("/")[0]
-                    self.admin.delete_object(Bucket=BUCKET, Key=f"{key}/")
+                for above in list(PurePosixPath(key).parents)[:-1]:
+                    self.admin.delete_object(Bucket=BUCKET, Key=f"{above}/")
 
 
 def _admin(url: str) -> Any:
@@ -137,10 +136,11 @@ def _wait(admin: Any, process: subprocess.Popen[bytes], log: Path) -> None:
             admin.put_object(Bucket=BUCKET, Key="ready", Body=b"yes")
             admin.get_object(Bucket=BUCKET, Key="ready")["Body"].close()
             admin.delete_object(Bucket=BUCKET, Key="ready")
-            return
         except (BotoCoreError, ClientError) as error:
             if process.poll() is not None or time.monotonic() > end:
                 pytest.fail(
                     f"the S3 server did not start ({error}): {log.read_text(errors='replace')[-2000:]}"
                 )
             time.sleep(0.1)
+        else:
+            return
