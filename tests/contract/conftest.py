@@ -17,6 +17,7 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.s3_store import Patience, S3Store
 from relayer.adapters.s3_store.client import Client
+from relayer.adapters.s3_store.store import THREADS
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
 
@@ -53,7 +54,7 @@ def _opened(server: S3Server) -> Iterator[S3Store]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        client = Client(BUCKET, server.url, None, 32, Patience())
+        client = Client(BUCKET, server.url, None, THREADS, Patience())
     store = S3Store(client, BUCKET, SystemClock(), Patience())
     yield store
     asyncio.run(store.close())

@@ -122,6 +122,7 @@ class Bucket:
             answer = self._client.ask("list_objects_v2", Prefix=prefix, **after)
         except NoSuccess as refusal:
             raise judge_read(refusal.failure, "list_objects_v2", self._where) from refusal
+        self._refuse_other_than_listing(answer, "list_objects_v2")
         rows = tuple(
             ObjectInfo(row["Key"], int(row["Size"]), _ms(row["LastModified"]))
             for row in answer.fields.get("Contents", ())
@@ -142,6 +143,7 @@ class Bucket:
                 if refusal.failure.code in _NOT_OFFERED:
                     return [Version(None)] if isinstance(self.read(key, None, None), Found) else []
                 raise judge_read(refusal.failure, "list_object_versions", self._where) from refusal
+            self._refuse_other_than_listing(answer, "list_object_versions")
             fields = answer.fields
             rows = [*fields.get("Versions", ()), *fields.get("DeleteMarkers", ())]
             found += [Version(row.get("VersionId") or "null") for row in rows if row["Key"] == key]
@@ -150,6 +152,11 @@ class Bucket:
             marker = {"KeyMarker": fields["NextKeyMarker"]}
             if fields.get("NextVersionIdMarker"):
                 marker["VersionIdMarker"] = fields["NextVersionIdMarker"]
+
+    def _refuse_other_than_listing(self, answer: Answer, operation: str) -> None:
+        """Any XML without rows would read like an empty listing; a listing says whether it is the whole."""
+        if "IsTruncated" not in answer.fields:
+            raise judge_read(Failure(status=200, code="NotS3", sent=True), operation, self._where)
 
     def _checked(self, found: Found, answer: Answer, byte_range: tuple[int, int]) -> Found:
         start, end = byte_range

@@ -21,12 +21,12 @@ from relayer.ports import (
     Unknown,
 )
 
-__all__ = ["S3Store"]
+__all__ = ["THREADS", "S3Store"]
 
 T = TypeVar("T")
 
 # A request costs 1 to 3 ms of CPU and then waits for the network, so a core can keep some thirty of them going.
-_THREADS = 32
+THREADS = 32
 _ATTEMPTS = 3
 _PAUSE = 0.1  # seconds before the second attempt; four times that before the third
 _LONGEST_PAUSE = 5.0
@@ -49,13 +49,15 @@ class S3Store:
     deletions once. A cancelled call either has not begun, and then never happens, or runs to its end in its thread.
     """
 
-    def __init__(self, client: Client, bucket: str, clock: Clock, patience: Patience) -> None:
+    def __init__(
+        self, client: Client, bucket: str, clock: Clock, patience: Patience, threads: int = THREADS
+    ) -> None:
         self._client = client
         self._description = f"s3://{bucket} at {client.endpoint_url}"
         self._bucket = Bucket(client, self._description)
         self._clock = clock
         self._patience = patience
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3-store")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="s3-store")
         self._closed = False
 
     @classmethod
@@ -73,7 +75,7 @@ class S3Store:
         Raises `StoreMisconfigured` when the settings make no client.
         """
         chosen = patience or Patience()
-        client = await asyncio.to_thread(Client, bucket, endpoint_url, region, _THREADS, chosen)
+        client = await asyncio.to_thread(Client, bucket, endpoint_url, region, THREADS, chosen)
         return cls(client, bucket, clock, chosen)
 
     @property
