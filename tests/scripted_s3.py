@@ -10,11 +10,13 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 DATE = "Tue, 17 Nov 2026 10:20:30 GMT"
 DATE_MS = 1_794_910_830_000
@@ -52,9 +54,23 @@ def found(body: bytes = b"body", **headers: str) -> Reply:
     )
 
 
+def stored(etag: str = '"e1"', **headers: str) -> Reply:
+    return Reply(200, b"", {"ETag": etag} | headers)
+
+
 def refusal(status: int, code: str, **headers: str) -> Reply:
     text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>no</Message></Error>"
     return Reply(status, text.encode(), {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def listing(*keys: str, token: str = "") -> Reply:
+    rows = "".join(
+        f"<Contents><Key>{key}</Key><Size>3</Size><LastModified>2026-11-17T10:20:30.500Z</LastModified></Contents>"
+        for key in keys
+    )
+    more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>"
+    end = "<IsTruncated>false</IsTruncated>"
+    return Reply(200, f"<ListBucketResult>{more if token else end}{rows}</ListBucketResult>".encode())
 
 
 class ScriptedS3:
@@ -84,16 +100,21 @@ class CarelessS3(ScriptedS3):
         self.objects: dict[str, bytes] = {}
 
     def answer(self, request: Request) -> Reply:
-        key = request.path.partition("?")[0]
+        parts = urlsplit(request.path)
+        key, query, now = parts.path, parse_qs(parts.query), {"Date": formatdate(usegmt=True)}
         if request.method == "PUT":
             self.objects[key] = request.body
         elif request.method == "DELETE":
             self.objects.pop(key, None)
-            return Reply(204)
+            return Reply(204, b"", now)
+        elif "list-type" in query:
+            prefix = query.get("prefix", [""])[0]
+            names = [name.split("/", 2)[2] for name in self.objects]
+            return listing(*(name for name in names if name.startswith(prefix)))
         elif key not in self.objects:
-            return refusal(404, "NoSuchKey")
+            return replace(refusal(404, "NoSuchKey"), headers=now)
         body = b"" if request.method == "PUT" else self.objects[key]
-        return Reply(200, body, {"ETag": f'"{hashlib.md5(self.objects[key]).hexdigest()}"'})
+        return Reply(200, body, {"ETag": f'"{hashlib.md5(self.objects[key]).hexdigest()}"'} | now)
 
 
 S = TypeVar("S", bound=ScriptedS3)

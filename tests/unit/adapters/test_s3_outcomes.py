@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from s3_servers import ACCESS_KEY, CREDENTIALS, SECRET_KEY, free_ports
-from scripted_s3 import DATE_MS, How, Reply, ScriptedS3, found, refusal, serving
+from scripted_s3 import DATE_MS, How, Reply, ScriptedS3, found, listing, refusal, serving, stored
 
 from relayer.adapters.s3_store import Patience, S3Store
 from relayer.adapters.s3_store.client import Client
@@ -77,7 +84,6 @@ async def _write(store: S3Store, operation: str) -> object:
 
 
 BOTH = pytest.mark.parametrize("operation", ["create", "swap"])
-NO_TIME = Reply(200, b"", {"ETag": '"e1"', "Date": ""})
 
 
 @BOTH
@@ -93,7 +99,8 @@ NO_TIME = Reply(200, b"", {"ETag": '"e1"', "Date": ""})
         (refusal(503, "SlowDown"), Unknown),
         (refusal(507, "InsufficientStorage"), Unknown),
         (Reply(504, b"<html>gateway</html>"), Unknown),
-        (NO_TIME, Unknown),
+        (stored(Date=""), Unknown),
+        (stored(Date="yesterday"), Unknown),
         (Reply(200, b""), Unknown),
         (Reply(how=How.LOST), Unknown),
         (Reply(how=How.RESET), Unknown),
@@ -105,7 +112,7 @@ async def test_a_write_is_asked_once_and_no_doubt_is_hidden(
     server: ScriptedS3, store: S3Store, operation: str, reply: Reply, expected: type
 ) -> None:
     # A second answer lies ready: whoever asks twice takes it.
-    server.will_answer(reply, found())
+    server.will_answer(reply, stored())
     assert isinstance(await _write(store, operation), expected)
     assert len(server.requests) == 1
 
@@ -152,7 +159,7 @@ async def test_a_refused_write_is_raised_with_the_fix_and_not_tried_elsewhere(
 async def test_conditions_are_sent_and_an_etag_goes_back_exactly_as_it_came(
     server: ScriptedS3, store: S3Store
 ) -> None:
-    server.will_answer(Reply(200, b"", {"ETag": ETAG}), Reply(200, b"", {"ETag": '"e2"'}))
+    server.will_answer(stored(ETAG), stored('"e2"'))
     assert await store.create(KEY, b"one") == Created(ETAG, DATE_MS)
     assert await store.swap(KEY, b"two", ETAG) == Swapped('"e2"', DATE_MS)
     one, two = server.requests
@@ -328,8 +335,8 @@ class TestDeletionsAndListings:
     async def test_a_listing_goes_over_its_pages_and_leaves_out_what_is_no_key(
         self, server: ScriptedS3, store: S3Store
     ) -> None:
-        first = _listing("ns/a", "ns/", "Stranger.txt", token="next page")
-        server.will_answer(first, refusal(500, "InternalError"), _listing("ns/b"))
+        first = listing("ns/a", "ns/", "Stranger.txt", token="next page")
+        server.will_answer(first, refusal(500, "InternalError"), listing("ns/b"))
         rows = [row async for row in store.list("ns/")]
         assert rows == [ObjectInfo("ns/a", 3, 1_794_910_830_500), ObjectInfo("ns/b", 3, 1_794_910_830_500)]
         assert "continuation-token=next%20page" in server.requests[1].path
@@ -365,16 +372,6 @@ class TestDeletionsAndListings:
         assert await store.versions(KEY) == 0
 
 
-def _listing(*keys: str, token: str = "") -> Reply:
-    rows = "".join(
-        f"<Contents><Key>{key}</Key><Size>3</Size><LastModified>2026-11-17T10:20:30.500Z</LastModified></Contents>"
-        for key in keys
-    )
-    more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>"
-    end = "<IsTruncated>false</IsTruncated>"
-    return Reply(200, f"<ListBucketResult>{more if token else end}{rows}</ListBucketResult>".encode())
-
-
 class TestTime:
     """Every call ends, and what had not begun when it ended never happens."""
 
@@ -394,7 +391,7 @@ class TestTime:
     async def test_a_write_that_found_no_connection_has_not_happened(self, server: ScriptedS3) -> None:
         patience = Patience(connect=2.0, silence=5.0, call=0.5)
         store = S3Store(_client(server.url, patience), "memories", SystemClock(), patience, threads=1)
-        server.will_answer(Reply(how=How.HELD), found())
+        server.will_answer(Reply(how=How.HELD), stored())
         first, second = (asyncio.create_task(store.create(key, b"")) for key in ("first", "second"))
         with pytest.raises(StoreUnavailable, match="no connection free"):
             await second
@@ -414,8 +411,9 @@ class TestTime:
                 return super().monotonic() + 3600 * (self.looks - 1)
 
         store = S3Store(client, "memories", Leaping(), QUICK)
-        server.will_answer(found())
+        server.will_answer(stored(), stored())
         assert isinstance(await store.create(KEY, b""), Unknown)
+        assert isinstance(await S3Store(client, "memories", SystemClock(), QUICK).create(KEY, b""), Created)
 
     async def test_a_closed_store_says_so_and_leaves_no_thread(self, server: ScriptedS3) -> None:
         store = S3Store(_client(server.url), "memories", SystemClock(), QUICK)
@@ -426,3 +424,54 @@ class TestTime:
         for call in (store.get(KEY), store.create(KEY, b"")):
             with pytest.raises(StoreUnavailable, match="closed"):
                 await call
+
+
+class TestCertificates:
+    @pytest.fixture
+    def certificate(self, tmp_path: Path) -> Path:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+        now = datetime.now(tz=UTC)
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(1)
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+            )
+            .sign(key, hashes.SHA256())
+        )
+        file = tmp_path / "server.pem"
+        plain = serialization.NoEncryption()
+        text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+        file.write_bytes(text + made.public_bytes(serialization.Encoding.PEM))
+        return file
+
+    async def test_one_that_is_not_trusted_is_told_with_the_fix(self, certificate: Path) -> None:
+        with serving(ScriptedS3, certificate) as server:
+            store = S3Store(_client(server.url), "memories", HurriedClock(), QUICK)
+            for call in (store.get(KEY), store.create(KEY, b"")):
+                with pytest.raises(StoreMisconfigured, match="AWS_CA_BUNDLE"):
+                    await call
+            await store.close()
+            assert not server.requests
+
+    async def test_one_of_an_authority_of_one_s_own_is_trusted_when_told(
+        self, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+        with serving(ScriptedS3, certificate) as server:
+            store = S3Store(_client(server.url), "memories", HurriedClock(), QUICK)
+            server.will_answer(stored())
+            assert isinstance(await store.create(KEY, b""), Created)
+            await store.close()
+
+    async def test_a_server_without_tls_is_told_apart(self, server: ScriptedS3) -> None:
+        store = S3Store(_client(server.url.replace("http:", "https:")), "memories", HurriedClock(), QUICK)
+        with pytest.raises(StoreMisconfigured, match="does not speak TLS"):
+            await store.create(KEY, b"")
+        await store.close()
