@@ -33,6 +33,20 @@ _THROTTLING = frozenset(
 _QUOTA = frozenset({"QuotaExceeded", "QuotaExceededException"})
 # The server waited in vain for the rest of a request: somebody between us may have cut it, so it says nothing certain.
 _CUT = frozenset({"RequestTimeout", "IncompleteBody"})
+# What boto3 raises before the first byte of a request has left.
+_NEVER_SENT = (
+    boto.ConnectTimeoutError,
+    boto.EndpointConnectionError,
+    boto.ProxyConnectionError,
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.TokenRetrievalError,
+    boto.SSOError,
+    boto.ParamValidationError,
+)
+# What OpenSSL says when the first bytes that it gets are no TLS.
+_PLAIN = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"})
 _RETRY_AFTER = 1.0
 _MOST_RETRY_AFTER = 30.0
 _CONFLICT_RETRY_AFTER = 0.1
@@ -48,7 +62,7 @@ class Failure:
         sent: whether the server may have received the request.
         headers: of the answer, by lower-case name.
         certificate: whether the server's certificate was refused.
-        plain: whether the server does not speak TLS at all.
+        plain: whether the server seems not to speak TLS at all.
     """
 
     status: int
@@ -86,26 +100,16 @@ def of_answer(response: Mapping[str, Any]) -> Failure:
 
 def of_silence(error: BaseException) -> Failure:
     """Reduce an exception that came instead of an answer."""
-    never_sent = (
-        boto.ConnectTimeoutError,
-        boto.EndpointConnectionError,
-        boto.ProxyConnectionError,
-        boto.NoCredentialsError,
-        boto.PartialCredentialsError,
-        boto.CredentialRetrievalError,
-        boto.TokenRetrievalError,
-        boto.SSOError,
-        boto.ParamValidationError,
-    )
     causes = _causes(error)
     certificate = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)
-    plain = any(isinstance(cause, ssl.SSLError) and cause.reason in _PLAIN for cause in causes)
-    sent = not (isinstance(error, never_sent) or certificate or plain)
-    return Failure(status=0, code=type(error).__name__, sent=sent, certificate=certificate, plain=plain)
-
-
-# What OpenSSL says when the first bytes that it gets are no TLS.
-_PLAIN = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"})
+    return Failure(
+        status=0,
+        code=type(error).__name__,
+        sent=not (isinstance(error, _NEVER_SENT) or certificate),
+        certificate=certificate,
+        # A broken record of a connection in use looks the same, so this does not prove that nothing was sent.
+        plain=any(isinstance(cause, ssl.SSLError) and cause.reason in _PLAIN for cause in causes),
+    )
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -401,6 +401,18 @@ class TestTime:
         server.over.clear()
         assert [request.path for request in server.requests] == ["/memories/first"]
 
+    async def test_a_cancelled_write_that_has_not_begun_never_happens(self, server: ScriptedS3) -> None:
+        patience = Patience(connect=2.0, silence=0.5, call=5.0)
+        store = S3Store(_client(server.url, patience), "memories", SystemClock(), patience, threads=1)
+        server.will_answer(Reply(how=How.HELD), stored())
+        first, second = (asyncio.create_task(store.create(key, b"")) for key in ("first", "second"))
+        await asyncio.sleep(0)
+        second.cancel()
+        assert isinstance(await first, Unknown)
+        await store.close()
+        assert second.cancelled()
+        assert [request.path for request in server.requests] == ["/memories/first"]
+
     async def test_a_write_whose_process_was_stopped_has_no_time(
         self, server: ScriptedS3, client: Client
     ) -> None:
@@ -473,5 +485,5 @@ class TestCertificates:
     async def test_a_server_without_tls_is_told_apart(self, server: ScriptedS3) -> None:
         store = S3Store(_client(server.url.replace("http:", "https:")), "memories", HurriedClock(), QUICK)
         with pytest.raises(StoreMisconfigured, match="does not speak TLS"):
-            await store.create(KEY, b"")
+            await store.get(KEY)
         await store.close()
