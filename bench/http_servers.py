@@ -68,13 +68,16 @@ class Server:
         return Sample(load, (self.cpu_seconds() - before) / len(requests))
 
     def settle(self, patience: float = 60.0) -> None:
-        """Wait until its background work is done: until it uses less than 3 % of a core for half a second."""
+        """Wait until its background work is done: until it uses less than 3 % of a core for two seconds.
+
+        Shorter pauses prove nothing: the relayer looks after its namespaces once a second.
+        """
         end = time.monotonic() + patience
-        while time.monotonic() < end:
+        quiet = 0
+        while quiet < 4 and time.monotonic() < end:
             before = self.cpu_seconds()
             time.sleep(0.5)
-            if self.cpu_seconds() - before < 0.015:
-                return
+            quiet = quiet + 1 if self.cpu_seconds() - before < 0.015 else 0
 
 
 @contextmanager

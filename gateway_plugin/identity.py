@@ -17,11 +17,10 @@ from gateway_plugin.settings import NamespaceScope
 from relayer.wire import base64url, names
 from relayer.wire.certificates import SERIAL_SIZE, Certificate, Right
 from relayer.wire.errors import InvalidName, Malformed, NotAccepted
-from relayer.wire.keys import AgentKeys, RootKeys
+from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys
 
-__all__ = ["FIRST_GENERATION", "AgentHolder", "Credential", "Identity", "KeyHolder", "RootHolder", "identify"]
+__all__ = ["AgentHolder", "Credential", "Identity", "KeyHolder", "RootHolder", "identify"]
 
-FIRST_GENERATION: Final = 1
 CERTIFICATE_SECONDS: Final = 24 * 3600
 _RENEW_BEFORE_END: Final = 3600
 # A relayer whose clock is a little behind must not take a fresh certificate for one of the future.

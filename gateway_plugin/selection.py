@@ -78,7 +78,8 @@ def _objection(hit: RecallHit, settings: RecallSettings, audience: Audience | No
     audible = audible_to(audience)
     if audible and hit.audience not in audible:
         return "audience"
-    verdict = scan(hit.text)
+    # The reference is shown beside the text, as a label.
+    verdict = scan(f"{hit.source.reference}\n{hit.text}" if hit.source.reference else hit.text)
     if verdict.blocked:
         return "injection"
     return "suspect" if hit.suspect or verdict.suspect else ""

@@ -29,7 +29,7 @@ class Session:
 
 
 class Sessions:
-    """Sessions by namespace and key; the least recently used are forgotten."""
+    """Sessions by namespace and key; the least recently used are forgotten, those that are switched off last of all."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._limit = limit
@@ -39,6 +39,8 @@ class Sessions:
         """Return a session, a new one if it is not known."""
         session = self._known.setdefault((namespace, key), Session())
         self._known.move_to_end((namespace, key))
-        while len(self._known) > self._limit:
-            self._known.popitem(last=False)
+        if len(self._known) > self._limit:
+            # To forget that somebody said no would be to switch memory on again.
+            spare = (place for place, kept in self._known.items() if kept.enabled and kept is not session)
+            del self._known[next(spare, next(iter(self._known)))]
         return session

@@ -86,9 +86,12 @@ class Transport:
     def __init__(self, endpoint: Endpoint, http: httpx.AsyncClient | None = None) -> None:
         self.endpoint = endpoint
         self._own = http is None
-        # A proxy named by the environment has no business between two processes of one machine.
+        # A proxy named by the environment has no business between two processes of one machine; an authority named by
+        # SSL_CERT_FILE has.
         self._http = http or httpx.AsyncClient(
-            trust_env=not endpoint.loopback, verify=endpoint.scheme == "https", follow_redirects=False
+            trust_env=not endpoint.loopback,
+            verify=httpx.create_ssl_context(trust_env=True) if endpoint.scheme == "https" else False,
+            follow_redirects=False,
         )
 
     async def send(

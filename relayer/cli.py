@@ -70,7 +70,9 @@ def serve(
     rate_limits: Annotated[str | None, typer.Option(help="on or off.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
     ready_file: Annotated[Path | None, typer.Option(help="Written when requests are answered.")] = None,
-    log_format: Annotated[str | None, typer.Option(help="console or json.")] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="auto (console on a terminal), console or json.")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
     """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on."""

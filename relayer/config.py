@@ -92,7 +92,7 @@ class RelayerSettings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     rate_limits: Literal["on", "off"] = "on"
-    log_format: Literal["console", "json"] = "console"
+    log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     ready_file: Path | None = None
     config: Path | None = None
@@ -116,6 +116,11 @@ class RelayerSettings(BaseSettings):
                 raise ValueError(str(error)) from error
         if not is_loopback(self.host):
             self._check_public()
+        elif self.public_url is not None and self.accounts is None:
+            # Bound to loopback behind a proxy is the usual way to be public.
+            raise ValueError(
+                "--accounts: with --public-url say who is served: account ids, or 'open' for everybody"
+            )
         return self
 
     def _check_public(self) -> None:

@@ -8,6 +8,7 @@ libraries are cut to their first line.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 import traceback
@@ -17,7 +18,7 @@ import structlog
 
 __all__ = ["LogFormat", "configure", "describe", "log", "loop_error"]
 
-LogFormat = Literal["console", "json"]
+LogFormat = Literal["auto", "console", "json"]
 _MOST_FRAMES = 12
 _MOST_CAUSES = 5
 _LONGEST_FOREIGN = 200
@@ -29,15 +30,16 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     """Set up logging for the process.
 
     Args:
-        log_format: for people, or one JSON object a line.
+        log_format: for people, or one JSON object a line; ``auto`` is for people on a terminal only.
         level: debug, info, warning or error.
         stream: standard error unless a test says otherwise.
     """
     target = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]
+    as_json = log_format == "json" or (log_format == "auto" and not target.isatty())
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if log_format == "json"
+        structlog.processors.JSONRenderer(serializer=_to_json)
+        if as_json
         else structlog.dev.ConsoleRenderer(colors=target.isatty())
     )
     structlog.configure(
@@ -79,6 +81,14 @@ def loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what the event loop reports; for ``loop.set_exception_handler``."""
     error = context.get("exception")
     log.error("event_loop", what=context.get("message", ""), **(describe(error) if error else {}))
+
+
+# One encoder for all lines: json.dumps would make one for each.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=lambda value: type(value).__name__)
+
+
+def _to_json(event: Any, **_: Any) -> str:
+    return _ENCODER.encode(event)
 
 
 class _Foreign(logging.Handler):

@@ -12,7 +12,7 @@ from typing import Any
 
 from relayer.wire import base64url, signing
 from relayer.wire.certificates import Certificate, Right
-from relayer.wire.keys import RootKeys
+from relayer.wire.keys import FIRST_GENERATION, RootKeys
 from relayer.wire.sealed_keys import SealedKey
 
 AGENT = "researcher"
@@ -52,9 +52,9 @@ class Gateway:
             account=self.root.account,
             agent_key=bytes(self.identity.verify_key),
             namespace=namespace,
-            generation=0,
+            generation=FIRST_GENERATION,
             not_after=self.now + 600,
-            secret=self.root.agent(self.agent).namespace_secret(namespace, 0),
+            secret=self.root.agent(self.agent).namespace_secret(namespace, FIRST_GENERATION),
         )
         return base64url.encode(replace(sealed, **changes).seal(fleet_key))
 

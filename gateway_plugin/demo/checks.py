@@ -34,7 +34,7 @@ __all__ = [
 LEAST_SILENCE: Final = 0.8
 """For conversations that the probes were not written for: a chat between friends may well touch on carpets."""
 
-LEAST_SAME: Final = 0.95
+LEAST_SAME: Final = 0.9
 """For large namespaces: their own measure of what is relevant is taken anew after a restart, at another size."""
 
 _ANSWERED: Final = frozenset({"ok", "empty"})

@@ -65,6 +65,11 @@ class RelayerProcess:
             raise RelayerFailed("the relayer does not run")
         return self._process.pid
 
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended on its own; None while it runs, and after `kill` and `stop`."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> float:
         """Start, on the port of the last time if there was one, and wait until requests are answered.
 

@@ -13,9 +13,10 @@ from gateway_plugin.demo import checks
 from gateway_plugin.demo.checks import Check, Observation
 from gateway_plugin.demo.conversation import AgentScript, Conversation, ProbeKind
 from gateway_plugin.demo.gateway import DemoGateway, Played
-from gateway_plugin.demo.relayer_process import RelayerProcess
+from gateway_plugin.demo.relayer_process import RelayerFailed, RelayerProcess
 from gateway_plugin.demo.sabotage import Sabotage, lose_last_entries, write_plainly
 from gateway_plugin.demo.traces import Traces
+from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import Identity
 from gateway_plugin.textual import one_line
 from relayer.wire.schemas import Memory
@@ -112,7 +113,14 @@ async def run(
     audience.step(
         f"relayer ready at {relayer.url} after {seconds:.1f} s, process {relayer.pid}, data in {relayer.data}"
     )
-    return await _Demonstration(conversation, folder, audience, relayer, sabotage).run()
+    try:
+        return await _Demonstration(conversation, folder, audience, relayer, sabotage).run()
+    except GatewayError as error:
+        if relayer.exit_code is None:
+            raise
+        raise RelayerFailed(
+            f"the relayer ended on its own, exit code {relayer.exit_code}. Its log:\n{relayer.log_tail()}"
+        ) from error
 
 
 class _Demonstration:

@@ -75,6 +75,11 @@ class NamespaceKeys:
         """Return the MAC by which equal texts are known without being readable."""
         return hmac.new(self._content, lp(normal_text), hashlib.sha256).digest()
 
+    def likeness_mac(self, normal_text: str, audience: str, trust: str, *, suspect: bool) -> bytes:
+        """Return the MAC by which one memory repeats another: the same text, among the same, by as trusted a voice."""
+        fields = lp("like", normal_text, audience, trust, int(suspect))
+        return hmac.new(self._content, fields, hashlib.sha256).digest()
+
     def idempotency_mac(self, *fields: Field) -> bytes:
         """Return the MAC under which an idempotency key, or the digest of a body, stands in the log."""
         return hmac.new(self._idempotency, lp(*fields), hashlib.sha256).digest()

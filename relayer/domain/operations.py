@@ -56,6 +56,9 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
 class Stored(msgspec.Struct, frozen=True, array_like=True):
     """A sealed memory and what the log may know of it.
 
+    ``content`` is the MAC of the normal text, ``likeness`` that of the text with audience, trust and doubt;
+    without the latter, equal texts are alike.
+
     ``vector`` and ``context_vector`` are sealed apart from the text and from each other: the second one also depends
     on the neighbour ``context_of`` and is dropped with it.
     """
@@ -71,6 +74,12 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     sources: tuple[bytes, ...] = ()
     captured: bool = False
     key_epoch: int = 1
+    likeness: bytes = b""
+
+    @property
+    def alike(self) -> bytes:
+        """What another record must share to be its duplicate."""
+        return self.likeness or self.content
 
     @property
     def size(self) -> int:

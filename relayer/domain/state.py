@@ -31,6 +31,7 @@ from relayer.domain.operations import (
     decode_operation,
 )
 from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.twins import Twins
 
 __all__ = ["Applied", "JobState", "NamespaceState", "RecordState", "Standing"]
 
@@ -53,6 +54,7 @@ class RecordState:
 
     record: bytes
     content: bytes
+    likeness: bytes
     seq: int
     created_at: int
     expires_at: int | None
@@ -112,7 +114,7 @@ class NamespaceState:
     records: dict[bytes, RecordState] = field(default_factory=dict)
     jobs: dict[bytes, JobState] = field(default_factory=dict)
     erased: set[bytes] = field(default_factory=set)
-    _contents: dict[bytes, bytes] = field(default_factory=dict)
+    _twins: Twins = field(default_factory=Twins)
     _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
     _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
     # By key: the body it belongs to, and what became of that request's operations, by their index in it.
@@ -122,6 +124,11 @@ class NamespaceState:
     def next_seq(self) -> int:
         """The slot that the next entry takes."""
         return self.position.seq + 1
+
+    @property
+    def repeats_texts(self) -> bool:
+        """Whether several records may hold the same text, said among others or by another voice."""
+        return self._twins.repeats
 
     def outcome_of(self, operation: Operation) -> Outcome | None:
         """Return what became of an operation, if it is in the state (I5)."""
@@ -223,13 +230,13 @@ class NamespaceState:
         return outcome
 
     def _put(self, stored: Stored, origin: Origin) -> Outcome:
-        twin = self.records.get(self._contents.get(stored.content, b""))
+        twin = self.records.get(self._twins.like(stored.alike))
         if twin is not None and twin.live_at(self.last_time) and twin.lasts_as_long_as(stored):
             twin.reinforced += 1
             twin.reinforced_at = self.last_time
             return self._done(Result.DUPLICATE, twin.record)
-        if twin is not None and twin.standing is Standing.FORGOTTEN and stored.captured:
-            return self._refused(Refusal.TOMBSTONED, twin.record)
+        if stored.captured and self._is_tombstoned(stored.content):
+            return self._refused(Refusal.TOMBSTONED, stored.record)
         if stored.record in self.records or stored.record in self.erased:
             return self._refused(Refusal.RECORD_EXISTS, stored.record)
         if not self.erased.isdisjoint(stored.sources):
@@ -241,6 +248,7 @@ class NamespaceState:
         self.records[stored.record] = RecordState(
             record=stored.record,
             content=stored.content,
+            likeness=stored.alike,
             seq=self.position.seq,
             created_at=stored.created_at,
             expires_at=stored.expires_at,
@@ -249,7 +257,12 @@ class NamespaceState:
             author=author,
             supersedes=supersedes,
         )
-        self._contents[stored.content] = stored.record
+        self._twins.add(stored.record, text=stored.content, likeness=stored.alike)
+
+    def _is_tombstoned(self, content: bytes) -> bool:
+        """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
+        known = (self.records[record] for record in self._twins.saying(content))
+        return self._twins.was_erased(content) or any(item.standing is Standing.FORGOTTEN for item in known)
 
     def _head(self, head: bytes) -> RecordState | Refusal:
         found = self.records.get(head)
@@ -289,7 +302,7 @@ class NamespaceState:
             current.superseded_by = record
         self._stand(found, Standing.LIVE)
         found.superseded_by = b""
-        self._contents[found.content] = record
+        self._twins.add(record, text=found.content, likeness=found.likeness)
         return self._done(Result.RESTORED, record)
 
     def _stand(self, record: RecordState, standing: Standing) -> None:
@@ -303,8 +316,7 @@ class NamespaceState:
         for record in known:
             del self.records[record.record]
             self.erased.add(record.record)
-            if self._contents.get(record.content) == record.record:
-                del self._contents[record.content]
+            self._twins.erase(record.record, text=record.content, likeness=record.likeness)
         self._cancel_jobs()
         return self._done(Result.ERASED, known[0].record)
 

@@ -26,14 +26,13 @@ from relayer.services.fleet import FleetKeys
 from relayer.wire import base64url, signing
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.keys import FIRST_GENERATION
 from relayer.wire.lp import Reader
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, named_fleet_key
 from relayer.wire.signing import SKEW_SECONDS, RequestSignature
 
 __all__ = ["Authenticator", "Signed"]
 
-# Custody `relayer` needs no rotation by generations yet: the first one is meant where a request does not say.
-FIRST_GENERATION = 0
 _NO_BODY = hashlib.sha256(b"").digest()
 _CERTIFICATES = 4096
 _SEALED_KEYS = 8192
@@ -103,6 +102,10 @@ class Authenticator:
             self._seen.note(principal.author, principal.nonce, expires=principal.expires // 1000, now=now)
         self._limits.charge(principal.account, principal.author, cost)
         return signed
+
+    def admits_now(self, signed: Signed, *, creates: bool) -> bool:
+        """Whether `admit` is sure to let the request in, so that it need not be asked."""
+        return self._accounts.admits_now(signed.principal.certificate, creates=creates)
 
     async def admit(self, signed: Signed, head: Head, *, creates: bool) -> None:
         """Hold the request against what its account has taken back: the last step, and the first to ask the store.
@@ -181,9 +184,9 @@ class Authenticator:
         )
         if certificate is None:
             certificate = Certificate.verify(encoded)
+            self._certificates.put(certificate_id, certificate)
         if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
             raise NotAccepted("certificate_time")
-        self._certificates.put(certificate_id, certificate)
         if not self._accounts.serves(certificate.account):
             raise NotAccepted("account_not_served")
         principal = Principal(certificate, signature.nonce, signature.expires * 1000, digest)
@@ -209,13 +212,14 @@ class Authenticator:
     def _sealed(self, header: str, certificate: Certificate, right: Right | None, now: int) -> SealedKey:
         """Open the memory-key and hold it against certificate and right."""
         digest = hashlib.sha256(header.encode()).digest()
-        sealed = self._sealed_keys.get(digest)
+        sealed, new = self._sealed_keys.get(digest), False
         if sealed is None:
             encoded = _decoded(header, signing.KEY_HEADER)
             private = self._fleet.private(named_fleet_key(encoded))
             if private is None:
                 raise HttpProblem("unknown_fleet_key")
             sealed = SealedKey.open(encoded, private)
+            new = True
         if sealed.not_after <= now:
             self._sealed_keys.discard(digest)
             raise NotAccepted("sealed_key_expired")
@@ -227,7 +231,8 @@ class Authenticator:
             raise NotAccepted("sealed_key_agent")
         if right is not None and not certificate.allows(sealed.namespace, right):
             raise NotAccepted("namespace_not_granted")
-        self._sealed_keys.put(digest, sealed)
+        if new:
+            self._sealed_keys.put(digest, sealed)
         return sealed
 
 

@@ -156,8 +156,9 @@ class Front:
             raw = await read_body(request, head, digest, seconds=deadline.remaining())
             body = parse_body(raw, route.body)
         access = self._access(signed, route, right, getattr(body, "namespace", None))
-        async with deadline.step("admit"):
-            await authenticator.admit(signed, head, creates=route.writes)
+        if not authenticator.admits_now(signed, creates=route.writes):
+            async with deadline.step("admit"):
+                await authenticator.admit(signed, head, creates=route.writes)
         return Call(deadline, parameter, query, body, signed, access)
 
     def _access(

@@ -45,6 +45,9 @@ class NativeRoutes:
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes. Costs follow the work: an extraction is about five searches, a poll is free."""
+        return (*self._of_memories(), *self._of_turns(), *self._of_the_account())
+
+    def _of_memories(self) -> tuple[Route, ...]:
         read, write = Right.READ, Right.WRITE
         return (
             Route(
@@ -86,6 +89,11 @@ class NativeRoutes:
                 writes=True,
                 cost=2.0,
             ),
+        )
+
+    def _of_turns(self) -> tuple[Route, ...]:
+        read, write = Right.READ, Right.WRITE
+        return (
             Route(
                 "POST",
                 "/v1/recall",
@@ -119,6 +127,10 @@ class NativeRoutes:
                 right=read,
                 cost=0.0,
             ),
+        )
+
+    def _of_the_account(self) -> tuple[Route, ...]:
+        return (
             Route(
                 "GET",
                 "/v1/namespaces",
@@ -127,7 +139,7 @@ class NativeRoutes:
                 answer=schemas.NamespacesResponse,
                 query=NamespacesQuery,
                 namespaced=False,
-                right=read,
+                right=Right.READ,
             ),
             Route(
                 "PUT",

@@ -136,7 +136,9 @@ class MemoryIndex:
         with_vector = [candidate for candidate in candidates if candidate.cosine is not None]
         without = [candidate for candidate in candidates if candidate.cosine is None]
         null = null_for(considered, self.calibration.prior, self._own, self._own_size)
-        passed = _judged(with_vector, null, floor) + _judged(without, LEXICAL_PRIOR.at(considered), floor)
+        passed = _judged(with_vector, null, floor)[:k]
+        if without:
+            passed += _judged(without, LEXICAL_PRIOR.at(considered), floor)[:k]
         passed.sort(key=lambda judged: (-judged[1], judged[0].key))
         return SearchResult(
             hits=tuple(

@@ -114,9 +114,10 @@ def gate(evidence: Sequence[float], null: Null, floor: float) -> list[tuple[int,
     relevance = prompt_relevance(best, null)
     if relevance < floor:
         return []
-    share = [max(0.0, value) / best if best > 0 else 0.0 for value in evidence]
-    order = sorted(range(len(evidence)), key=lambda index: (-evidence[index], index))
-    return [(index, relevance * share[index]) for index in order if relevance * share[index] >= floor]
+    each = [relevance * (value / best) if value > 0 else 0.0 for value in evidence]
+    # Stable, also in reverse: what ties stays in the order of its index.
+    order = sorted(range(len(evidence)), key=evidence.__getitem__, reverse=True)
+    return [(index, each[index]) for index in order if each[index] >= floor]
 
 
 def _within(own: float, expected: float) -> float:

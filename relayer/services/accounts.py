@@ -89,10 +89,17 @@ class Accounts:
         """Whether an account may come in at all; touches nothing."""
         return self._served is None or account in self._served
 
-    def is_current(self, certificate: Certificate) -> bool:
-        """Whether `admit` can answer a read without the store."""
-        known = self._known.get(certificate.account)
-        return known is not None and self._age(known) < _FRESH_SECONDS
+    def admits_now(self, certificate: Certificate, *, creates: bool) -> bool:
+        """Whether what is known lets a certificate in; False means that `admit` has to look, or to refuse."""
+        account = certificate.account
+        known = self._known.get(account)
+        return (
+            known is not None
+            and self.serves(account)
+            and self._age(known) < _FRESH_SECONDS
+            and not _revoked(known, certificate)
+            and (known.stored is not None or not creates)
+        )
 
     async def admit(self, certificate: Certificate, *, address: str | None, creates: bool) -> None:
         """Let a certificate in, by a list of revocations at most 15 s old.
@@ -114,7 +121,7 @@ class Accounts:
         known = self._entry(account)
         if self._age(known) >= _FRESH_SECONDS:
             await self._refresh(account, known)
-        if certificate.agent_key in known.agent_keys or certificate.serial in known.serials:
+        if _revoked(known, certificate):
             raise NotAccepted("revoked")
         if creates and known.stored is None:
             await self._create(account, known, address)
@@ -252,3 +259,7 @@ class Accounts:
                 f"an account's object has format {stored.format}; this relayer knows {_FORMAT}"
             )
         return stored
+
+
+def _revoked(known: _Known, certificate: Certificate) -> bool:
+    return certificate.agent_key in known.agent_keys or certificate.serial in known.serials

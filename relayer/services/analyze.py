@@ -11,7 +11,7 @@ from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.drafting import Draft
-from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered
 from relayer.services.remember import append_drafts
 from relayer.wire import schemas
@@ -35,6 +35,7 @@ async def analyze(
     if not candidates:
         return schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
+        await opened.settle()
         drafts = _drafts(ctx, opened, access, request, candidates)
         sealed, outcomes, job = await append_drafts(
             ctx, opened, access, drafts, idempotency_key=request.idempotency_key, deadline=deadline

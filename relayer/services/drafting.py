@@ -20,7 +20,7 @@ from relayer.search.text import context_text, indexed_text
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.open_namespace import OpenNamespace
 from relayer.services.view import encode_vector, header_of
 from relayer.wire import ulid
 from relayer.wire.sealing import SALT_SIZE
@@ -219,9 +219,11 @@ def _seal(
     context: NDArray[np.float32] | None,
 ) -> Stored:
     keys = opened.keys
+    normal = normal_text(draft.text)
     return Stored(
         record=record.id,
-        content=keys.content_mac(normal_text(draft.text)),
+        content=keys.content_mac(normal),
+        likeness=keys.likeness_mac(normal, draft.audience, draft.trust, suspect=draft.suspect),
         sealed=keys.seal_record(record.id, encode_record(record), salt=ctx.randomness.bytes(SALT_SIZE)),
         vector=_seal_vector(ctx, opened, record.id, "own", own),
         context_vector=_seal_vector(ctx, opened, record.id, "context", context),

@@ -7,7 +7,7 @@ from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.open_namespace import OpenNamespace
 from relayer.wire import schemas, ulid
 from relayer.wire.errors import Malformed
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relayer.domain.operations import Forget, Origin
-from relayer.domain.outcomes import Refusal
+from relayer.domain.outcomes import Refusal, Result
 from relayer.domain.state import RecordState
 from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, show
 from relayer.wire import schemas, ulid
 from relayer.wire.errors import Malformed
@@ -95,6 +95,10 @@ async def forget_memory(
                 raise _not_found()
             if outcome.refusal is not None:
                 raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
+            if outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
+                raise Refused(
+                    "nonce_reused", "this signature's nonce belongs to another operation: sign anew"
+                )
         return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.log.position))
 
 

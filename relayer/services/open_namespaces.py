@@ -9,73 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 
-from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.namespace import Custody, Pointer
-from relayer.domain.namespace import Position as LogPosition
-from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import NamespaceClosed, QueueFull, RelayerError, WrongCustody, WrongNamespaceKey
 from relayer.log import creation
 from relayer.log.log_ports import LogPorts
-from relayer.log.namespace_log import Consistency, NamespaceLog
+from relayer.log.namespace_log import NamespaceLog
 from relayer.ports import EmbeddingModel
 from relayer.search.calibration import Calibration
 from relayer.services.access import Access
 from relayer.services.deadline import Deadline
+from relayer.services.open_namespace import OpenNamespace
 from relayer.services.view import NamespaceView
-from relayer.wire import schemas
 
-__all__ = ["OpenNamespace", "OpenNamespaces"]
+__all__ = ["OpenNamespaces"]
 
 MOST_OPEN = 4096
 
 _Key = tuple[str, str]
 # Name, secret, custody and generation of who asks, and whether it may be made: what an opening depends on.
 _Flight = tuple[_Key, bytes, Custody, int, bool]
-
-
-@dataclass(slots=True, eq=False)
-class OpenNamespace:
-    """One open namespace: its log, its keys, and its memories in clear."""
-
-    namespace: creation.OpenedNamespace
-    log: NamespaceLog
-    view: NamespaceView
-    new_view: Callable[[], NamespaceView]
-    secret: bytes = field(repr=False)
-    key_not_after: int = 0
-    users: int = 0
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def keys(self) -> NamespaceKeys:
-        """The keys of the current epoch."""
-        return self.namespace.keys
-
-    async def read(self, consistency: schemas.Consistency, min_position: schemas.Position | None) -> None:
-        """Bring log and view up to what the consistency asks for."""
-        wanted = LogPosition(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
-        await self.log.read(Consistency(consistency.value), wanted)
-
-    async def changed(self, seconds: float) -> None:
-        """Wait until the log moves, at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-
-    def on_applied(self, applied: list[Applied]) -> None:
-        """Follow the log."""
-        self.view.apply(self.log.state, applied)
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    def on_reset(self, _: NamespaceState) -> None:
-        """Start over: the log was loaded anew."""
-        self.view = self.new_view()
 
 
 class OpenNamespaces:
@@ -163,14 +119,14 @@ class OpenNamespaces:
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
         await asyncio.gather(
-            *(opened.log.close(patience) for opened in self._open.values()), return_exceptions=True
+            *(opened.close(patience) for opened in self._open.values()), return_exceptions=True
         )
         self._open.clear()
 
     async def _obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
         key = (access.account, access.namespace)
         opened = self._open.get(key)
-        if opened is not None and (opened.log.state.closed or opened.log.broken):
+        if opened is not None and opened.broken:
             await self._drop(key, opened)
             opened = None
         if opened is None:
@@ -210,15 +166,18 @@ class OpenNamespaces:
         opened = OpenNamespace(
             namespace=found,
             log=NamespaceLog(self._ports, found.account, found.pointer),
-            view=new_view(),
             new_view=new_view,
             secret=access.secret,
             key_not_after=access.key_not_after,
         )
-        opened.log.subscribe(opened.on_applied, opened.on_reset)
-        await opened.log.start()
+        try:
+            await opened.log.start()
+            await opened.settle()
+        except BaseException:
+            await opened.close()
+            raise
         if (raced := self._open.get(key)) is not None:
-            await opened.log.close()
+            await opened.close()
             return raced
         self._open[key] = opened
         return opened
@@ -252,7 +211,7 @@ class OpenNamespaces:
         if self._open.get(key) is opened:
             del self._open[key]
         with suppress(RelayerError):
-            await opened.log.close()
+            await opened.close()
 
 
 def _check(opened: OpenNamespace, access: Access) -> None:

@@ -72,6 +72,8 @@ def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Rem
 def _one(outcome: Outcome, asked: bytes) -> schemas.Remembered:
     if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
         raise Refused(outcome.refusal, "this idempotency_key was used with another body: use a new key")
+    if outcome.result not in {Result.STORED, Result.DUPLICATE, Result.REFUSED}:
+        raise Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
     if outcome.result is Result.REFUSED:
         return schemas.Remembered(
             id=ulid.render(outcome.subject or asked), status="refused", code=outcome.refusal

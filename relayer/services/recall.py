@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.drafting import parse_vector
-from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import memory_fields, position
 from relayer.wire import schemas
 
@@ -83,8 +84,10 @@ def _search(
     )
     if request.occurred_after is not None or request.occurred_before is not None:
         allowed = view.between(request.occurred_after, request.occurred_before, allowed)
-    found = view.index.search(vector, request.query, request.limit, allowed=allowed, floor=request.floor)
-    hits = [_hit(opened, hit, explain=request.explain) for hit in found.hits]
+    count = request.limit * (2 if opened.log.state.repeats_texts else 1)
+    found = view.index.search(vector, request.query, count, allowed=allowed, floor=request.floor)
+    distinct = _distinct(opened, found.hits)[: request.limit]
+    hits = [_hit(opened, hit, explain=request.explain) for hit in distinct]
     # One validation for the whole answer: its parts would cost as much again each.
     return schemas.RecallResponse.model_validate(
         {
@@ -94,6 +97,17 @@ def _search(
             "considered": found.considered,
         }
     )
+
+
+def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
+    """Keep the best hit of each text: what was said to two audiences is still one thing to know."""
+    if not opened.log.state.repeats_texts:
+        return list(hits)
+    states = opened.log.state.records
+    best: dict[bytes, Hit] = {}
+    for hit in hits:
+        best.setdefault(states[opened.view.by_number(hit.key).id].content, hit)
+    return list(best.values())
 
 
 def _hit(opened: OpenNamespace, hit: Hit, *, explain: bool) -> dict[str, object]:

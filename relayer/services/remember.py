@@ -9,7 +9,7 @@ from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.drafting import Draft, Sealed, embed_job, parse_vector, seal_drafts
-from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered
 from relayer.wire import schemas, ulid
 
@@ -48,6 +48,7 @@ async def append_drafts(
     deadline: Deadline,
 ) -> tuple[Sealed, list[Outcome], str | None]:
     """Seal drafts and append them; returns what was sealed, an outcome for each draft, and the job for vectors."""
+    await opened.settle()
     sealed = await seal_drafts(
         ctx, opened, access, drafts, idempotency_key=idempotency_key, deadline=deadline
     )

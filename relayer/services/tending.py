@@ -19,7 +19,7 @@ from relayer.search.calibration import calibrate
 from relayer.search.text import context_text
 from relayer.services.context import Context
 from relayer.services.drafting import EMBED
-from relayer.services.open_namespaces import OpenNamespace
+from relayer.services.open_namespace import OpenNamespace
 from relayer.services.view import encode_vector, header_of
 from relayer.wire.sealing import SALT_SIZE
 

@@ -28,6 +28,7 @@ from relayer.wire.errors import Malformed
 
 __all__ = [
     "MAX_TEXT_BYTES",
+    "NOT_EMPTY",
     "IdempotencyKey",
     "MemoryId",
     "NamespaceName",
@@ -129,6 +130,17 @@ def at_most(count: int) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def _refuse_empty(value: object) -> object:
+    if isinstance(value, list | tuple) and not value:
+        raise ValueError("must have at least 1 item")
+    return value
+
+
+# A schema's own minimum counts the items that are left: beside each bad one it would report an empty list as well.
+NOT_EMPTY = (BeforeValidator(_refuse_empty), Field(json_schema_extra={"minItems": 1}))
+"""Refuses an empty list, and nothing else; unpacked into the annotation of a tuple."""
 
 
 def _check_size(value: str) -> str:

@@ -22,9 +22,19 @@ from nacl.signing import SigningKey
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.lp import Field, lp
 
-__all__ = ["AgentKeys", "RootKeys", "account_id", "derive", "is_account_id", "mask", "parse_secret"]
+__all__ = [
+    "FIRST_GENERATION",
+    "AgentKeys",
+    "RootKeys",
+    "account_id",
+    "derive",
+    "is_account_id",
+    "mask",
+    "parse_secret",
+]
 
 SECRET_SIZE = 32
+FIRST_GENERATION = 1
 _HEX = re.compile(r"[0-9a-fA-F]{64}\Z")
 _ACCOUNT_ID = re.compile(r"0x[0-9a-f]{64}\Z")
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from relayer.wire.fields import (
+    NOT_EMPTY,
     IdempotencyKey,
     MemoryId,
     NamespaceName,
@@ -131,7 +132,7 @@ class MemoryItem(_Request):
 class RememberRequest(_Request):
     """``POST /v1/memories``: durable and recallable when it answers."""
 
-    items: Annotated[tuple[MemoryItem, ...], Field(min_length=1, max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
+    items: Annotated[tuple[MemoryItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS), *NOT_EMPTY]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
 
@@ -245,7 +246,7 @@ class TurnItem(_Request):
 class AnalyzeRequest(_Request):
     """``POST /v1/analyze``: a turn, of which the relayer keeps what is worth keeping."""
 
-    turns: Annotated[tuple[TurnItem, ...], Field(min_length=1, max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
+    turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS), *NOT_EMPTY]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
     audience: AudienceName = "agent"

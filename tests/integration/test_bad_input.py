@@ -13,6 +13,9 @@ import pytest
 from border import Border, border
 from signed_calls import Gateway
 
+from relayer.adapters.memory_store import MemoryStore
+from relayer.adapters.system import SystemClock
+from relayer.testing.recording_store import RecordingStore
 from relayer.wire import base64url, signing
 from relayer.wire.certificates import Right
 
@@ -441,3 +444,44 @@ class TestLoad:
         refused = next(answer for answer in answers if answer.status_code == 429)
         assert int(refused.headers["retry-after"]) >= 1
         assert (await warm.call("POST", "/v1/recall", QUERY)).status_code == 200
+
+
+class _Sick(RecordingStore):
+    """A store that, once told so, hangs or breaks in a way that nobody foresaw."""
+
+    hangs = breaks = False
+
+    async def get(self, key: str, **options: Any) -> Any:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.breaks:
+            raise KeyError("the canary sings at dawn")
+        return await super().get(key, **options)
+
+
+class TestASickStore:
+    async def test_the_deadline_is_kept_and_the_stuck_step_named(self) -> None:
+        store = _Sick(MemoryStore(SystemClock()))
+        async with border(store) as at:
+            store.hangs = True
+            answer = await at.call("POST", "/v1/recall", QUERY, extra={"x-deadline-ms": "300"})
+            assert "during admit" in _problem(answer, 504, "deadline_exceeded")["detail"]
+            store.hangs = False
+            await at.call("POST", "/v1/memories", MEMORY)
+            store.hangs = True
+            answer = await at.call("GET", "/v1/memories", extra={"x-deadline-ms": "300"})
+            assert "during read" in _problem(answer, 504, "deadline_exceeded")["detail"]
+
+    async def test_an_unforeseen_failure_tells_nothing_and_the_relayer_goes_on(self, capsys: Any) -> None:
+        store = _Sick(MemoryStore(SystemClock()))
+        async with border(store) as at:
+            await at.call("POST", "/v1/memories", MEMORY)
+            store.breaks = True
+            answer = await at.call("POST", "/v1/recall", QUERY)
+            _problem(answer, 500, "internal_error")
+            store.breaks = False
+            assert (await at.call("POST", "/v1/recall", QUERY)).status_code == 200
+        logged = capsys.readouterr().out
+        assert "KeyError" in logged
+        assert answer.headers["x-request-id"] in logged
+        assert "canary" not in answer.text + logged

@@ -162,6 +162,25 @@ def test_an_interrupted_demonstration_leaves_no_relayer_and_no_folder(tmp_path, 
     assert not list((tmp_path / "temporary").iterdir())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_relayer_that_dies_on_its_own_is_reported_as_such(tmp_path):
+    with subprocess.Popen(
+        command("--conversation", str(write_small(tmp_path))),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=surroundings(tmp_path) | {"PYTHONUNBUFFERED": "1"},
+    ) as running:
+        assert running.stdout is not None
+        os.kill(int(running.stdout.readline().split("process ")[1].split(",")[0]), signal.SIGKILL)
+        _, errors = running.communicate(timeout=170)
+    assert running.returncode == 2, errors
+    assert f"ended on its own, exit code {-signal.SIGKILL}" in errors
+    # The end of its log.
+    assert "all-MiniLM-L6-v2" in errors
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

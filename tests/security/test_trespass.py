@@ -156,6 +156,10 @@ ATTEMPTS: dict[str, Attempt] = {
     "captured sealed key, own certificate": lambda house, name: {
         "memory_key": replace(OWNER, agent=name, namespaces=(name,)).memory_key(house.fleet_key)
     },
+    "captured sealed key, own certificate that covers the name": lambda house, name: {
+        "certificate": replace(SIBLING, namespaces=(name,)).certificate(),
+        "memory_key": replace(OWNER, agent=name, namespaces=(name,)).memory_key(house.fleet_key),
+    },
     "captured sealed key and certificate, own signature": lambda house, name: {
         "certificate": replace(OWNER, agent=name, namespaces=(name,)).certificate(),
         "memory_key": replace(OWNER, agent=name, namespaces=(name,)).memory_key(house.fleet_key),

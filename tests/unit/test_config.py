@@ -95,6 +95,10 @@ def test_a_gateway_s_secret_stops_the_start_and_is_not_shown(name: str) -> None:
 
 
 class TestOffLoopback:
+    def test_who_is_served_must_be_said_behind_a_proxy_of_this_machine_too(self) -> None:
+        assert "--accounts" in _mistake(public_url="https://m.example")
+        assert _load(accounts="open", public_url="https://m.example").served is None
+
     def test_who_is_served_must_be_said(self) -> None:
         assert "--accounts" in _mistake(host="0.0.0.0", public_url="https://m.example")
 

@@ -17,9 +17,9 @@ from relayer.cli import app as relayer_app
 from relayer.config import RelayerSettings
 from relayer.domain import entry, namespace, operations, record
 from relayer.domain.outcomes import Refusal
-from relayer.http import auth, body, head, limits, native, problems
+from relayer.http import body, head, limits, native, problems
 from relayer.services import accounts
-from relayer.wire import certificates, sealed_keys, sealing, signing
+from relayer.wire import certificates, keys, sealed_keys, sealing, signing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")
@@ -138,7 +138,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         ("at most 2 KiB decoded", certificates.MAX_CERTIFICATE == 2048),
         ("at most 1 KiB decoded", sealed_keys.MAX_SEALED_KEY == 1024),
         ("at most 15 minutes ahead", sealed_keys.MAX_LIFE_SECONDS == 900),
-        ("it is of generation 0", auth.FIRST_GENERATION == 0),
+        ("it is of generation 1", keys.FIRST_GENERATION == 1),
         ("within 2 MiB and 15 s", (body.MAX_BODY, body.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
         ("2,048 characters", head.MAX_TARGET == 2048),
         ("1,200 tokens, 120 back", limits.Limit(1200, 120) == limits.AGENT),

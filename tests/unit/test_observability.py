@@ -93,3 +93,14 @@ def test_request_ids_reach_every_line(stream: io.StringIO) -> None:
     with structlog.contextvars.bound_contextvars(request_id="r-1"):
         observability.log.info("event")
     assert _lines(stream)[0]["request_id"] == "r-1"
+
+
+def test_by_default_a_terminal_gets_words_and_a_file_gets_json(stream: io.StringIO) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for sink, is_json in ((io.StringIO(), True), (Terminal(), False)):
+        observability.configure("auto", "info", sink)
+        observability.log.info("a line")
+        assert sink.getvalue().startswith("{") is is_json

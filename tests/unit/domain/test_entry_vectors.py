@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relayer.domain.entry import Entry, decode_entry, encode_entry
 from relayer.domain.namespace import (
@@ -57,6 +58,7 @@ STORED = Stored(
     sources=(b"\x03" * 16,),
     captured=True,
     key_epoch=2,
+    likeness=b"\x11" * 32,
 )
 OPERATIONS = {
     "put": Put(ORIGIN, STORED),
@@ -119,6 +121,12 @@ def test_every_operation_has_a_vector() -> None:
 def test_an_operation_is_encoded_and_decoded_as_ever(name: str) -> None:
     assert encode_operation(OPERATIONS[name]) == raw("operations", name)
     assert decode_operation(raw("operations", name)) == OPERATIONS[name]
+
+
+def test_a_record_stored_before_likeness_was_known_is_like_every_other_of_its_text() -> None:
+    older = decode_operation(raw("operations_older", "put"))
+    assert older == Put(ORIGIN, replace(STORED, likeness=b""))
+    assert older.stored.alike == STORED.content
 
 
 def test_a_field_appended_by_a_newer_version_is_passed_over() -> None:

@@ -254,3 +254,21 @@ def test_i12_an_unknown_operation_leaves_the_state_as_it_was(log: Log) -> None:
     with pytest.raises(UpgradeRequired):
         log.state.apply(newer, b"d")
     assert log.state == NamespaceState(START)
+
+
+def test_only_what_is_alike_in_voice_and_audience_is_a_duplicate() -> None:
+    log = Log()
+    log.append(log.put(b"r", b"text", likeness=b"a tool, in private"))
+    said = log.append(log.put(b"s", b"text", likeness=b"the user, in a group"))[0]
+    again = log.append(log.put(b"t", b"text", likeness=b"a tool, in private"))[0]
+    assert (said.result, again.result, again.subject) == (Result.STORED, Result.DUPLICATE, b"r")
+
+
+def test_a_capture_does_not_bring_back_a_text_that_was_forgotten_or_erased_whoever_says_it() -> None:
+    log = Log()
+    log.append(log.put(b"r", b"text", likeness=b"one"), Forget(log.origin(), b"r"))
+    log.append(log.put(b"s", b"other", likeness=b"one more"), Erase(log.origin(), (b"s",)))
+    for record, text in ((b"t", b"text"), (b"u", b"other")):
+        captured = log.append(log.put(record, text, likeness=b"new " + text, captured=True))[0]
+        assert captured.refusal is Refusal.TOMBSTONED
+        assert log.append(log.put(record + b"!", text, likeness=b"new " + text))[0].result is Result.STORED

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
@@ -196,3 +198,20 @@ async def test_an_account_s_object_shows_no_name_and_does_not_open_elsewhere(hou
     await house.store.swap(mine, foreign.data, found.etag)
     with pytest.raises(CorruptNamespace):
         await _admit(house.accounts(2), _certificate())
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_no_list_of_revocations(encoded: bytes) -> None:
+    with pytest.raises(NotAccepted):
+        Revocations.verify(encoded)
+
+
+@given(st.integers(min_value=0), st.binary(min_size=1, max_size=8))
+def test_no_change_of_a_list_goes_unnoticed(position: int, change: bytes) -> None:
+    encoded = bytearray(_revocations(3, agent_keys=(b"a" * 32,), serials=(b"s" * 16,)))
+    before = bytes(encoded)
+    at = position % len(encoded)
+    encoded[at : at + len(change)] = change
+    if bytes(encoded) != before:
+        with pytest.raises(NotAccepted):
+            Revocations.verify(bytes(encoded))

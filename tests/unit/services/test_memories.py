@@ -127,3 +127,19 @@ async def test_counts_of_a_namespace_that_is_not_open_are_not_invented(house):
         fresh.ctx, house.principal("researcher"), limit=10, cursor=None, deadline=house.deadline()
     )
     assert answer.namespaces[0].memories is None
+
+
+async def test_a_nonce_of_another_operation_is_refused_and_claims_nothing(house):
+    nonce = b"n" * 16
+    request = RememberRequest(items=[{"text": "a note"}])
+    access = house.access(nonce=nonce)
+    wanted = (await remember(house.ctx, access, request, house.deadline())).memories[0].id
+    with pytest.raises(Refused) as caught:
+        await forget_memory(house.ctx, access, wanted, house.deadline())
+    assert caught.value.code == "nonce_reused"
+    assert (await get_memory(house.ctx, house.access(), wanted, house.deadline())).memory.state == "live"
+    used = house.access(nonce=b"m" * 16)
+    await forget_memory(house.ctx, used, wanted, house.deadline())
+    with pytest.raises(Refused) as caught:
+        await remember(house.ctx, used, request, house.deadline())
+    assert caught.value.code == "nonce_reused"

@@ -252,3 +252,21 @@ async def test_many_requests_open_a_namespace_once(house):
     ]
     assert len(manifests) <= 2
     await fresh.ctx.namespaces.close(1.0)
+
+
+async def test_what_a_tool_said_in_private_does_not_swallow_what_the_user_says_in_a_group(house):
+    await remember(
+        house.ctx,
+        house.access(),
+        items(COFFEE, audience="direct", trust="tool", suspect=True),
+        house.deadline(),
+    )
+    answer = await remember(house.ctx, house.access(), items(COFFEE, audience="group"), house.deadline())
+    assert answer.memories[0].status == "stored"
+    assert [hit.trust for hit in (await ask(house, audiences=["group"])).memories] == ["user"]
+
+
+async def test_the_same_text_said_to_two_audiences_is_answered_once(house):
+    for audience in ("direct", "agent"):
+        await remember(house.ctx, house.access(), items(COFFEE, audience=audience), house.deadline())
+    assert [hit.text for hit in (await ask(house)).memories] == [COFFEE]

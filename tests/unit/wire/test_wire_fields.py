@@ -148,3 +148,26 @@ def test_anything_else_is_no_id(text):
 def test_any_text_is_an_id_or_malformed(text):
     with contextlib.suppress(Malformed):
         assert ulid.render(ulid.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("schema", "document", "where"),
+    [
+        (RememberRequest, {"items": [{"text": ""}]}, ("items", 0, "text")),
+        (RememberRequest, {"items": [{"text": "x"}, {}]}, ("items", 1, "text")),
+        (AnalyzeRequest, {"turns": [{"role": "robot", "text": "x"}]}, ("turns", 0, "role")),
+    ],
+)
+def test_a_bad_item_is_the_only_thing_that_is_reported(schema, document, where):
+    with pytest.raises(ValidationError) as raised:
+        schema.model_validate(document)
+    assert [error["loc"] for error in raised.value.errors()] == [where]
+
+
+@pytest.mark.parametrize(("schema", "field"), [(RememberRequest, "items"), (AnalyzeRequest, "turns")])
+def test_an_empty_list_is_refused_by_its_rule_and_the_schema_says_so_too(schema, field):
+    with pytest.raises(ValidationError, match="must have at least 1 item") as raised:
+        schema.model_validate({field: []})
+    assert raised.value.error_count() == 1
+    described = schema.model_json_schema()["properties"][field]
+    assert (described["minItems"], described["maxItems"]) == (1, 100)

@@ -1,0 +1,43 @@
+import pytest
+
+from bench.stats import percentile, ratio, spread
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.0, 1), (0.5, 5), (0.9, 9), (0.91, 10), (0.99, 10), (1.0, 10)]
+)
+def test_a_percentile_is_the_value_at_its_nearest_rank(share, expected):
+    assert percentile([7, 1, 10, 4, 2, 9, 3, 8, 5, 6], share) == expected
+
+
+def test_of_a_single_value_every_percentile_is_that_value():
+    assert percentile([3.5], 0.99) == 3.5
+
+
+@pytest.mark.parametrize(("values", "share"), [([], 0.5), ([1.0], 1.5), ([1.0], -0.1)])
+def test_a_percentile_of_nothing_or_beyond_all_is_refused(values, share):
+    with pytest.raises(ValueError, match="percentile"):
+        percentile(values, share)
+
+
+def test_a_ratio_compares_rounds_and_not_their_sums():
+    # One disturbed round (the third) would move a ratio of sums to 3.2.
+    found = ratio([2.0, 4.0, 90.0, 6.0, 8.0], [1.0, 2.0, 30.0, 3.0, 4.0])
+    assert (found.median, found.low, found.high) == (2.0, 2.0, 3.0)
+
+
+def test_a_ratio_says_its_lowest_and_highest_round():
+    assert str(ratio([2.0, 3.0, 5.0], [1.0, 1.0, 2.0])) == "2.50x (2.00..3.00)"
+
+
+@pytest.mark.parametrize(
+    ("above", "below"), [([], []), ([1.0], [0.0]), ([1.0, 2.0], [1.0]), ([1.0], [1.0, 2.0])]
+)
+def test_a_ratio_needs_pairs_of_rounds_and_something_to_divide_by(above, below):
+    with pytest.raises(ValueError, match=r"ratio|argument"):
+        ratio(above, below)
+
+
+def test_a_spread_is_the_middle_and_both_ends():
+    found = spread([4.0, 1.0, 9.0])
+    assert (found.median, found.low, found.high) == (4.0, 1.0, 9.0)

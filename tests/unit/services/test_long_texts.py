@@ -1,0 +1,80 @@
+"""A large write must not hold the event loop: others get their turn while it is indexed, and reads wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from relayer.errors import CorruptNamespace
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.wire.schemas import RecallRequest, RememberRequest
+
+LONG = [f"volume {number} " + "about the harbour and its many boats " * 1500 for number in range(8)]
+
+
+async def test_a_large_write_leaves_turns_to_others_while_it_is_indexed(house):
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    request = RememberRequest(items=[{"text": text} for text in LONG])
+    await remember(house.ctx, house.access(), request, house.deadline())
+    (opened,) = house.ctx.namespaces.all()
+    everybody = asyncio.create_task(others())
+    while_indexing = turns
+    await opened.settle()
+    while_indexing = turns - while_indexing
+    everybody.cancel()
+    assert while_indexing >= len(LONG) - 1
+
+
+async def test_a_read_waits_until_what_was_acknowledged_is_indexed(house):
+    request = RememberRequest(items=[{"text": text} for text in LONG])
+    answer = await remember(house.ctx, house.access(), request, house.deadline())
+    found = await recall(
+        house.ctx,
+        house.access(),
+        RecallRequest(query="harbour boats volume", floor=0, limit=20),
+        house.deadline(),
+    )
+    assert {hit.id for hit in found.memories} == {memory.id for memory in answer.memories}
+
+
+async def test_what_comes_after_a_large_write_is_indexed_after_it(house):
+    large = RememberRequest(items=[{"text": text} for text in LONG])
+    small = RememberRequest(items=[{"text": "the last word on boats"}])
+    await asyncio.gather(
+        remember(house.ctx, house.access(), large, house.deadline()),
+        remember(house.ctx, house.access(), small, house.deadline()),
+    )
+    (opened,) = house.ctx.namespaces.all()
+    await opened.settle()
+    assert list(opened.view.ids()) == list(opened.log.state.records)
+
+
+async def test_a_namespace_whose_view_failed_while_indexing_is_opened_anew(house, monkeypatch):
+    request = RememberRequest(items=[{"text": text} for text in LONG])
+    await remember(house.ctx, house.access(), RememberRequest(items=[{"text": "a note"}]), house.deadline())
+    (opened,) = house.ctx.namespaces.all()
+
+    def fail(*_):
+        raise RuntimeError("a defect in the view")
+
+    monkeypatch.setattr(opened.view, "apply", fail)
+    await remember(house.ctx, house.access(), request, house.deadline())
+    with pytest.raises(CorruptNamespace):
+        await opened.settle()
+    found = await recall(
+        house.ctx,
+        house.access(),
+        RecallRequest(query="harbour boats volume", floor=0, limit=20),
+        house.deadline(),
+    )
+    assert len(found.memories) == len(LONG) + 1
+    assert house.ctx.namespaces.all() != [opened]
