@@ -78,7 +78,7 @@ class AsyncMemoryPlugin:
         self._clock = clock or SystemClock()
         self._outbox: Outbox = outbox if outbox is not None else MemoryOutbox()
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
-        self._sender = Sender(self._client, self._outbox, self._owner_identity)
+        self._sender = Sender(self._client, self._outbox, self._owner_identity, notify=tell_person)
         self._recaller = Recaller(self._client, self._sender, self.settings, self._clock)
         self._sessions = Sessions()
         self._last = TurnTrace("")
@@ -160,6 +160,7 @@ class AsyncMemoryPlugin:
 
     def status(self) -> PluginStatus:
         """Return how things stand."""
+        dead = self._outbox.dead()
         return PluginStatus(
             url=self._client.endpoint.origin,
             account=self._holder.account if self._holder is not None else "",
@@ -167,9 +168,10 @@ class AsyncMemoryPlugin:
             recalls=self._recaller.recalls,
             waiting=self._outbox.waiting(),
             delivered=self._sender.delivered,
-            refused=len(self._outbox.dead()),
+            refused=len(dead),
             paused_seconds=self._client.breaker.remaining,
             last_error=self._sender.last_error,
+            last_refusal=f"{dead[-1][0].owner.agent}: {dead[-1][1]}" if dead else "",
         )
 
     def why(self) -> TurnTrace:
@@ -251,7 +253,7 @@ class AsyncMemoryPlugin:
             cursor=session.cursor,
             echoes=session.echoes,
             settings=self.settings.capture,
-            audience=host.heard_by(ref),
+            audience=host.said_to(ref),
             now_ms=int(self._clock.now() * 1000),
             host=host.host,
         )

@@ -42,6 +42,9 @@ _LONGEST_PAUSE: Final = 5.0
 # Beyond this, the clock is wrong in a way that a person should know about.
 _MAX_SKEW_SECONDS: Final = 24 * 3600
 
+# The relayer answered, and would answer others: sparing it would cost them their memory, and it nothing.
+_ABOUT_ONE: Final = frozenset({"internal_error", "corrupt_namespace", "upgrade_required", "queue_full"})
+
 _AnswerT = TypeVar("_AnswerT", bound=BaseModel)
 _FleetWork = Callable[[int], Awaitable[FleetList]]
 _jitter = secrets.SystemRandom()
@@ -103,6 +106,11 @@ class RelayerClient:
         self._transport = Transport(self.endpoint, http)
         self._fleet = FleetKeys(self.endpoint.origin, trust, self._fetch_keys, identity=relayer_identity)
         self._sealed = SealedKeyCache()
+        self._watchers: list[Callable[[str], None]] = []
+
+    def watch_writes(self, watcher: Callable[[str], None]) -> None:
+        """Have a watcher told the namespace of every write that ended, well or not: a lost answer may be to one done."""
+        self._watchers.append(watcher)
 
     async def recall(
         self, identity: Identity, request: schemas.RecallRequest, *, deadline: float = _RECALL_DEADLINE
@@ -118,7 +126,7 @@ class RelayerClient:
         if request.idempotency_key is None:
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
         call = _Call("remember", "POST", "/v1/memories", identity, body=_json(request))
-        return await self._run(call, schemas.RememberResponse, deadline)
+        return await self._write(call, identity, schemas.RememberResponse, deadline)
 
     async def analyze(
         self, identity: Identity, request: schemas.AnalyzeRequest, *, deadline: float = _ANALYZE_DEADLINE
@@ -127,7 +135,7 @@ class RelayerClient:
         if request.idempotency_key is None:
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
         call = _Call("analyze", "POST", "/v1/analyze", identity, body=_json(request))
-        return await self._run(call, schemas.AnalyzeResponse, deadline)
+        return await self._write(call, identity, schemas.AnalyzeResponse, deadline)
 
     async def list_memories(
         self,
@@ -158,7 +166,8 @@ class RelayerClient:
     ) -> schemas.ForgetResponse:
         """Hide a memory from recall; doing it twice is doing it once."""
         target = f"/v1/memories/{_segment(memory_id)}?mode=forget"
-        return await self._run(_Call("forget", "DELETE", target, identity), schemas.ForgetResponse, deadline)
+        call = _Call("forget", "DELETE", target, identity)
+        return await self._write(call, identity, schemas.ForgetResponse, deadline)
 
     async def namespaces(
         self,
@@ -196,6 +205,15 @@ class RelayerClient:
         """Close the connections."""
         await self._transport.aclose()
 
+    async def _write(
+        self, call: _Call, identity: Identity, shape: type[_AnswerT], seconds: float
+    ) -> _AnswerT:
+        try:
+            return await self._run(call, shape, seconds)
+        finally:
+            for watcher in self._watchers:
+                watcher(identity.namespace)
+
     async def _run(self, call: _Call, shape: type[_AnswerT], seconds: float) -> _AnswerT:
         self.breaker.check()
         limit = _Deadline(self._clock, seconds)
@@ -210,7 +228,8 @@ class RelayerClient:
             raise
         except RelayerRefused as error:
             # A busy relayer is spared like one that is down; one that says no is well.
-            (self.breaker.failed if error.status >= 500 else self.breaker.succeeded)()
+            busy = error.status >= 500 and error.code not in _ABOUT_ONE
+            (self.breaker.failed if busy else self.breaker.succeeded)()
             raise
         self.breaker.succeeded()
         return self._parsed(answer, shape)

@@ -17,7 +17,8 @@ class HostTurn:
     Attributes:
         host: the host's name, kept with captured memories.
         agent: the agent, where the host knows it better than the session key says.
-        audience: who reads the answer, likewise.
+        audience: who reads the answer, likewise. Worth giving: a key that names a platform and no type of chat hears
+            what a group may hear, and its turns are kept from groups.
         sender: the host's id of the person who wrote, for ``namespace.scope = agent+sender``.
         workspace: the host's id of the workspace, for ``agent+workspace``.
         trigger: what started the run: ``user``, ``cron``, ``heartbeat``, ...
@@ -70,3 +71,9 @@ class HostTurn:
         if self.audience is not None:
             return self.audience
         return session.audience if session.key else None
+
+    def said_to(self, session: SessionRef) -> Audience | None:
+        """Return who could hear what was said; None as in `heard_by`."""
+        if self.audience is not None:
+            return self.audience
+        return session.said_to if session.key else None

@@ -7,6 +7,7 @@ memory; what is in it when the process dies is lost, and the plugin says so in i
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -15,6 +16,7 @@ from relayer.wire.schemas import AnalyzeRequest
 __all__ = ["MAX_DEAD", "MemoryOutbox", "Outbox", "OutboxFull", "OutboxItem", "Waiting"]
 
 MAX_DEAD: Final = 100
+_OWN_ROOM: Final = 8
 
 
 class OutboxFull(Exception):
@@ -46,7 +48,7 @@ class OutboxItem:
 
 
 class Outbox(Protocol):
-    """A bounded queue of captured turns, delivered from the head."""
+    """A bounded queue of captured turns, in order within each namespace."""
 
     def put(self, item: OutboxItem) -> bool:
         """Queue an item; False when one with its key is already waiting.
@@ -56,8 +58,8 @@ class Outbox(Protocol):
         """
         ...
 
-    def head(self) -> OutboxItem | None:
-        """Return the oldest item, or None."""
+    def head(self, besides: Collection[str] = ()) -> OutboxItem | None:
+        """Return the oldest item whose namespace is not among ``besides``, or None."""
         ...
 
     def delivered(self, item: OutboxItem) -> None:
@@ -78,7 +80,12 @@ class Outbox(Protocol):
 
 
 class MemoryOutbox:
-    """The outbox of a process that does not outlive its turns."""
+    """The outbox of a process that does not outlive its turns.
+
+    Args:
+        capacity: how many items it takes. Beyond them, and up to as many again, a namespace may still have eight: what
+            piles up for one that is refused must not keep the others' turns out.
+    """
 
     def __init__(self, capacity: int = 1000) -> None:
         self._capacity = capacity
@@ -90,15 +97,15 @@ class MemoryOutbox:
         """Queue an item; see `Outbox.put`."""
         if item.key in self._keys:
             return False
-        if len(self._items) >= self._capacity:
-            raise OutboxFull(f"{self._capacity} captured turns wait for the relayer already")
+        if not self._has_room(item.owner.namespace):
+            raise OutboxFull(f"{len(self._items)} captured turns wait for the relayer already")
         self._items.append(item)
         self._keys.add(item.key)
         return True
 
-    def head(self) -> OutboxItem | None:
-        """Return the oldest item, or None."""
-        return self._items[0] if self._items else None
+    def head(self, besides: Collection[str] = ()) -> OutboxItem | None:
+        """Return the oldest item whose namespace is not among ``besides``, or None."""
+        return next((item for item in self._items if item.owner.namespace not in besides), None)
 
     def delivered(self, item: OutboxItem) -> None:
         """Remove an item that the relayer has."""
@@ -120,3 +127,9 @@ class MemoryOutbox:
     def dead(self) -> tuple[tuple[OutboxItem, str], ...]:
         """Return the dead letters with their reasons, oldest first."""
         return tuple(self._dead)
+
+    def _has_room(self, namespace: str) -> bool:
+        held = len(self._items)
+        if held < self._capacity:
+            return True
+        return held < 2 * self._capacity and self.waiting(namespace) < _OWN_ROOM

@@ -1,4 +1,8 @@
-"""Answers kept for a few seconds: hosts ask for the same turn more than once, and only good answers are worth keeping."""
+"""Answers kept for a few seconds: hosts ask for the same turn more than once, and only good answers are worth keeping.
+
+What this process writes ends the answers that it may have changed. What others write is seen when an answer's life is
+over.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,14 @@ MAX_ENTRIES: Final = 1000
 
 
 class RecallCache:
-    """Answers by account-wide namespace and request, for 15 s, 1,000 of them at most (AM-21)."""
+    """Answers by account-wide namespace and request, for 15 s, 1,000 of them at most (AM-21).
+
+    ``writes`` counts the writes heard of. Who asks notes it first and gives it to `put`.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.writes = 0
         self._kept: OrderedDict[tuple[str, RecallRequest], tuple[float, RecallResponse]] = OrderedDict()
 
     def get(self, namespace: str, request: RecallRequest) -> RecallResponse | None:
@@ -26,14 +34,17 @@ class RecallCache:
         found = self._kept.get((namespace, request))
         return found[1] if found is not None and self._clock.monotonic() < found[0] else None
 
-    def put(self, namespace: str, request: RecallRequest, answer: RecallResponse) -> None:
-        """Keep an answer."""
+    def put(self, namespace: str, request: RecallRequest, answer: RecallResponse, *, since: int) -> None:
+        """Keep an answer, unless something was written since it was asked for: then it may be from before."""
+        if since != self.writes:
+            return
         self._kept[(namespace, request)] = (self._clock.monotonic() + LIFE_SECONDS, answer)
         self._kept.move_to_end((namespace, request))
         while len(self._kept) > MAX_ENTRIES:
             self._kept.popitem(last=False)
 
     def drop(self, namespace: str) -> None:
-        """Forget a namespace's answers: something was written."""
+        """Forget a namespace's answers: something was, or may have been, written."""
+        self.writes += 1
         for key in [key for key in self._kept if key[0] == namespace]:
             del self._kept[key]

@@ -35,6 +35,7 @@ class Recaller:
 
     def __init__(self, client: RelayerClient, sender: Sender, settings: PluginSettings, clock: Clock) -> None:
         self.cache = RecallCache(clock)
+        client.watch_writes(self.cache.drop)
         self.recalls = 0
         self._client = client
         self._sender = sender
@@ -102,9 +103,10 @@ class Recaller:
         if known is not None:
             return known, True
         self.recalls += 1
+        since = self.cache.writes
         answer = await self._client.recall(identity, request, deadline=end - self._clock.monotonic())
         if not answer.degraded:
-            self.cache.put(identity.namespace, request, answer)
+            self.cache.put(identity.namespace, request, answer, since=since)
         return answer, False
 
     def _request(self, query: str, audience: Audience | None) -> RecallRequest:

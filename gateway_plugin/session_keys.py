@@ -9,6 +9,9 @@ source of a key. Shapes understood, with ``<id>`` an agent's name::
     ...:thread:<tid>   ...:topic:<n>                      a thread of the above
     ...:subagent:<uuid>   ...:active-memory:<hex>   ...:memory-capture:...
     main:<uuid>   cron:<id>   hook:<uuid>   <platform>:<chat>      no agent named: the default one
+
+A key that names a platform and no type of chat leaves open who is there. Both ways out of that doubt keep quiet: what may
+be said there is what a group may hear, and what is said there is not repeated to groups.
 """
 
 from __future__ import annotations
@@ -56,7 +59,9 @@ class SessionRef:
         key: the key as given.
         agent: the agent's name as spelled in the key, not normalised; None for the host's default agent, whether the
             key says ``main`` or names none.
-        audience: direct unless the key says otherwise. A host that knows the chat's type better overrides it.
+        audience: who reads the answer: as the key says; a group where it names a platform and no type of chat; direct
+            where it names neither. A host that knows the chat's type better overrides it.
+        said_to: to whom what is said there was said: the same, but direct where the key leaves it open.
         run: what started the run.
         platform: the messaging platform, when the key names a chat on one.
         chat: the platform's id of the chat, when the key names one.
@@ -66,6 +71,7 @@ class SessionRef:
     key: str
     agent: str | None
     audience: Audience
+    said_to: Audience
     run: RunKind
     platform: str | None = None
     chat: str | None = None
@@ -92,6 +98,22 @@ _AUDIENCE_WORDS: Final = {
     "channel": Audience.CHANNEL,
     "broadcast": Audience.CHANNEL,
 }
+# What stands in a platform's place and is none. A terminal has one reader, and so has the caller of an HTTP front; the
+# rest begin runs that no chat began.
+_NO_PLATFORM: Final = frozenset(
+    {
+        "main",
+        "cli",
+        "api",
+        "cron",
+        "heartbeat",
+        "hook",
+        "dream",
+        "subagent",
+        "active-memory",
+        "memory-capture",
+    }
+)
 # Platform and account may stand before the word; further right, words belong to ids.
 _AUDIENCE_REACH: Final = 3
 
@@ -126,11 +148,13 @@ def parse_session_key(key: str) -> SessionRef:
         agent = None
         rest = segments
     words = [segment.lower() for segment in rest]
-    audience, platform, chat = _place(rest, words)
+    told, platform, chat = _place(rest, words)
+    open_to_doubt = told is None and len(words) > 1 and words[0] not in _NO_PLATFORM
     return SessionRef(
         key=key,
         agent=agent,
-        audience=audience,
+        audience=told or (Audience.GROUP if open_to_doubt else Audience.DIRECT),
+        said_to=told or Audience.DIRECT,
         run=_run(words),
         platform=platform,
         chat=chat,
@@ -173,14 +197,14 @@ def _run(words: list[str]) -> RunKind:
     return _RUN_FIRST.get(words[0], RunKind.MAIN) if words else RunKind.MAIN
 
 
-def _place(rest: list[str], words: list[str]) -> tuple[Audience, str | None, str | None]:
+def _place(rest: list[str], words: list[str]) -> tuple[Audience | None, str | None, str | None]:
     for index, word in enumerate(words[:_AUDIENCE_REACH]):
         audience = _AUDIENCE_WORDS.get(word)
         if audience is not None:
             platform = rest[0] if index else None
             chat = rest[index + 1] if index + 1 < len(rest) else None
             return audience, platform or None, chat or None
-    return Audience.DIRECT, None, None
+    return None, None, None
 
 
 def _thread(rest: list[str], words: list[str]) -> str | None:

@@ -139,7 +139,8 @@ class PluginStatus:
         delivered: captured turns that it has.
         refused: captured turns that it will never take.
         paused_seconds: how long nothing is asked because it kept failing.
-        last_error: the last failed delivery, in a sentence; "" after a good one.
+        last_error: why what waits is not delivered, in a sentence, of the latest failure; "" when nothing failed.
+        last_refusal: the agent whose turn was refused for good last, and the reason; "" when none was.
     """
 
     url: str
@@ -151,3 +152,4 @@ class PluginStatus:
     refused: int
     paused_seconds: float
     last_error: str
+    last_refusal: str = ""

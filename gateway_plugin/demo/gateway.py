@@ -137,7 +137,7 @@ class DemoGateway:
         delivered = await plugin.flush(_FLUSH_SECONDS)
         status = plugin.status()
         if not delivered or status.refused:
-            reason = status.last_error or f"{status.refused} refused for good"
+            reason = status.last_error or f"{status.refused} refused for good, {status.last_refusal}"
             raise NotDelivered(f"{status.waiting} captured turns were not delivered: {reason}")
 
     async def ask(

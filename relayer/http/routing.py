@@ -39,7 +39,8 @@ class Reply:
     @classmethod
     def of(cls, answer: BaseModel, status: int = 200) -> Reply:
         """Encode an answer of the API."""
-        return cls(answer.model_dump_json().encode(), status)
+        # The serialiser's own bytes: `model_dump_json` would decode them into a string first.
+        return cls(answer.__pydantic_serializer__.to_json(answer), status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -12,20 +11,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.calibration import Calibration, quantiles
+from relayer.search.calibration import Calibration
 from relayer.search.dense import DenseIndex
 from relayer.search.lexical import LexicalIndex
+from relayer.search.own_null import OwnNull
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.search.ranking import coverage, evidence
-from relayer.search.relevance import ENOUGH_MEMORIES, Null, gate, null_for
+from relayer.search.relevance import Null, gate, null_for
 from relayer.search.vectors import Vector
 
 __all__ = ["Hit", "MemoryIndex", "SearchResult"]
 
 # Candidates that each half proposes, at least; the other half then scores them too.
 CANDIDATES = 50
-# The null is measured anew when the namespace has grown or shrunk by this share.
-NULL_DRIFT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +77,7 @@ class MemoryIndex:
         self.calibration = calibration
         self._dense = DenseIndex(dimension)
         self._lexical = LexicalIndex()
-        self._own: Null | None = None
-        self._own_size = 0
+        self._own = OwnNull()
 
     def __len__(self) -> int:
         return len(self._lexical)
@@ -106,10 +103,12 @@ class MemoryIndex:
         else:
             self._dense.add(key, row)
         self._lexical.put(key, text, context)
+        self._own.put(key, text, context)
 
     def remove(self, key: int) -> bool:
         """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector."""
         self._dense.remove(key)
+        self._own.remove(key)
         return self._lexical.remove(key)
 
     def search(
@@ -135,7 +134,7 @@ class MemoryIndex:
         candidates = self._candidates(query_vector, query_text, count, keys)
         with_vector = [candidate for candidate in candidates if candidate.cosine is not None]
         without = [candidate for candidate in candidates if candidate.cosine is None]
-        null = null_for(considered, self.calibration.prior, self._own, self._own_size)
+        null = null_for(considered, self.calibration.prior, self._own.null, self._own.size)
         passed = _judged(with_vector, null, floor)[:k]
         if without:
             passed += _judged(without, LEXICAL_PRIOR.at(considered), floor)[:k]
@@ -149,22 +148,21 @@ class MemoryIndex:
         )
 
     async def maintain(self, *, purge: bool = False) -> None:
-        """Bring the graph and the null up to date; cheap when nothing is due, safe to cancel.
+        """Bring the graph up to date; cheap when nothing is due, safe to cancel.
 
         Args:
             purge: leave no trace of removed vectors in memory, as after an erasure.
         """
         await self._dense.maintain(purge=purge)
-        size = len(self)
-        if size < ENOUGH_MEMORIES or abs(size - self._own_size) <= NULL_DRIFT * self._own_size:
-            return
-        best: list[float] = []
-        for probe in self.calibration.probes:
-            found = self._candidates(probe.vector, probe.text, 1, None)
-            best.append(max((_evidence(candidate) for candidate in found), default=0.0))
-            await asyncio.sleep(0)
-        if best:
-            self._own, self._own_size = quantiles(best), size
+
+    @property
+    def null_is_due(self) -> bool:
+        """Whether a search now could be judged otherwise than after `measure_null`."""
+        return self._own.is_due(self.calibration)
+
+    async def measure_null(self) -> None:
+        """Measure what unrelated prompts find here, if that is due; see `relayer.search.own_null`."""
+        await self._own.measure(self.calibration, self._dense.scores)
 
     def _candidates(
         self, vector: Vector | None, text: str | None, count: int, allowed: AbstractSet[int] | None

@@ -47,6 +47,7 @@ class OpenNamespace:
     _failure: Exception | None = None
     _behind: deque[Applied] = field(default_factory=deque)
     _indexing: asyncio.Task[None] | None = None
+    _measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -81,6 +82,13 @@ class OpenNamespace:
             await asyncio.shield(self._indexing)
         if self._failure is not None:
             raise CorruptNamespace("the view could not follow the log; it is opened anew") from self._failure
+
+    async def judge_alike(self) -> None:
+        """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""
+        while self.view.index.null_is_due:
+            async with self._measuring:
+                await self.view.index.measure_null()
+            await self.settle()
 
     async def changed(self, seconds: float) -> None:
         """Wait until the log moves, at most so long."""

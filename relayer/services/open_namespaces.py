@@ -18,8 +18,8 @@ from relayer.errors import NamespaceClosed, QueueFull, RelayerError, WrongCustod
 from relayer.log import creation
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
-from relayer.ports import EmbeddingModel
-from relayer.search.calibration import Calibration
+from relayer.ports import Embedder, EmbeddingModel
+from relayer.search.calibration import Calibration, calibrate
 from relayer.services.access import Access
 from relayer.services.deadline import Deadline
 from relayer.services.open_namespace import OpenNamespace
@@ -48,6 +48,7 @@ class OpenNamespaces:
         self._model = model
         self.calibration = calibration
         self._most_open = most_open
+        self._calibrating = asyncio.Lock()
         self._open: dict[_Key, OpenNamespace] = {}
         self._opening: dict[_Flight, asyncio.Task[OpenNamespace | None]] = {}
 
@@ -58,7 +59,17 @@ class OpenNamespaces:
         """Everything that is open now."""
         return list(self._open.values())
 
-    def recalibrate(self, calibration: Calibration) -> None:
+    async def calibrate(self, embedder: Embedder) -> None:
+        """Complete the calibration, once: the probes by which a namespace's own null is measured.
+
+        Raises:
+            EmbedderUnavailable, QueueFull: not now; the shipped prior goes on being all there is.
+        """
+        async with self._calibrating:
+            if not self.calibration.probes:
+                self._recalibrate(await calibrate(embedder))
+
+    def _recalibrate(self, calibration: Calibration) -> None:
         """Judge relevance by ``calibration`` from now on, in what is open and in what will be."""
         self.calibration = calibration
         for opened in self._open.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,16 +50,25 @@ async def _read_and_embed(
 ) -> NDArray[np.float32] | None:
     """Bring the view up to date and embed the query, side by side; returns the query's vector if there is one."""
     if given is not None or request.query is None:
-        async with deadline.step("read"):
-            await opened.read(request.consistency, request.min_position)
+        await _read(ctx, opened, request, deadline)
         return given
     embedding = asyncio.ensure_future(_embed_query(ctx, request.query, deadline))
     try:
-        async with deadline.step("read"):
-            await opened.read(request.consistency, request.min_position)
+        await _read(ctx, opened, request, deadline)
         return await embedding
     finally:
         embedding.cancel()
+
+
+async def _read(
+    ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, deadline: Deadline
+) -> None:
+    async with deadline.step("read"):
+        await opened.read(request.consistency, request.min_position)
+        if opened.view.index.null_is_due:
+            with suppress(EmbedderUnavailable, QueueFull):
+                await ctx.namespaces.calibrate(ctx.embedder)
+            await opened.judge_alike()
 
 
 async def _embed_query(ctx: Context, query: str, deadline: Deadline) -> NDArray[np.float32] | None:

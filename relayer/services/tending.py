@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from relayer.domain.operations import JobFinished, VectorSet
 from relayer.domain.state import JobState
 from relayer.errors import EmbedderUnavailable, QueueFull, RelayerError
-from relayer.search.calibration import calibrate
 from relayer.search.text import context_text
 from relayer.services.context import Context
 from relayer.services.drafting import EMBED
@@ -47,9 +46,8 @@ async def tend(ctx: Context) -> None:
     Raises:
         RelayerError: the first failure, after the round.
     """
-    if not ctx.namespaces.calibration.probes:
-        with suppress(EmbedderUnavailable, QueueFull):
-            ctx.namespaces.recalibrate(await calibrate(ctx.embedder))
+    with suppress(EmbedderUnavailable, QueueFull):
+        await ctx.namespaces.calibrate(ctx.embedder)
     await ctx.namespaces.drop_expired()
     failures: list[RelayerError] = []
     for opened in ctx.namespaces.all():

@@ -14,6 +14,7 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -69,6 +70,7 @@ def mask(public: str) -> str:
     return f"{bare[:4]}...{bare[-4:]}"
 
 
+@lru_cache(maxsize=4096)
 def account_id(public_key: bytes) -> str:
     """Return ``0x`` + hex of BLAKE2b-256(0x00 || public key)."""
     return "0x" + hashlib.blake2b(b"\x00" + public_key, digest_size=32).hexdigest()

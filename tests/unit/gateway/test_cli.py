@@ -38,8 +38,9 @@ def test_what_is_remembered_is_found_listed_and_forgotten(wire):
         "The deploy window is Tuesday" in run("search", "when is the deploy window?", "--agent", "ops").stdout
     )
     assert memory_id in run("list", "--agent", "ops").stdout
-    assert run("forget", memory_id, "--agent", "ops").stdout == f"forgotten: {memory_id}\n"
     assert wire.texts("ops") == ["The deploy window is Tuesday"]
+    assert run("forget", memory_id, "--agent", "ops").stdout == f"forgotten: {memory_id}\n"
+    assert wire.texts("ops") == []
 
 
 def test_every_answer_is_also_one_json_document():

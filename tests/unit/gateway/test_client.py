@@ -198,6 +198,28 @@ async def test_a_refusal_does_not_open_the_breaker(client, identity, wire):
     assert client.breaker.remaining == 0
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(500, "corrupt_namespace"), (500, "internal_error"), (503, "upgrade_required"), (503, "queue_full")],
+)
+async def test_a_namespace_that_is_not_served_does_not_open_the_breaker(
+    impatient, identity, wire, status, code
+):
+    wire.script = [answer(status, code)] * 20
+    for _ in range(4):
+        with pytest.raises(RelayerRefused):
+            await impatient.recall(identity, QUERY)
+    assert impatient.breaker.remaining == 0
+
+
+async def test_a_relayer_that_serves_nobody_opens_the_breaker(impatient, identity, wire):
+    wire.script = [answer(503, "store_unavailable")] * 20
+    for _ in range(3):
+        with pytest.raises(RelayerRefused):
+            await impatient.recall(identity, QUERY)
+    assert impatient.breaker.remaining > 0
+
+
 @pytest.mark.parametrize("ahead", [-3600, 7200])
 async def test_a_wrong_clock_is_corrected_once_and_stays_corrected(client, identity, wire, ahead):
     wire.clock_ahead = ahead

@@ -149,6 +149,8 @@ def test_direct_chats_are_the_only_ones_of_active_mode_by_default():
     assert gate(turn("agent:ops:telegram:direct:1"), ACTIVE, Purpose.ACTIVE).allowed
     assert blocked_by(turn("agent:ops:telegram:group:1"), ACTIVE, Purpose.ACTIVE) == "chat_type"
     assert blocked_by(turn("agent:ops:discord:channel:1"), ACTIVE, Purpose.ACTIVE) == "chat_type"
+    assert blocked_by(turn("agent:ops:slack:C123"), ACTIVE, Purpose.ACTIVE) == "chat_type"
+    assert gate(turn("agent:ops:slack:D123", audience=Audience.DIRECT), ACTIVE, Purpose.ACTIVE).allowed
 
 
 def test_an_operator_may_let_subagents_recall_but_they_are_never_captured():

@@ -249,6 +249,28 @@ def test_what_was_said_in_a_direct_chat_never_reaches_a_group(plugin, wire):
     assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group"]
 
 
+@pytest.mark.row("AM-05")
+def test_what_was_said_in_a_direct_chat_never_reaches_a_chat_of_no_told_type(plugin, wire):
+    plugin.after_turn(TURN, session_key="agent:main:slack:dm:U1")
+    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:C123").status == "empty"
+    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group"]
+
+
+def test_what_was_said_in_a_chat_of_no_told_type_never_reaches_a_group(plugin, wire):
+    plugin.after_turn(TURN, session_key="agent:main:slack:C123")
+    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:group:G1").status == "empty"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:dm:U1").status == "ok"
+
+
+@pytest.mark.parametrize("audience", [Audience.DIRECT, Audience.GROUP])
+def test_a_host_that_knows_the_chats_type_has_the_last_word(plugin, audience):
+    key, host = "agent:main:slack:C123", HostTurn(audience=audience)
+    plugin.after_turn(TURN, session_key=key, host=host)
+    assert plugin.before_turn(QUESTION, session_key=key, host=host).status == "ok"
+    heard = plugin.before_turn("Which coffee do I like best?", session_key="agent:main:slack:room:R1")
+    assert heard.status == ("empty" if audience is Audience.DIRECT else "ok")
+
+
 @pytest.mark.parametrize(
     ("overrides", "outcome"),
     [

@@ -52,12 +52,48 @@ def test_the_agent_does_not_depend_on_what_follows_its_name(rest):
         ("agent:x:explicit:group", Audience.DIRECT),
         ("agent:x:telegram:supergroup:-1:u", Audience.GROUP),
         ("agent:x:openai-user:a:group:b", Audience.DIRECT),
-        ("agent:x:webchat:a:b:group:c", Audience.DIRECT),
         ("main:uuid-123", Audience.DIRECT),
     ],
 )
 def test_the_audience_follows_the_first_word_that_names_a_chat_type(key, audience):
-    assert parse_session_key(key).audience is audience
+    ref = parse_session_key(key)
+    assert (ref.audience, ref.said_to) == (audience, audience)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "slack:C123",
+        "telegram:-100123",
+        "agent:x:slack:C123",
+        "agent:x:slack:acct:C123",
+        "agent:x:webchat:a:b:group:c",
+        "agent:x:Slack:C123:active-memory:0123456789ab",
+        "unified:default",
+    ],
+)
+def test_a_chat_of_no_told_type_is_answered_as_a_group_and_captured_as_direct(key):
+    ref = parse_session_key(key)
+    assert (ref.audience, ref.said_to) == (Audience.GROUP, Audience.DIRECT)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "uuid-1",
+        "main:uuid-1",
+        "cli:direct",
+        "cli:uuid-1",
+        "api:alice",
+        "agent:x:main:active-memory:0123456789ab",
+        "agent:x:cron:daily",
+        "agent:x:subagent:1",
+    ],
+)
+def test_a_key_that_names_no_platform_is_of_a_direct_conversation(key):
+    ref = parse_session_key(key)
+    assert (ref.audience, ref.said_to) == (Audience.DIRECT, Audience.DIRECT)
 
 
 @pytest.mark.parametrize(

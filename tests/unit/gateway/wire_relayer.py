@@ -53,6 +53,7 @@ class WireRelayer:
         self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
         self.memories: dict[tuple[str, str], list[dict]] = {}
         self.stored: set[str | None] = set()
+        self.refused_captures: dict[str, tuple[int, str]] = {}
         self.issued_ago = 0
         self.clock_ahead = 0
         self.relevance = 0.9
@@ -193,6 +194,11 @@ class WireRelayer:
     def _serve(self, request: web.Request, body: bytes, key: SealedKey | None) -> web.Response:
         if key is None:
             return _json(schemas.NamespacesResponse(namespaces=()))
+        if request.path == "/v1/analyze" and key.namespace in self.refused_captures:
+            return problem(*self.refused_captures[key.namespace])
+        return self._work(request, body, key)
+
+    def _work(self, request: web.Request, body: bytes, key: SealedKey) -> web.Response:
         rows = self.memories.setdefault((key.account, key.namespace), [])
         route = (request.method, request.path)
         if route == ("POST", "/v1/recall"):
@@ -233,6 +239,7 @@ class WireRelayer:
         if not known:
             return problem(404, "not_found")
         if method == "DELETE":
+            rows.remove(known[0])
             return _json(schemas.ForgetResponse(id=one, state="forgotten", position=POSITION))
         return _json(schemas.MemoryResponse.model_validate({"memory": known[0]}))
 

@@ -165,9 +165,52 @@ async def test_a_large_namespace_is_judged_by_its_own_null():
         index.put(key, row, f"text{key}")
     query = probe / np.linalg.norm(probe)
     before = index.search(query, None, 1, floor=0.0).hits[0].relevance
-    await index.maintain()
+    assert index.null_is_due
+    await index.measure_null()
+    assert not index.null_is_due
     after = index.search(query, None, 1, floor=0.0).hits[0].relevance
     assert after > before
+
+
+async def test_relevance_does_not_depend_on_when_the_null_was_measured():
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((700, 64)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    calibration = await _tiny_calibration(rng)
+    along_the_way, at_the_end = MemoryIndex(64, calibration), MemoryIndex(64, calibration)
+    for key, row in enumerate(rows):
+        for index in (along_the_way, at_the_end):
+            index.put(key, row, f"text{key} of a common kind")
+        if key in {255, 320, 401, 550}:
+            await along_the_way.measure_null()
+    for gone in (3, 390, 600):
+        along_the_way.remove(gone)
+    await along_the_way.measure_null()
+    for gone in (3, 390, 600):
+        at_the_end.remove(gone)
+    await at_the_end.measure_null()
+    for query in rows[:20]:
+        found = [index.search(query, "a common kind", 5, floor=0.0) for index in (along_the_way, at_the_end)]
+        assert found[0] == found[1]
+
+
+async def test_the_null_is_measured_anew_only_when_its_sample_changes():
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((420, 64)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    index = MemoryIndex(64, await _tiny_calibration(rng))
+    for key in range(249):
+        index.put(key, rows[key], f"text{key}")
+    assert not index.null_is_due
+    for key in range(249, 410):
+        index.put(key, rows[key], f"text{key}")
+    assert index.null_is_due
+    await index.measure_null()
+    index.put(410, rows[410], "text410")
+    index.remove(405)
+    assert not index.null_is_due
+    index.remove(5)
+    assert index.null_is_due
 
 
 async def _tiny_calibration(rng) -> Calibration:

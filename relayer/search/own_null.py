@@ -1,0 +1,100 @@
+"""A namespace's own null: what unrelated prompts find among its first memories.
+
+It is measured over a sample that the log alone decides, not over whatever was there when somebody had time, so that
+two relayers, and one relayer before and after a restart, judge the same prompt alike. The sample grows in a few steps
+and then stands still; it is measured anew when one of its memories changes or goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from relayer.search.calibration import Calibration, quantiles
+from relayer.search.lexical import LexicalIndex
+from relayer.search.ranking import coverage, evidence
+from relayer.search.relevance import ENOUGH_MEMORIES, Null
+from relayer.search.vectors import Vector
+
+__all__ = ["OwnNull"]
+
+# Keys below the largest step that was reached are the sample. From the last step on the own null counts alone.
+STEPS = (250, 300, 350, 2 * ENOUGH_MEMORIES)
+_AT_ONCE = 8
+
+Scores = Callable[[Vector, Sequence[int]], dict[int, float]]
+
+
+class OwnNull:
+    """The sample's texts, and the null measured over it.
+
+    Attributes:
+        null: as last measured; None while the sample is too small to say anything.
+        size: memories in the sample then.
+    """
+
+    def __init__(self) -> None:
+        self.null: Null | None = None
+        self.size = 0
+        self._texts: dict[int, tuple[str, str | None]] = {}
+        self._reached = 0
+        self._changes = 0
+        self._measured: tuple[int, int, int] | None = None
+
+    def put(self, key: int, text: str, context: str | None) -> None:
+        """Note a memory that was added or changed."""
+        self._reached = max(self._reached, key + 1)
+        if key < STEPS[-1]:
+            self._texts[key] = (text, context)
+            self._changes += key < self._bound()
+
+    def remove(self, key: int) -> None:
+        """Note a memory that is gone."""
+        if self._texts.pop(key, None) is not None:
+            self._changes += key < self._bound()
+
+    def is_due(self, calibration: Calibration) -> bool:
+        """Whether `measure` has something to do before a search can be judged as every replica would judge it."""
+        return self._bound() > 0 and self._measured != self._basis(calibration)
+
+    async def measure(self, calibration: Calibration, cosines: Scores) -> None:
+        """Measure until nothing changed meanwhile; gives others their turn every millisecond or so.
+
+        Args:
+            calibration: whose probes are asked.
+            cosines: exact scores of memories by key.
+        """
+        while self.is_due(calibration):
+            basis = self._basis(calibration)
+            sample = [key for key in sorted(self._texts) if key < self._bound()]
+            best = await self._best(calibration, cosines, sample) if len(sample) >= ENOUGH_MEMORIES else []
+            if basis == self._basis(calibration):
+                self.null = quantiles(best) if best else None
+                self.size = len(sample) if best else 0
+                self._measured = basis
+
+    async def _best(self, calibration: Calibration, cosines: Scores, sample: Sequence[int]) -> list[float]:
+        """Return, for each probe, the best evidence that it finds in the sample alone."""
+        lexical = LexicalIndex()
+        for number, key in enumerate(sample):
+            if key in self._texts:
+                lexical.put(key, *self._texts[key])
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        best = []
+        for probe in calibration.probes:
+            ceiling = lexical.ceiling(probe.text)
+            covered = {
+                key: coverage(score, ceiling) for key, score in lexical.scores(probe.text, sample).items()
+            }
+            close = cosines(probe.vector, sample)
+            found = (evidence(close[key], covered[key]) if key in close else covered[key] for key in covered)
+            best.append(max(found, default=0.0))
+            await asyncio.sleep(0)
+        return best
+
+    def _bound(self) -> int:
+        return max((step for step in STEPS if step <= self._reached), default=0)
+
+    def _basis(self, calibration: Calibration) -> tuple[int, int, int]:
+        return self._bound(), self._changes, id(calibration) if calibration.probes else 0
