@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -62,12 +63,14 @@ def _admin(url: str) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different, below those that the system hands out by itself."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [item.getsockname()[1] for item in sockets]
-    for item in sockets:
-        item.close()
-    return ports
+    """Ports that nobody listens on, below those that the system gives to outgoing connections."""
+    free: list[int] = []
+    while len(free) < count:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as trial, suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            free += [port] if port not in free else []
+    return free
 
 
 @contextmanager

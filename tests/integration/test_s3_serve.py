@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,12 @@ from s3_servers import BUCKET, CREDENTIALS, SECRET_KEY, S3Server
 from scripted_s3 import CarelessS3, Reply, ScriptedS3, refusal, serving
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.identity import RootHolder, identify
+from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.trust import TrustStore
+from relayer.wire.keys import RootKeys
+from relayer.wire.schemas import MemoryItem, RememberRequest
 
 RELAYER_KEY = "ab" * 32
 SECRET = "5a" * 32
@@ -95,6 +102,33 @@ def test_done_at_one_relayer_is_recallable_at_the_other(
     lena = "My sister Lena moved from Hamburg to Berlin in March."
     _remember(two, environ, lena)
     assert lena in _recall(one, environ, "Where does my sister Lena live?")
+
+
+async def test_writers_at_two_relayers_lose_nothing_to_each_other(
+    in_bucket: Callable[..., Served], tmp_path: Path
+) -> None:
+    trust = TrustStore(tmp_path / "trust.json")
+    one, two = (RelayerClient(in_bucket("--probe", "off").url, trust=trust) for _ in range(2))
+    who = identify(
+        RootHolder(RootKeys(bytes.fromhex(SECRET))),
+        parse_session_key("agent:researcher:s"),
+        default_agent=None,
+    )
+
+    async def write(client: RelayerClient, number: int) -> None:
+        await client.remember(
+            who, RememberRequest(items=(MemoryItem(text=f"Canary number {number} sings."),))
+        )
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(24):
+            group.create_task(write((one, two)[number % 2], number))
+    wanted = {f"Canary number {number} sings." for number in range(24)}
+    for client in (one, two):
+        listed = await client.list_memories(who, limit=100)
+        assert {memory.text for memory in listed.memories} == wanted
+        assert listed.total == len(wanted)
+        await client.aclose()
 
 
 def test_another_prefix_of_the_bucket_is_another_deployment(
