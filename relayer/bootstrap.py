@@ -22,7 +22,7 @@ from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.config import RelayerSettings
 from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.errors import ConfigurationError
+from relayer.errors import BrokenPromise, ConfigurationError
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
@@ -44,11 +44,13 @@ from relayer.services.accounts import Accounts
 from relayer.services.context import Context
 from relayer.services.fleet import FleetKeys
 from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.probe_record import probe_unless_known
 from relayer.services.relayer_check import check_relayer_key
+from relayer.services.store_probe import probe
 from relayer.services.tending import tend_forever
 from relayer.wire.schemas import VersionResponse
 
-__all__ = ["Relayer", "bind", "build", "product_version", "serve"]
+__all__ = ["Relayer", "bind", "build", "layout_of", "open_store", "probe_store", "product_version", "serve"]
 
 STOP_SECONDS = 10.0
 _COLLECTOR = (50_000, 50, 100)
@@ -105,16 +107,17 @@ async def build(
     Raises:
         ConfigurationError: the model is missing.
         WrongRelayerKey: the store belongs to another key.
-        StoreError: the store cannot be used.
+        StoreError: the store cannot be used, or does not keep its promises.
     """
     clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
     async with AsyncExitStack() as stack:
         if store is None:
-            directory = await DirectoryStore.open(_objects(settings.data.expanduser()), clock=clock)
-            stack.push_async_callback(directory.close)
-            store = directory
-        ports = LogPorts(store, clock, randomness, RelayerKeys.derive(relayer_key), Layout())
+            store = await open_store(settings, clock)
+            stack.push_async_callback(store.close)
+        ports = LogPorts(store, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings))
         await check_relayer_key(ports)
+        if settings.store is not None:
+            await _check_promises(settings, ports)
         fleet = FleetKeys(ports)
         await fleet.start()
         readiness = Readiness(ports, fleet)
@@ -169,6 +172,56 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         await stop.wait()
         relayer.readiness.drain()
         log.info("stopping", within_seconds=STOP_SECONDS)
+
+
+async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
+    """Open the store that the settings name; the caller closes it.
+
+    Raises:
+        StoreError: it cannot be used. A bucket is asked nothing yet.
+    """
+    address = settings.bucket
+    if address is None:
+        return await DirectoryStore.open(_objects(settings.data), clock=clock)
+    # boto3 takes its time and memory; a relayer over a directory has no use for it.
+    from relayer.adapters.s3_store import S3Store  # noqa: PLC0415
+
+    return await S3Store.open(
+        address.bucket, clock=clock, endpoint_url=settings.endpoint_url, region=settings.region
+    )
+
+
+async def probe_store(settings: RelayerSettings, say: Say) -> None:
+    """Try what the store of these settings promises, and print a table of what it keeps.
+
+    Raises:
+        BrokenPromise: it cannot hold the log.
+        StoreError: it cannot be tried.
+    """
+    clock = SystemClock()
+    store = await open_store(settings, clock)
+    try:
+        say(f"store   {store.description}")
+        began = clock.monotonic()
+        report = await probe(
+            store,
+            SystemRandomness(),
+            prefix=layout_of(settings).at("probe"),
+            kept=lambda promise: say(f"kept    {promise}"),
+        )
+        seconds = clock.monotonic() - began
+        say(
+            f"result  this store can hold the log ({report.requests} requests in {seconds:.1f} s, "
+            f"{report.undecided} without a clear answer)"
+        )
+    finally:
+        await store.close()
+
+
+def layout_of(settings: RelayerSettings) -> Layout:
+    """Return where in the store this deployment's objects are."""
+    address = settings.bucket
+    return Layout() if address is None else Layout(address.prefix)
 
 
 def bind(settings: RelayerSettings) -> socket.socket:
@@ -271,6 +324,22 @@ async def _background(relayer: Relayer) -> AsyncIterator[None]:
                 task.cancel()
 
 
+async def _check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
+    """Probe a bucket before memories are entrusted to it; the directory store does so by itself."""
+    if settings.probe == "off":
+        log.warning("store_not_probed", why="probe is off")
+        return
+    try:
+        report = await probe_unless_known(ports, product_version(), always=settings.probe == "always")
+    except BrokenPromise as error:
+        if not settings.single_relayer:
+            raise
+        log.warning("store_breaks_promises", what=str(error), why_go_on="single_relayer is set")
+        return
+    if report is not None:
+        log.info("store_probed", races=report.races, undecided=report.undecided, requests=report.requests)
+
+
 async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:
     """Run endless work again after a failure: one bad round must not end the service."""
     while True:
@@ -290,6 +359,11 @@ def _relayer_key(settings: RelayerSettings, say: Say) -> bytes:
     key = find_relayer_key(settings)
     if key is not None:
         return key
+    if settings.store is not None:
+        raise ConfigurationError(
+            "MEMRELAY_RELAYER_KEY or MEMRELAY_RELAYER_KEY_FILE: a relayer over a bucket must be given its key, because "
+            "the bucket cannot be read without it and this machine may not last; memrelay keys make FILE makes one"
+        )
     data = settings.data.expanduser()
     if (_objects(data) / Layout.relayer()).exists():
         raise ConfigurationError(

@@ -21,6 +21,7 @@ _EXTRA_PACKAGES = frozenset(
     {
         "aiohttp",
         "boto3",
+        "botocore",
         "msgspec",
         "numpy",
         "onnxruntime",
@@ -33,9 +34,15 @@ _EXTRA_PACKAGES = frozenset(
     }
 )
 
+_Store = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
+_Endpoint = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
+_Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 keys = typer.Typer(no_args_is_help=True, help="Look after the relayer key.")
 app.add_typer(keys, name="keys")
+stores = typer.Typer(no_args_is_help=True, help="Look after the store.")
+app.add_typer(stores, name="store")
 
 _Text = Annotated[str | None, typer.Option()]
 _File = Annotated[Path | None, typer.Option()]
@@ -47,6 +54,15 @@ def serve(
     host: _Text = None,
     port: Annotated[int | None, typer.Option()] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the store and the relayer key.")] = None,
+    store: _Store = None,
+    endpoint_url: _Endpoint = None,
+    region: _Region = None,
+    probe: Annotated[
+        str | None, typer.Option(help="Try a bucket at the start: always, cached or off.")
+    ] = None,
+    single_relayer: Annotated[
+        bool | None, typer.Option("--single-relayer", help="Go on with a bucket that failed the probe.")
+    ] = None,
     accounts: Annotated[str | None, typer.Option(help="'open', or account ids separated by commas.")] = None,
     public_url: Annotated[str | None, typer.Option(help="URL by which gateways reach this relayer.")] = None,
     tls_cert: _File = None,
@@ -95,6 +111,42 @@ def recovery(
         _missing(error)
     except RelayerError as error:
         _fail(str(error))
+
+
+@keys.command()
+def make(file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")]) -> None:
+    """Make a relayer key for a relayer over a bucket."""
+    try:
+        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+
+        server_commands.make_key(file, typer.echo)
+    except ModuleNotFoundError as error:
+        _missing(error)
+    except RelayerError as error:
+        _fail(str(error))
+
+
+@stores.command("probe")
+def probe_store(
+    *,
+    store: _Store = None,
+    endpoint_url: _Endpoint = None,
+    region: _Region = None,
+    data: Annotated[Path | None, typer.Option(help="Data directory, when no bucket is given.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
+) -> None:
+    """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer."""
+    flags = dict(locals())
+    try:
+        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+
+        code = server_commands.probe_store(flags, typer.echo)
+    except ModuleNotFoundError as error:
+        _missing(error)
+    except RelayerError as error:
+        _fail(str(error))
+    else:
+        raise typer.Exit(code)
 
 
 def _missing(error: ModuleNotFoundError) -> None:

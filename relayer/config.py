@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -20,6 +20,7 @@ from pydantic_settings import (
 
 from relayer.errors import ConfigurationError
 from relayer.http.authorities import is_loopback, public_authority
+from relayer.store_address import BucketAddress, check_endpoint, parse_store
 from relayer.wire.keys import is_account_id
 
 __all__ = ["RelayerSettings", "load_settings"]
@@ -53,6 +54,22 @@ def _check_accounts(value: object) -> object:
     return tuple(parsed)
 
 
+def _check_store(value: str) -> str:
+    try:
+        parse_store(value)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _check_endpoint(value: str) -> str:
+    try:
+        check_endpoint(value)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
 class RelayerSettings(BaseSettings):
     """Every setting of ``memrelay serve``; each is also ``MEMRELAY_`` + its name, and a key of the file."""
 
@@ -63,6 +80,11 @@ class RelayerSettings(BaseSettings):
     host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8787
     data: Path = Field(default_factory=_default_data)
+    store: Annotated[str, AfterValidator(_check_store)] | None = None
+    endpoint_url: Annotated[str, AfterValidator(_check_endpoint)] | None = None
+    region: Annotated[str, Field(pattern=r"^[a-zA-Z0-9-]{1,64}$")] | None = None
+    probe: Literal["always", "cached", "off"] = "cached"
+    single_relayer: bool = False
     accounts: Annotated[
         Literal["open"] | tuple[str, ...] | None, NoDecode, BeforeValidator(_check_accounts)
     ] = None
@@ -83,6 +105,10 @@ class RelayerSettings(BaseSettings):
             raise ValueError("--tls-cert and --tls-key: give both or neither")
         if self.relayer_key is not None and self.relayer_key_file is not None:
             raise ValueError("MEMRELAY_RELAYER_KEY and MEMRELAY_RELAYER_KEY_FILE: give one of them")
+        if self.store is None:
+            given = [name for name in ("endpoint_url", "region") if getattr(self, name) is not None]
+            if given:
+                raise ValueError(f"--{given[0].replace('_', '-')}: only with --store s3://BUCKET")
         if self.public_url is not None:
             try:
                 public_authority(self.public_url)
@@ -108,6 +134,11 @@ class RelayerSettings(BaseSettings):
                 f"--tls-cert/--tls-key: off loopback ({self.host}) keys must not travel in the clear; give both, "
                 "or --public-url https://... of the proxy in front"
             )
+
+    @property
+    def bucket(self) -> BucketAddress | None:
+        """Where the objects are; None means in the data directory."""
+        return None if self.store is None else parse_store(self.store)
 
     @property
     def served(self) -> frozenset[str] | None:

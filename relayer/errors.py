@@ -6,6 +6,7 @@ RelayerError
 │  │  └─ StoreThrottled       the same, and the store said when
 │  ├─ StoreFull               no room: nothing was written, and trying again does not help until an operator acts
 │  └─ StoreMisconfigured      an operator must act: missing permission, missing bucket, lying file system
+│     └─ BrokenPromise        the store answers, and does not do what the log rests on
 ├─ WrongRelayerKey            the store belongs to another relayer key: refuse to start
 ├─ CorruptNamespace           the log contradicts itself: stop serving this namespace, keep the others
 ├─ UpgradeRequired            written by a newer version: neither serve nor append (I12)
@@ -22,6 +23,7 @@ RelayerError
 from __future__ import annotations
 
 __all__ = [
+    "BrokenPromise",
     "ConfigurationError",
     "CorruptNamespace",
     "DeadlineExceeded",
@@ -72,6 +74,10 @@ class StoreFull(StoreError):
 
 class StoreMisconfigured(StoreError):
     """Raised when an operator must act; the message names what is missing."""
+
+
+class BrokenPromise(StoreMisconfigured):
+    """Raised when a store was seen to do otherwise than the log needs: not safe for several relayers."""
 
 
 class WrongRelayerKey(RelayerError):

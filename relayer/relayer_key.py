@@ -17,7 +17,14 @@ from relayer.wire.errors import InvalidSecret
 from relayer.wire.keys import SECRET_SIZE, parse_secret
 from relayer.wire.lp import lp
 
-__all__ = ["find_relayer_key", "generated_key_file", "make_relayer_key", "read_sheet", "recovery_sheet"]
+__all__ = [
+    "find_relayer_key",
+    "generated_key_file",
+    "make_key_file",
+    "make_relayer_key",
+    "read_sheet",
+    "recovery_sheet",
+]
 
 _LINES = 4
 _LINE_SIZE = SECRET_SIZE // _LINES
@@ -29,7 +36,7 @@ def generated_key_file(data: Path) -> Path:
 
 
 def find_relayer_key(settings: RelayerSettings) -> bytes | None:
-    """Return the key that was given or made before; None when there is none yet.
+    """Return the key that was given or made before; None when there is none yet. A bucket's key must be given.
 
     Raises:
         ConfigurationError: a file cannot be read, is open to others, or holds no key.
@@ -38,6 +45,8 @@ def find_relayer_key(settings: RelayerSettings) -> bytes | None:
         return _parse(settings.relayer_key.get_secret_value(), "MEMRELAY_RELAYER_KEY")
     if settings.relayer_key_file is not None:
         return _read(settings.relayer_key_file.expanduser(), "MEMRELAY_RELAYER_KEY_FILE")
+    if settings.store is not None:
+        return None  # the key in a data directory is that directory's
     generated = generated_key_file(settings.data.expanduser())
     if not generated.exists():
         return None
@@ -50,15 +59,27 @@ def find_relayer_key(settings: RelayerSettings) -> bytes | None:
 def make_relayer_key(data: Path) -> bytes:
     """Make a key in the data directory (0600) and return the one that is there then.
 
+    Raises:
+        ConfigurationError: the directory cannot be written.
+    """
+    final = generated_key_file(data)
+    make_key_file(final)
+    return _read(final, "the relayer key")
+
+
+def make_key_file(final: Path) -> bool:
+    """Make a file with a new key (0600), unless there is a file already; returns whether it was made.
+
     Two processes that start at once agree: a hard link is made by one of them only.
 
     Raises:
         ConfigurationError: the directory cannot be written.
     """
-    final = generated_key_file(data)
-    draft = data / f"relayer.key.{secrets.token_hex(8)}"
+    folder = final.parent
+    draft = folder / f"{final.name}.{secrets.token_hex(8)}"
+    made = True
     try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(SECRET_SIZE) + "\n")
@@ -67,19 +88,19 @@ def make_relayer_key(data: Path) -> bytes:
         try:
             final.hardlink_to(draft)
         except FileExistsError:
-            pass
+            made = False
         finally:
             draft.unlink()
-        directory = os.open(data, os.O_RDONLY)
+        directory = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:
             os.close(directory)
     except OSError as error:
         raise ConfigurationError(
-            f"--data: no relayer key can be made in {data} ({error.strerror}): choose a directory you can write"
+            f"no relayer key can be made in {folder} ({error.strerror}): choose a directory you can write"
         ) from error
-    return _read(final, "the relayer key")
+    return made
 
 
 def recovery_sheet(key: bytes) -> str:

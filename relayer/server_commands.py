@@ -10,16 +10,19 @@ from pathlib import Path
 
 from relayer import bootstrap
 from relayer.config import load_settings
-from relayer.errors import ConfigurationError
+from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
 from relayer.observability import configure
-from relayer.relayer_key import find_relayer_key, read_sheet, recovery_sheet
+from relayer.relayer_key import find_relayer_key, make_key_file, read_sheet, recovery_sheet
 
 if sys.platform == "win32":
     _run = asyncio.run
 else:
     from uvloop import run as _run
 
-__all__ = ["check_sheet", "print_sheet", "serve"]
+__all__ = ["check_sheet", "make_key", "print_sheet", "probe_store", "serve"]
+
+BROKEN_PROMISE = 1
+UNAVAILABLE = 3
 
 
 def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
@@ -27,6 +30,37 @@ def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
     _run(bootstrap.serve(settings, say))
+
+
+def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
+    """Try what a store promises and print what it keeps.
+
+    Returns the command's exit code: 0 when every promise is kept, 1 when one is broken, 3 when nothing can be said
+    because the store does not answer.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+        StoreMisconfigured: an operator must act before there is anything to try.
+    """
+    settings = load_settings(flags, os.environ)
+    configure(settings.log_format, settings.log_level)
+    try:
+        _run(bootstrap.probe_store(settings, say))
+    except BrokenPromise as error:
+        say(f"BROKEN  {error}")
+        return BROKEN_PROMISE
+    except StoreUnavailable as error:
+        say(f"silent  {error}")
+        return UNAVAILABLE
+    return 0
+
+
+def make_key(file: Path, say: Callable[[str], None]) -> None:
+    """Make a file with a new relayer key; raises `ConfigurationError` when there is a file or it cannot be written."""
+    if not make_key_file(file.expanduser()):
+        raise ConfigurationError(f"{file} is there already: a relayer key is never replaced")
+    say(f"made a relayer key in {file}; give it as MEMRELAY_RELAYER_KEY_FILE={file}")
+    say("Without it the store cannot be read: keep a copy (memrelay keys recovery)")
 
 
 def print_sheet(data: Path | None, say: Callable[[str], None]) -> None:

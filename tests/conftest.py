@@ -6,8 +6,12 @@ pytest tests/simulation --seeds 1 --first-seed 4711      the one that failed
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
+from s3_servers import CREDENTIALS, S3Server, moto, seaweedfs
 
 DEFAULT_SEEDS = 300
 
@@ -37,3 +41,26 @@ def _seeds(config: pytest.Config) -> range:
     first: int = config.getoption("--first-seed")
     count: int = config.getoption("--seeds")
     return range(first, first + count)
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A SeaweedFS server for the whole session."""
+    with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A moto server for the whole session."""
+    with moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients of this process find the test servers' credentials, and nothing of the developer's own."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)

@@ -17,7 +17,7 @@ import pytest
 
 READY_SECONDS = 60.0
 # Everything that a setting of the developer's own shell could change.
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("MEMRELAY_")}
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("MEMRELAY_", "AWS_"))}
 
 
 @dataclass

@@ -40,6 +40,11 @@ class Layout:
         return "relayer"
 
     @staticmethod
+    def probed(probe_tag: str) -> str:
+        """The record of a passed probe."""
+        return f"probed/{probe_tag}"
+
+    @staticmethod
     def fleet(day: str) -> str:
         """The relayers' key pair of a day (``YYYYMMDD``)."""
         return f"fleet/{day}"

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from relayer.errors import StoreError, StoreMisconfigured, StoreUnavailable
+from relayer.errors import BrokenPromise, StoreError, StoreUnavailable
 from relayer.ports import (
     Absent,
     Changed,
@@ -57,20 +57,30 @@ class ProbeReport:
     requests: int
 
 
-async def probe(store: ObjectStore, randomness: Randomness, *, prefix: str = "probe") -> ProbeReport:
-    """Race creates and swaps on fresh keys below ``prefix`` and remove them again.
+async def probe(
+    store: ObjectStore,
+    randomness: Randomness,
+    *,
+    prefix: str = "probe",
+    kept: Callable[[str], None] = lambda _: None,
+) -> ProbeReport:
+    """Race creates and swaps on fresh keys below ``prefix`` and remove them again; ``kept`` is told each kept promise.
 
-    Raises `StoreMisconfigured` with the broken promise, `StoreUnavailable` if the store refuses or leaves unanswered so
+    Raises `BrokenPromise` with its name, `StoreUnavailable` if the store refuses or leaves unanswered so
     much that nothing can be said, and whatever else the store raises.
     """
     run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
     try:
         await run.absence()
+        kept("what was never written is absent, and cannot be swapped")
         for number in range(ROUNDS):
             await run.race_of_creates(f"create-{number}")
+        kept(f"of {RACERS} creates of one name, one wins ({ROUNDS} rounds)")
         for number in range(ROUNDS):
             await run.race_of_swaps(f"swap-{number}")
+        kept(f"of {RACERS} swaps from one etag, one wins ({ROUNDS} rounds)")
         await run.create_after_delete()
+        kept("a deleted name is absent at once, and free")
     finally:
         await run.clean_up()
     return ProbeReport(store.description, run.races, run.undecided, run.requests)
@@ -203,8 +213,8 @@ class _Probe:
     def _bytes(self) -> bytes:
         return self._randomness.bytes(32)
 
-    def _broken(self, promise: str) -> StoreMisconfigured:
-        return StoreMisconfigured(
+    def _broken(self, promise: str) -> BrokenPromise:
+        return BrokenPromise(
             f"{self._store.description} cannot hold the log: {promise}. "
             "Use a store with exact conditional writes (docs/operations.md)"
         )

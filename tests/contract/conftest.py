@@ -5,14 +5,19 @@ To add one, write a factory that yields an empty store and enter it in `STORES`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from s3_servers import BUCKET, CREDENTIALS, S3Server
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
+from relayer.adapters.s3_store import Patience, S3Store
+from relayer.adapters.s3_store.client import Client
+from relayer.adapters.s3_store.store import THREADS
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
 
@@ -34,7 +39,45 @@ async def directory(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore
         await store.close()
 
 
-STORES: dict[str, StoreFactory] = {"memory": memory, "directory": directory}
+@pytest.fixture(scope="session")
+def in_seaweedfs(seaweed: S3Server) -> Iterator[S3Store]:
+    yield from _opened(seaweed)
+
+
+@pytest.fixture(scope="session")
+def in_moto(moto_server: S3Server) -> Iterator[S3Store]:
+    yield from _opened(moto_server)
+
+
+def _opened(server: S3Server) -> Iterator[S3Store]:
+    """One client for all tests, because making one takes longer than most of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        client = Client(BUCKET, server.url, None, THREADS, Patience())
+    store = S3Store(client, BUCKET, SystemClock(), Patience())
+    yield store
+    asyncio.run(store.close())
+
+
+@asynccontextmanager
+async def seaweedfs(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
+    request.getfixturevalue("seaweed").empty()
+    yield request.getfixturevalue("in_seaweedfs")
+
+
+@asynccontextmanager
+async def moto(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
+    request.getfixturevalue("moto_server").empty()
+    yield request.getfixturevalue("in_moto")
+
+
+STORES: dict[str, StoreFactory] = {
+    "memory": memory,
+    "directory": directory,
+    "seaweedfs": seaweedfs,
+    "moto": moto,
+}
 
 
 @pytest.fixture(params=sorted(STORES))

@@ -135,6 +135,81 @@ def test_a_wrong_value_is_told_by_its_setting(flags: dict[str, object], setting:
     assert setting in _mistake(**flags)
 
 
+class TestTheStore:
+    @pytest.mark.parametrize(
+        ("url", "bucket", "prefix"),
+        [
+            ("s3://memories", "memories", ""),
+            ("s3://memories/", "memories", ""),
+            ("s3://my.bucket-1/team/a", "my.bucket-1", "team/a"),
+            ("s3://my.bucket-1/team/a/", "my.bucket-1", "team/a"),
+        ],
+    )
+    def test_it_is_a_bucket_and_a_prefix(self, url: str, bucket: str, prefix: str) -> None:
+        address = _load(store=url).bucket
+        assert address is not None
+        assert (address.bucket, address.prefix) == (bucket, prefix)
+
+    def test_without_one_the_objects_are_in_the_data_directory(self) -> None:
+        assert _load().bucket is None
+        assert (_load().probe, _load().single_relayer) == ("cached", False)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "memories",
+            "https://s3.example.org/memories",
+            "s3://",
+            "s3:///prefix",
+            "s3://ab",
+            "s3://Upper",
+            "s3://memories/Upper",
+            "s3://memories//a",
+            "s3://memories/a b",
+            "s3://memories/" + "a/" * 300,
+            "s3://user:secret@memories",
+        ],
+    )
+    def test_what_is_none_is_refused_by_name(self, url: str) -> None:
+        said = _mistake(store=url)
+        assert "--store (MEMRELAY_STORE)" in said
+        assert "secret" not in said
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "s3.example.org",
+            "ftp://s3.example.org",
+            "https://",
+            "https://u:secret@s3.example.org",
+            "http://h/?a=b",
+        ],
+    )
+    def test_an_endpoint_is_a_url_without_credentials(self, url: str) -> None:
+        said = _mistake(store="s3://memories", endpoint_url=url)
+        assert "--endpoint-url (MEMRELAY_ENDPOINT_URL)" in said
+        assert "secret" not in said
+
+    def test_endpoint_and_region_need_a_bucket(self) -> None:
+        assert "--store" in _mistake(endpoint_url="http://127.0.0.1:1")
+        assert "--store" in _mistake(region="eu-west-3")
+
+    def test_the_environment_can_name_it_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MEMRELAY_STORE", "s3://memories")
+        monkeypatch.setenv("MEMRELAY_ENDPOINT_URL", "http://127.0.0.1:8333")
+        monkeypatch.setenv("MEMRELAY_REGION", "eu-west-3")
+        monkeypatch.setenv("MEMRELAY_PROBE", "always")
+        monkeypatch.setenv("MEMRELAY_SINGLE_RELAYER", "true")
+        settings = _load()
+        assert (settings.store, settings.endpoint_url) == ("s3://memories", "http://127.0.0.1:8333")
+        assert (settings.region, settings.probe, settings.single_relayer) == ("eu-west-3", "always", True)
+
+    def test_the_key_of_a_data_directory_is_not_a_bucket_s(self, tmp_path: Path) -> None:
+        make_relayer_key(tmp_path)
+        assert find_relayer_key(_load(data=tmp_path)) is not None
+        assert find_relayer_key(_load(data=tmp_path, store="s3://memories")) is None
+
+
 class TestTheRelayerKey:
     def test_it_is_taken_from_the_environment_or_a_file_and_not_from_both(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
