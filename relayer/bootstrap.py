@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import importlib.metadata
-import json
-import os
-import signal
-import socket
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +31,15 @@ from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.observability import describe, log, loop_error
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
+from relayer.process import (
+    bind,
+    product_version,
+    ready_file,
+    spare_the_collector,
+    stop_event,
+    tls_context,
+    url_of,
+)
 from relayer.relayer_key import find_relayer_key, generated_key_file, make_relayer_key
 from relayer.search.calibration import first_calibration
 from relayer.services.accounts import Accounts
@@ -50,24 +52,15 @@ from relayer.services.store_probe import probe
 from relayer.services.tending import tend_forever
 from relayer.wire.schemas import VersionResponse
 
-__all__ = ["Relayer", "bind", "build", "layout_of", "open_store", "probe_store", "product_version", "serve"]
+__all__ = ["Relayer", "build", "layout_of", "open_store", "probe_store", "serve"]
 
 STOP_SECONDS = 10.0
-_COLLECTOR = (50_000, 50, 100)
 API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
 _EXPIRY_SECONDS = 15.0
 _RESTART_SECONDS = 1.0
 
 Say = Callable[[str], None]
-
-
-def product_version() -> str:
-    """Return the installed version; a source tree that was never installed has none."""
-    try:
-        return importlib.metadata.version("memrelay")
-    except importlib.metadata.PackageNotFoundError:
-        return "0+source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +142,8 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(loop_error)
-    stop = _stop_event(loop)
-    tls = _tls(settings)
+    stop = stop_event(loop)
+    tls = tls_context(settings)
     listening = bind(settings)
     async with AsyncExitStack() as stack:
         stack.callback(listening.close)
@@ -161,14 +154,14 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await web.SockSite(runner, listening, ssl_context=tls).start()
-        url = _url(settings, port)
+        url = url_of(settings, port)
         model = relayer.context.embedder.model.name
-        _spare_the_collector()
+        spare_the_collector()
         say(
             f"memrelay {product_version()} serves {url}, store {relayer.context.ports.store.description}, model {model}"
         )
         if settings.ready_file is not None:
-            stack.enter_context(_ready_file(settings.ready_file, url))
+            stack.enter_context(ready_file(settings.ready_file, url))
         await stop.wait()
         relayer.readiness.drain()
         log.info("stopping", within_seconds=STOP_SECONDS)
@@ -222,32 +215,6 @@ def layout_of(settings: RelayerSettings) -> Layout:
     """Return where in the store this deployment's objects are."""
     address = settings.bucket
     return Layout() if address is None else Layout(address.prefix)
-
-
-def bind(settings: RelayerSettings) -> socket.socket:
-    """Take the port; nobody can connect before the site starts to listen.
-
-    Raises:
-        ConfigurationError: the address is not this machine's, or the port is taken.
-    """
-    host = settings.host.strip("[]")
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigurationError(f"--host: {settings.host} is not an address of this machine") from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-    except OSError as error:
-        listening.close()
-        raise ConfigurationError(
-            f"--port: {settings.host}:{settings.port} cannot be used ({error.strerror}); is a relayer running already? "
-            "Choose another port"
-        ) from error
-    return listening
 
 
 def _assemble(
@@ -376,64 +343,3 @@ def _relayer_key(settings: RelayerSettings, say: Say) -> bytes:
         "(memrelay keys recovery)"
     )
     return key
-
-
-def _spare_the_collector() -> None:
-    """Leave what start-up made out of garbage collection, and collect less often than after every 700 objects.
-
-    A request makes a few hundred objects that reference counting frees; the defaults would scan every open namespace's
-    records again and again for cycles that are not there (docs/performance.md).
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECTOR)
-
-
-def _stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    stop = asyncio.Event()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            os._exit(1)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    return stop
-
-
-def _tls(settings: RelayerSettings) -> ssl.SSLContext | None:
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(
-            f"--tls-cert/--tls-key: {error.strerror or 'not a certificate and its key in PEM'}"
-        ) from error
-    return context
-
-
-def _url(settings: RelayerSettings, port: int) -> str:
-    if settings.public_url is not None:
-        return settings.public_url.rstrip("/")
-    host = f"[{settings.host}]" if ":" in settings.host.strip("[]") else settings.host
-    return f"{settings.scheme}://{host}:{port}"
-
-
-@contextmanager
-def _ready_file(path: Path, url: str) -> Iterator[None]:
-    """Say in a file that requests are answered; others never see half of it, and it is gone when they are not."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps({"url": url, "pid": os.getpid(), "version": product_version()}))
-        draft.replace(path)
-    except OSError as error:
-        raise ConfigurationError(f"--ready-file: {path} cannot be written ({error.strerror})") from error
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            path.unlink()

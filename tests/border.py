@@ -14,9 +14,10 @@ from signed_calls import Gateway, encode
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.bootstrap import Relayer, bind, build
+from relayer.bootstrap import Relayer, build
 from relayer.config import RelayerSettings
 from relayer.http.server import RelayerServer
+from relayer.process import bind
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
 

@@ -1,0 +1,132 @@
+"""What the process needs of its machine: a port, a certificate, signals, a ready file, a patient collector."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.metadata
+import json
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from relayer.config import RelayerSettings
+from relayer.errors import ConfigurationError
+
+__all__ = [
+    "bind",
+    "product_version",
+    "ready_file",
+    "spare_the_collector",
+    "stop_event",
+    "tls_context",
+    "url_of",
+]
+
+_COLLECTOR = (50_000, 50, 100)
+
+
+def product_version() -> str:
+    """Return the installed version; a source tree that was never installed has none."""
+    try:
+        return importlib.metadata.version("memrelay")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+source"
+
+
+def bind(settings: RelayerSettings) -> socket.socket:
+    """Take the port; nobody can connect before the site starts to listen.
+
+    Raises:
+        ConfigurationError: the address is not this machine's, or the port is taken.
+    """
+    host = settings.host.strip("[]")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigurationError(f"--host: {settings.host} is not an address of this machine") from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        raise ConfigurationError(
+            f"--port: {settings.host}:{settings.port} cannot be used ({error.strerror}); is a relayer running already? "
+            "Choose another port"
+        ) from error
+    return listening
+
+
+def spare_the_collector() -> None:
+    """Leave what start-up made out of garbage collection, and collect less often than after every 700 objects.
+
+    A request makes a few hundred objects that reference counting frees; the defaults would scan every open namespace's
+    records again and again for cycles that are not there (docs/performance.md).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTOR)
+
+
+def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """Return an event that SIGTERM or SIGINT sets; a second signal ends the process at once."""
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    return stop
+
+
+def tls_context(settings: RelayerSettings) -> ssl.SSLContext | None:
+    """Return the context of ``--tls-cert`` and ``--tls-key``, or None without them.
+
+    Raises:
+        ConfigurationError: a file is missing, or not a certificate and its key.
+    """
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"--tls-cert/--tls-key: {error.strerror or 'not a certificate and its key in PEM'}"
+        ) from error
+    return context
+
+
+def url_of(settings: RelayerSettings, port: int) -> str:
+    """Return the address that gateways use."""
+    if settings.public_url is not None:
+        return settings.public_url.rstrip("/")
+    host = f"[{settings.host}]" if ":" in settings.host.strip("[]") else settings.host
+    return f"{settings.scheme}://{host}:{port}"
+
+
+@contextmanager
+def ready_file(path: Path, url: str) -> Iterator[None]:
+    """Say in a file that requests are answered; others never see half of it, and it is gone when they are not."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps({"url": url, "pid": os.getpid(), "version": product_version()}))
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"--ready-file: {path} cannot be written ({error.strerror})") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
