@@ -131,12 +131,11 @@ def age_in_words(at: datetime, now: datetime) -> str:
     if abs(days) == 1:
         return "yesterday" if days > 0 else "tomorrow"
     size = abs(days)
-    for unit, length in (("year", 365), ("month", 30), ("week", 7), ("day", 1)):
-        # Two of a smaller unit say more than one of a larger: "10 days ago", not "1 week ago".
-        if size >= 2 * length or length == 1:
-            count = size // length
-            return f"{count} {unit}s ago" if days > 0 else f"in {count} {unit}s"
-    raise AssertionError("the last unit always fits")  # pragma: no cover
+    # Two of a smaller unit say more than one of a larger: "10 days ago", not "1 week ago".
+    units = (("year", 365), ("month", 30), ("week", 7))
+    unit, length = next(((unit, length) for unit, length in units if size >= 2 * length), ("day", 1))
+    count = size // length
+    return f"{count} {unit}s ago" if days > 0 else f"in {count} {unit}s"
 
 
 def _block(frame: _Frame, items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime) -> str:

@@ -177,7 +177,7 @@ async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
     if address is None:
         return await DirectoryStore.open(_objects(settings.data), clock=clock)
     # boto3 takes its time and memory; a relayer over a directory has no use for it.
-    from relayer.adapters.s3_store import S3Store  # noqa: PLC0415
+    from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 
     return await S3Store.open(
         address.bucket, clock=clock, endpoint_url=settings.endpoint_url, region=settings.region
