@@ -78,6 +78,7 @@ class LoopThread:
         finally:
             self._end_tasks()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(_turns())
             self._loop.close()
 
     def _end_tasks(self) -> None:
@@ -86,3 +87,9 @@ class LoopThread:
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.wait(tasks))
+
+
+async def _turns() -> None:
+    """Let connections that were told to close do so: asyncio closes a socket in the turn after the one it was told in."""
+    for _ in range(3):
+        await asyncio.sleep(0)

@@ -156,7 +156,7 @@ async def test_the_deadline_covers_everything_and_aborts_the_request(client, ide
     start = time.monotonic()
     with pytest.raises(DeadlineExceeded) as raised:
         await client.recall(identity, QUERY, deadline=0.2)
-    assert time.monotonic() - start < 1.0
+    assert time.monotonic() - start < 5.0  # the answer would take minutes
     assert raised.value.step == "recall"
     assert await asyncio.to_thread(wire.aborted.wait, 5)
 

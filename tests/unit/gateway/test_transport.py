@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import socket
 import ssl
+import threading
 
 import pytest
 from certificates import self_signed
@@ -13,9 +15,20 @@ from gateway_plugin.transport import Transport
 
 @pytest.fixture
 def unknown_to_all(tmp_path):
+    """A server with a certificate that no machine knows; it takes one connection and has let go of it at the end."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*self_signed(tmp_path))
-    return context
+
+    def take_one(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            context.wrap_socket(connection, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=take_one, args=(listener,), daemon=True)
+        server.start()
+        yield listener.getsockname()[1]
+        server.join(10)
 
 
 async def get(origin):
@@ -27,11 +40,8 @@ async def get(origin):
 
 
 async def test_a_certificate_that_does_not_verify_is_named_as_the_cause(unknown_to_all):
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=unknown_to_all)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(RelayerUntrusted, match="SSL_CERT_FILE"):
-            await get(f"https://localhost:{port}")
+    with pytest.raises(RelayerUntrusted, match="SSL_CERT_FILE"):
+        await get(f"https://localhost:{unknown_to_all}")
 
 
 async def test_nobody_listening_is_no_matter_of_trust(unused_tcp_port):
