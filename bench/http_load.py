@@ -67,7 +67,8 @@ async def drive(authority: str, requests: Sequence[bytes], connections: int) -> 
         load.seconds = perf_counter() - started
     finally:
         for transport, _ in opened:
-            transport.close()
+            transport.abort()
+        await asyncio.sleep(0)  # the turn in which their sockets are closed
     if load.statuses[_OK] != len(requests):
         refused = next((body for body in load.bodies if b'"code"' in body), b"")
         raise NotAnswered(

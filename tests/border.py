@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,10 @@ class Border:
                     answer += chunk
             return answer
         finally:
-            writer.close()
+            # What the relayer did not want to read must not keep the socket open beyond the test.
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 @asynccontextmanager

@@ -91,6 +91,7 @@ async def test_a_connection_that_ends_early_is_no_measurement():
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
+        await writer.wait_closed()
 
     listening = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     async with listening:
