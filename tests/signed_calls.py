@@ -20,14 +20,19 @@ AGENT = "researcher"
 
 @dataclass(frozen=True)
 class Gateway:
-    """One agent of one account, and how it signs. ``now`` is in seconds since the epoch."""
+    """One agent of one account, and how it signs; ``made`` and ``now`` are in seconds since the epoch."""
 
     root: RootKeys = field(default_factory=lambda: RootKeys(secrets.token_bytes(32)))
     agent: str = AGENT
     namespaces: tuple[str, ...] = (AGENT, f"{AGENT}/*")
     rights: tuple[Right, ...] = (Right.READ, Right.WRITE)
-    now: int = field(default_factory=lambda: int(time.time()))
+    made: int = field(default_factory=lambda: int(time.time()))
     serial: bytes = bytes(16)
+
+    @property
+    def now(self) -> int:
+        """The time of signing: a gateway of a whole module is older than any signature may be."""
+        return int(time.time())
 
     @property
     def identity(self):
@@ -40,8 +45,8 @@ class Gateway:
             agent_key=bytes(self.identity.verify_key),
             namespaces=self.namespaces,
             rights=self.rights,
-            not_before=self.now - 60,
-            not_after=self.now + 24 * 3600,
+            not_before=self.made - 60,
+            not_after=self.made + 24 * 3600,
             serial=self.serial,
         )
         return base64url.encode(replace(certificate, **changes).issue(self.root.account_identity))
