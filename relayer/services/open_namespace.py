@@ -17,7 +17,7 @@ from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.namespace import Position
 from relayer.domain.operations import JobFinished, Put, Supersede
 from relayer.domain.state import Applied, NamespaceState
-from relayer.errors import CorruptNamespace
+from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log import creation
 from relayer.log.namespace_log import Consistency, NamespaceLog
 from relayer.services.view import NamespaceView
@@ -79,7 +79,8 @@ class OpenNamespace:
             CorruptNamespace: it could not follow; the next request opens the namespace anew.
         """
         while self._indexing is not None:
-            await asyncio.shield(self._indexing)
+            # Waited for, not awaited: neither side's cancellation reaches the other.
+            await asyncio.wait([self._indexing])
         if self._failure is not None:
             raise CorruptNamespace("the view could not follow the log; it is opened anew") from self._failure
 
@@ -100,8 +101,9 @@ class OpenNamespace:
         """Commit what is queued for at most ``patience`` seconds, and stop."""
         await self.log.close(patience)
         if self._indexing is not None:
+            self._failure = NamespaceClosed("the namespace was let go of while it was indexed")
             self._indexing.cancel()
-            await asyncio.gather(self._indexing, return_exceptions=True)
+            await asyncio.wait([self._indexing])
 
     def _on_applied(self, applied: list[Applied]) -> None:
         if self._indexing is None and sum(map(_weight, applied)) <= SLICE_BYTES:

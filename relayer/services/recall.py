@@ -38,6 +38,8 @@ async def recall(
         if opened is None:
             return schemas.RecallResponse(memories=(), position=None)
         vector = await _read_and_embed(ctx, opened, request, given, deadline)
+        # The log may have moved while the query was embedded; log and view must say the same when they are searched.
+        await opened.settle()
         return _search(ctx, opened, request, vector)
 
 

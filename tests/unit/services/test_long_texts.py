@@ -78,3 +78,14 @@ async def test_a_namespace_whose_view_failed_while_indexing_is_opened_anew(house
     )
     assert len(found.memories) == len(LONG) + 1
     assert house.ctx.namespaces.all() != [opened]
+
+
+async def test_who_waits_for_the_index_of_a_namespace_that_is_let_go_of_is_told_and_not_cancelled(house):
+    request = RememberRequest(items=[{"text": text} for text in LONG])
+    await remember(house.ctx, house.access(), request, house.deadline())
+    (opened,) = house.ctx.namespaces.all()
+    waiting = asyncio.create_task(opened.settle())
+    await asyncio.sleep(0)
+    await house.ctx.namespaces.drop_agent(house.access().account, ["researcher"])
+    (told,) = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(told, CorruptNamespace)
