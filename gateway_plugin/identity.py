@@ -17,7 +17,7 @@ from gateway_plugin.settings import NamespaceScope
 from relayer.wire import base64url, names
 from relayer.wire.certificates import SERIAL_SIZE, Certificate, Right
 from relayer.wire.errors import InvalidName, Malformed, NotAccepted
-from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys
+from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys, route
 
 __all__ = ["AgentHolder", "Credential", "Identity", "KeyHolder", "RootHolder", "identify"]
 
@@ -81,6 +81,11 @@ class Identity:
     def namespace_secret(self) -> bytes:
         """The secret that opens the namespace."""
         return self.keys.namespace_secret(self.namespace, self.generation)
+
+    @property
+    def route(self) -> str:
+        """What a balancer may know of the namespace; see `relayer.wire.keys.route`."""
+        return route(self.namespace_secret)
 
     def certificate_header(self, now: int) -> str:
         """Return the ``memory-certificate`` header; see `Credential.header`."""
