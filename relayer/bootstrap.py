@@ -12,6 +12,7 @@ from aiohttp import web
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.adapters.metered_store import MeteredStore
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.config import RelayerSettings
 from relayer.crypto.relayer_keys import RelayerKeys
@@ -33,6 +34,7 @@ from relayer.observability import describe, log, loop_error
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import (
     bind,
+    free_bytes,
     product_version,
     ready_file,
     spare_the_collector,
@@ -107,7 +109,9 @@ async def build(
         if store is None:
             store = await open_store(settings, clock)
             stack.push_async_callback(store.close)
-        ports = LogPorts(store, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings))
+        metrics = Metrics()
+        metered = MeteredStore(store, metrics.observe_store)
+        ports = LogPorts(metered, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings))
         await check_relayer_key(ports)
         if settings.store is not None:
             await _check_promises(settings, ports)
@@ -125,7 +129,7 @@ async def build(
         context = Context(
             ports=ports, embedder=embedder, extractor=StatementExtractor(), namespaces=namespaces
         )
-        relayer = _assemble(settings, context, fleet, readiness, port)
+        relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
         await stack.enter_async_context(_background(relayer))
         yield relayer
 
@@ -218,7 +222,13 @@ def layout_of(settings: RelayerSettings) -> Layout:
 
 
 def _assemble(
-    settings: RelayerSettings, context: Context, fleet: FleetKeys, readiness: Readiness, port: int
+    settings: RelayerSettings,
+    context: Context,
+    fleet: FleetKeys,
+    readiness: Readiness,
+    *,
+    metrics: Metrics,
+    port: int,
 ) -> Relayer:
     accepted = accepted_authorities(
         settings.host, port, scheme=settings.scheme, public_url=settings.public_url
@@ -239,10 +249,6 @@ def _assemble(
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
-    metrics = Metrics()
-    metrics.gauge(
-        "open_namespaces", "Namespaces open in this process.", lambda: float(len(context.namespaces))
-    )
     native = NativeRoutes(context, accounts, revoked).table()
     model = context.embedder.model
     version = VersionResponse(
@@ -261,7 +267,27 @@ def _assemble(
         clock=context.clock,
         randomness=context.randomness,
     )
+    _publish(metrics, settings, context, front, version)
     return Relayer(context, front, fleet, accounts, authenticator, readiness)
+
+
+def _publish(
+    metrics: Metrics, settings: RelayerSettings, context: Context, front: Front, version: VersionResponse
+) -> None:
+    namespaces = context.namespaces
+    metrics.build(version=version.version, model=version.model, extractor=version.extractor)
+    metrics.gauge("open_namespaces", "Namespaces open in this process.", lambda: float(len(namespaces)))
+    metrics.counter(
+        "namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings
+    )
+    metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
+    if settings.store is None:
+        # A bucket's room is the bucket's operator's to watch.
+        metrics.gauge(
+            "store_free_bytes",
+            "Room left on the data directory's file system.",
+            lambda: float(free_bytes(settings.data)),
+        )
 
 
 @asynccontextmanager

@@ -132,6 +132,23 @@ async def test_metrics_count_by_route_status_and_code_and_name_nobody(at: Border
         assert name not in text
 
 
+async def test_metrics_show_the_store_the_checks_and_what_runs(at: Border) -> None:
+    await at.call("POST", "/v1/memories", {"items": [{"text": "the canary sings"}]})
+    at.relayer.readiness.drain()
+    text = (await at.http.get(f"{at.url}/metrics")).text
+    for line in (
+        'memrelay_store_requests_total{call="create",end="created"}',
+        'memrelay_store_seconds_count{call="get"}',
+        'memrelay_ready_check{check="store"} 1.0',
+        'memrelay_ready_check{check="accepting"} 0.0',
+        'memrelay_build_info{extractor="statements',
+        "memrelay_namespace_openings_total 1.0",
+        "memrelay_http_requests_under_way 1.0",
+        "memrelay_store_free_bytes ",
+    ):
+        assert line in text, line
+
+
 async def test_every_answer_has_an_id_is_not_stored_and_names_no_library(at: Border) -> None:
     for target in ("/health", "/nowhere", "/v1/keys", "/metrics"):
         headers = (await at.http.get(at.url + target)).headers
