@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +11,11 @@ from typing import Annotated
 import typer
 
 from relayer.errors import RelayerError
+from relayer.health import NotWell, ask, own_url
 
 __all__ = ["app"]
 
+NOT_WELL = 1
 MISCONFIGURED = 2
 EXTRA = "pip install 'memrelay[relayer]'"
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
@@ -83,6 +86,48 @@ def serve(
         server_commands.serve(flags, typer.echo)
     except ModuleNotFoundError as error:
         _missing(error)
+    except RelayerError as error:
+        _fail(str(error))
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Folder for the key and the settings.")],
+    *,
+    store: _Store = None,
+    endpoint_url: _Endpoint = None,
+    region: _Region = None,
+    host: _Text = None,
+    port: Annotated[int | None, typer.Option()] = None,
+    accounts: Annotated[str | None, typer.Option(help="'open', or account ids separated by commas.")] = None,
+    public_url: Annotated[str | None, typer.Option(help="URL by which gateways reach the relayers.")] = None,
+) -> None:
+    """Make a relayer key and a file of settings for services, containers and shells; says what to do next."""
+    flags = {name: value for name, value in locals().items() if name != "folder"}
+    try:
+        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+
+        server_commands.init(folder, flags, typer.echo)
+    except ModuleNotFoundError as error:
+        _missing(error)
+    except RelayerError as error:
+        _fail(str(error))
+
+
+@app.command()
+def health(
+    *,
+    url: Annotated[str | None, typer.Option(help="Default: the relayer of this environment.")] = None,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Ask whether it can serve, not only whether it lives.")
+    ] = False,
+) -> None:
+    """Ask a relayer how it is. Exit code 1: it does not answer, or a check fails."""
+    try:
+        typer.echo(ask(url or own_url(os.environ), ready=ready))
+    except NotWell as error:
+        typer.echo(f"memrelay: {error}", err=True)
+        raise typer.Exit(NOT_WELL) from None
     except RelayerError as error:
         _fail(str(error))
 
