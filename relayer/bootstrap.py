@@ -50,7 +50,7 @@ from relayer.services.fleet import FleetKeys
 from relayer.services.open_namespaces import OpenNamespaces
 from relayer.services.probe_record import probe_unless_known
 from relayer.services.relayer_check import check_relayer_key
-from relayer.services.store_probe import probe
+from relayer.services.store_probe import probe, probe_erasure
 from relayer.services.tending import tend_forever
 from relayer.wire.schemas import VersionResponse
 
@@ -207,6 +207,8 @@ async def probe_store(settings: RelayerSettings, say: Say) -> None:
             kept=lambda promise: say(f"kept    {promise}"),
         )
         seconds = clock.monotonic() - began
+        if report.missing is not None:
+            say(f"missing erasing needs more: {report.missing}")
         say(
             f"result  this store can hold the log ({report.requests} requests in {seconds:.1f} s, "
             f"{report.undecided} without a clear answer)"
@@ -329,8 +331,14 @@ async def _check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
             raise
         log.warning("store_breaks_promises", what=str(error), why_go_on="single_relayer is set")
         return
-    if report is not None:
+    if report is None:
+        # What was probed lately may keep versions since, or other credentials may be in use.
+        missing = await probe_erasure(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
+    else:
+        missing = report.missing
         log.info("store_probed", races=report.races, undecided=report.undecided, requests=report.requests)
+    if missing is not None:
+        log.warning("erasing_needs_more", what=missing)
 
 
 async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:

@@ -214,7 +214,7 @@ class TestStoreProbe:
     def test_a_good_store_is_told_promise_by_promise(self, moto_server: S3Server) -> None:
         code, said, complaint = self._probe(moto_server.url)
         assert (code, complaint) == (0, "")
-        assert [line.split()[0] for line in said] == ["store", *["kept"] * 4, "result"]
+        assert [line.split()[0] for line in said] == ["store", *["kept"] * 5, "result"]
         assert not moto_server.admin.list_objects_v2(Bucket=BUCKET, Prefix="x/").get("Contents")
 
     def test_a_careless_one_is_told_by_its_first_broken_promise(self, careless: CarelessS3) -> None:

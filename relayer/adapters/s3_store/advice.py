@@ -110,7 +110,7 @@ def advice_on(
         needed = PERMISSIONS.get(operation, "its permission")
         return Advice(
             "access_denied",
-            f"access denied: the credentials need {needed}; a bucket policy can refuse it too",
+            f"access denied: the credentials need {needed}; a bucket policy or an object lock can refuse it too",
         )
     if code in _BY_CODE or not status:
         return _BY_CODE.get(code)

@@ -57,7 +57,8 @@ async def test_ready_says_no_while_draining_and_when_the_store_or_the_clock_fail
         checks = await at.relayer.readiness._probe()
         assert "set this machine's" in checks["clock"]
         store.down = True
-        assert (await at.relayer.readiness._probe())["store"] == "not reachable"
+        state = (await at.relayer.readiness._probe())["store"]
+        assert state == f"unavailable: {StoreUnavailable.fix}"
         store.down, clock.ahead_ms = False, 0
         await store.delete("relayer")
         assert (await at.relayer.readiness._probe())["relayer_key"] != "ok"
