@@ -184,7 +184,11 @@ async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
     from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 
     return await S3Store.open(
-        address.bucket, clock=clock, endpoint_url=settings.endpoint_url, region=settings.region
+        address.bucket,
+        clock=clock,
+        endpoint_url=settings.endpoint_url,
+        region=settings.region,
+        client=settings.s3_client or "direct",
     )
 
 

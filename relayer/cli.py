@@ -40,6 +40,9 @@ _EXTRA_PACKAGES = frozenset(
 _Store = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
 _Endpoint = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
 _Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+_S3Client = Annotated[
+    str | None, typer.Option(help="What asks the S3 server: direct, or boto3 for every request.")
+]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 keys = typer.Typer(no_args_is_help=True, help="Look after the relayer key.")
@@ -60,6 +63,7 @@ def serve(
     store: _Store = None,
     endpoint_url: _Endpoint = None,
     region: _Region = None,
+    s3_client: _S3Client = None,
     probe: Annotated[
         str | None, typer.Option(help="Try a bucket at the start: always, cached or off.")
     ] = None,
@@ -97,6 +101,7 @@ def init(
     store: _Store = None,
     endpoint_url: _Endpoint = None,
     region: _Region = None,
+    s3_client: _S3Client = None,
     host: _Text = None,
     port: Annotated[int | None, typer.Option()] = None,
     accounts: Annotated[str | None, typer.Option(help="'open', or account ids separated by commas.")] = None,
@@ -177,6 +182,7 @@ def probe_store(
     store: _Store = None,
     endpoint_url: _Endpoint = None,
     region: _Region = None,
+    s3_client: _S3Client = None,
     data: Annotated[Path | None, typer.Option(help="Data directory, when no bucket is given.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
 ) -> None:

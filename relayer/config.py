@@ -83,6 +83,7 @@ class RelayerSettings(BaseSettings):
     store: Annotated[str, AfterValidator(_check_store)] | None = None
     endpoint_url: Annotated[str, AfterValidator(_check_endpoint)] | None = None
     region: Annotated[str, Field(pattern=r"^[a-zA-Z0-9-]{1,64}$")] | None = None
+    s3_client: Literal["direct", "boto3"] | None = None
     probe: Literal["always", "cached", "off"] = "cached"
     single_relayer: bool = False
     accounts: Annotated[
@@ -106,7 +107,9 @@ class RelayerSettings(BaseSettings):
         if self.relayer_key is not None and self.relayer_key_file is not None:
             raise ValueError("MEMRELAY_RELAYER_KEY and MEMRELAY_RELAYER_KEY_FILE: give one of them")
         if self.store is None:
-            given = [name for name in ("endpoint_url", "region") if getattr(self, name) is not None]
+            given = [
+                name for name in ("endpoint_url", "region", "s3_client") if getattr(self, name) is not None
+            ]
             if given:
                 raise ValueError(f"--{given[0].replace('_', '-')}: only with --store s3://BUCKET")
         if self.public_url is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from relayer.adapters.s3_store.client import Answer, Client
+from relayer.adapters.s3_store.client import Answer, Requester
 from relayer.adapters.s3_store.failures import Failure, NoSuccess, judge_read, judge_write
 from relayer.domain.object_keys import check_key
 from relayer.errors import StoreMisconfigured, StoreUnavailable
@@ -52,7 +52,7 @@ class Version:
 class Bucket:
     """A bucket's requests. Methods block, and raise the port's errors."""
 
-    def __init__(self, client: Client, where: str) -> None:
+    def __init__(self, client: Requester, where: str) -> None:
         self._client = client
         self._where = where
 
