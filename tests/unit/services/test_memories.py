@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from relayer.errors import Refused
@@ -94,6 +96,20 @@ async def test_forgetting_twice_answers_the_same(house):
     first = await forget_memory(house.ctx, house.access(), wanted, house.deadline())
     second = await forget_memory(house.ctx, house.access(), wanted, house.deadline())
     assert first == second
+
+
+async def test_two_that_forget_at_once_through_two_relayers_both_succeed(house):
+    (wanted,) = await put(house, "a note")
+    other = await house.another()
+    await get_memory(other.ctx, other.access(), wanted, other.deadline())
+    house.store.clear()
+    answers = await asyncio.gather(
+        *(forget_memory(each.ctx, each.access(), wanted, each.deadline()) for each in (house, other))
+    )
+    assert {answer.state for answer in answers} == {"forgotten"}
+    # Both had read it live and both wrote, one of them once more in the next slot: this is the race that was meant.
+    assert house.store.count("create") == 3
+    await other.ctx.namespaces.close(1.0)
 
 
 async def test_a_job_tells_the_truth_before_and_after(house):
