@@ -19,7 +19,9 @@ from chaos_history import End, Event, Kind
 __all__ = ["Flaw", "Violation", "check"]
 
 # What no request of a well-behaved client may be told, whatever happens to the machines.
-_ALARMS = frozenset({"rollback_detected", "corrupt_namespace", "internal_error", "upgrade_required"})
+_ALARMS = frozenset(
+    {"rollback_detected", "corrupt_namespace", "internal_error", "upgrade_required", "duplicate", "refused"}
+)
 
 
 class Flaw(StrEnum):
@@ -65,7 +67,9 @@ def check(history: Sequence[Event]) -> list[Violation]:
     spaces: dict[str, list[Event]] = defaultdict(list)
     for event in history:
         spaces[event.namespace].append(event)
-    return [violation for name, events in sorted(spaces.items()) for violation in _Space(name, events).check()]
+    return [
+        violation for name, events in sorted(spaces.items()) for violation in _Space(name, events).check()
+    ]
 
 
 class _Space:
@@ -75,9 +79,13 @@ class _Space:
         self.name = name
         self.events = sorted(events, key=lambda event: event.begun)
         self.snapshots = [
-            event for event in events if event.kind is Kind.RECALL and event.position is not None
+            event
+            for event in events
+            if event.kind is Kind.RECALL and event.position is not None and not event.partial
         ]
-        self.lists = [event for event in events if event.kind is Kind.LIST and event.end is End.OK]
+        self.lists = [
+            event for event in events if event.kind is Kind.LIST and event.end is End.OK and not event.partial
+        ]
         self.writes: dict[int, list[Event]] = defaultdict(list)
         self.forgets: dict[str, list[Event]] = defaultdict(list)
         for event in self.events:
@@ -115,6 +123,9 @@ class _Space:
         for event in self.events:
             if event.code in _ALARMS:
                 yield self._flaw(Flaw.ALARM, event.code, event)
+            if event.kind is Kind.FORGET and event.end is End.FAIL:
+                # Only what was acknowledged is asked to be forgotten.
+                yield self._flaw(Flaw.LOST, f"{event.texts[0]}: {event.code}", event)
         shown = {item.text for event in (*self.snapshots, *self.lists) for item in event.seen}
         by_key: dict[str, list[Sequence[Event]]] = defaultdict(list)
         for tries in self.writes.values():
@@ -124,7 +135,9 @@ class _Space:
                 by_key[tries[0].key].append(tries)
         for key, happened in by_key.items():
             if len(happened) > 1:
-                yield self._flaw(Flaw.CONFLICT_ACCEPTED, key, *(event for tries in happened for event in tries))
+                yield self._flaw(
+                    Flaw.CONFLICT_ACCEPTED, key, *(event for tries in happened for event in tries)
+                )
 
     def _forks(self) -> Iterator[Violation]:
         first: dict[int, Event] = {}
@@ -213,9 +226,7 @@ class _Space:
             return Flaw.RESURRECTED
         if any(first <= seq <= last for seq in absent):
             return Flaw.LOST
-        entry = _Range(
-            max([written.low, *(seq for seq in absent if seq < first)]), min(written.high, first)
-        )
+        entry = _Range(max([written.low, *(seq for seq in absent if seq < first)]), min(written.high, first))
         end = _Range(max(gone.low, last), min([gone.high, *(seq for seq in absent if seq > last)]))
         ended = self.forgets[text] or end.high < inf
         return Flaw.LOST if entry.empty or (ended and end.empty) else entry
@@ -256,7 +267,7 @@ class _Space:
             last = [event for event in self.events if event.final and event.kind is kind]
             for event in last:
                 same = event.seen == last[0].seen if kind is Kind.LIST else _same_set(event, last[0])
-                if not same or event.position != last[0].position:
+                if not (same or event.partial) or event.position != last[0].position:
                     yield self._flaw(Flaw.REPLICAS_DIFFER, str(kind), last[0], event)
 
 

@@ -63,6 +63,7 @@ class Event:
         key: the idempotency key of a write.
         at_least: the position that a read named.
         code: of the problem, if one was answered.
+        partial: the read did not get all there is, so it says nothing of what it lacks.
         final: read after everything was mended and nobody wrote any more.
     """
 
@@ -82,6 +83,7 @@ class Event:
     at_least: Place | None = None
     consistency: str = ""
     code: str = ""
+    partial: bool = False
     final: bool = False
 
 

@@ -89,6 +89,7 @@ GOOD = {
         put(1, 0, 1), forget(2, 2, 2, text="t1", ended=9), listed(3), listed(4, "t1"), listed(10),
     ],
     "an empty namespace": [read(0, 0, position=Place(0, "")), read(2, 0)],
+    "an answer with a part of what there is": [put(1, 0, 1), put(2, 0, 1), read(2, 1, "t1", partial=True)],
     "quiet at the end": [put(1, 0, 1), listed(2, "t1", final=True), listed(4, "t1", final=True)],
 }  # fmt: skip
 
@@ -116,6 +117,10 @@ BAD = {
         [put(1, 0, 1), read(2, 2), put(3, 4, 3), forget(2, 6, 4, text="t1")],
     ),
     "acknowledged and not in the list": (Flaw.LOST, [put(1, 0, 1), listed(2)]),
+    "acknowledged and not there to be forgotten": (
+        Flaw.LOST,
+        [put(1, 0, 1), forget(2, 2, text="t1", end=End.FAIL, code="not_found")],
+    ),
     "forgotten and back": (
         Flaw.RESURRECTED,
         [put(1, 0, 1), forget(2, 2, 2, text="t1"), put(3, 4, 3), read(6, 3, "t1", "t3")],
