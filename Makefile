@@ -10,7 +10,7 @@ SEEDS ?= 2000
 FIRST ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test sim check format features bench ci clean
+.PHONY: help setup demo serve test test-e2e sim check format features bench ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ serve: setup ## Run a relayer on this machine; options in SERVE_ARGS
 
 test: setup ## Run all tests; more options in PYTEST_ARGS
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS) tests
+
+test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
+	$(BIN)/python tests/e2e/openclaw_install.py
+	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/e2e
 
 sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST on
 	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS) --first-seed $(FIRST) $(PYTEST_ARGS)
