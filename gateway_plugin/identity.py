@@ -17,7 +17,7 @@ from gateway_plugin.settings import NamespaceScope
 from relayer.wire import base64url, names
 from relayer.wire.certificates import SERIAL_SIZE, Certificate, Right
 from relayer.wire.errors import InvalidName, Malformed, NotAccepted
-from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys, route
+from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys, derive, route
 
 __all__ = ["AgentHolder", "Credential", "Identity", "KeyHolder", "RootHolder", "identify"]
 
@@ -51,6 +51,11 @@ class KeyHolder(Protocol):
     @property
     def only_agent(self) -> str | None:
         """The one agent whose keys are held, or None when all of the account are."""
+        ...
+
+    @property
+    def local_key(self) -> bytes:
+        """The key that hides names in files of this process; whoever holds the same keys finds them again."""
         ...
 
     def agent(self, agent: str) -> AgentKeys:
@@ -145,6 +150,11 @@ class RootHolder:
         """The account's id."""
         return self._account
 
+    @property
+    def local_key(self) -> bytes:
+        """The key that hides names in local files."""
+        return derive(self.root.root, "memrelay/v1/local")
+
     def agent(self, agent: str) -> AgentKeys:
         """Return an agent's keys, by its normal name."""
         return self.root.agent(agent)
@@ -189,6 +199,11 @@ class AgentHolder:
     def only_agent(self) -> str:
         """The agent whose keys are held."""
         return self._certificate.agent
+
+    @property
+    def local_key(self) -> bytes:
+        """The key that hides names in local files."""
+        return derive(self._keys.secret, "local")
 
     def agent(self, agent: str) -> AgentKeys:
         """Return the agent's keys.
