@@ -10,10 +10,10 @@ SEEDS ?= 2000
 FIRST ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-e2e sim check format features bench ci clean
+.PHONY: help setup demo serve test test-e2e sim check format features bench bench-store ci clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The stamp makes the environment once, and again whenever the dependencies change.
 $(VENV)/.stamp: pyproject.toml
@@ -57,6 +57,9 @@ features: setup ## Write docs/features.md from the tests' markers
 
 bench: setup ## Measure speed as ratios, side by side, and recall quality
 	$(BIN)/python -m bench.run --data $(DATA)
+
+bench-store: setup ## Measure a relayer over a bucket against its S3 server; more in BENCH_ARGS
+	$(BIN)/python -m bench.store_run $(BENCH_ARGS)
 
 ci: ## Everything that must hold before a change is taken
 	.ci/run
