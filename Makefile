@@ -8,12 +8,16 @@ PYTEST_WORKERS ?= auto
 PYTEST_ARGS ?=
 SEEDS ?= 2000
 FIRST ?= 0
+# Not SECONDS itself: every bash counts in a variable of that name, and hands it on to what it starts.
+CHAOS_SECONDS := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),120)
+TOPOLOGY ?= single
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test test-e2e sim check format features bench bench-store ci clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The stamp makes the environment once, and again whenever the dependencies change.
 $(VENV)/.stamp: pyproject.toml
@@ -40,6 +44,9 @@ test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.
 
 sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST on
 	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS) --first-seed $(FIRST) $(PYTEST_ARGS)
+
+chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=single or cluster, SEED=...
+	PYTHONPATH=tests $(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) --topology $(TOPOLOGY) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 check: setup ## Format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .

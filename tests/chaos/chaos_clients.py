@@ -52,13 +52,19 @@ _REFUSALS = {
 
 @dataclass
 class Space:
-    """A namespace: who may use it, and what its writers know of it."""
+    """A namespace: who may use it, and what its clients know of it; ``crowd`` memories were seen in it last."""
 
     identity: Identity
     writes: int = 0
     live: list[tuple[str, str]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     position: Place | None = None
+    crowd: int = 0
+
+    @property
+    def full(self) -> float:
+        """How much of what a snapshot can hold is there, as far as is known."""
+        return max(len(self.live), self.crowd) / _MOST_LIVE
 
     @property
     def name(self) -> str:
@@ -105,6 +111,10 @@ class Town:
             self.spaces.append(Space(identify(self._root, key, default_agent=None)))
         return self.spaces[-1]
 
+    def any_space(self) -> Space:
+        """Return a namespace to read: mostly the one that is written to, sometimes an older one."""
+        return self.spaces[-1] if self.rng.random() < 0.8 else self.rng.choice(self.spaces)
+
     def sign(self, space: Space, request: Request) -> Request:
         now = int(time.time())
         headers = signed_headers(
@@ -150,18 +160,17 @@ class Client:
             await asyncio.sleep(self._rng.uniform(0, 2 * pause))
 
     async def _step(self, space: Space) -> None:
-        crowded = len(space.live) > _MOST_LIVE * 3 // 4
         choice = self._rng.random()
         if choice < 0.1 and space.keys:
             await self._conflict(space)
-        elif space.live and choice < (0.45 if crowded else 0.17):
+        elif space.live and choice < (0.45 if space.full > 0.75 else 0.17):
             await self._forget(space)
-        elif choice < 0.55 and len(space.live) < _MOST_LIVE:
+        elif choice < 0.55 and space.full < 1:
             await self._remember(space)
         elif choice < 0.62:
-            await self.list(space, self._any_relayer())
+            await self.list(self._town.any_space(), self._any_relayer())
         else:
-            await self._recall(space)
+            await self._recall(self._town.any_space())
 
     def _any_relayer(self) -> int:
         return self._rng.randrange(len(self._town.endpoints))
@@ -322,6 +331,8 @@ class Client:
             space.position = max(
                 space.position or event.position, event.position, key=lambda place: place.seq
             )
+        if kind is Kind.RECALL:
+            space.crowd = len(event.seen)
         if event.partial and not event.final:
             space.writes = _WRITES_EACH  # no snapshot fits an answer any more: go on elsewhere
         return event, body
