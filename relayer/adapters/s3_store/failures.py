@@ -18,7 +18,7 @@ from relayer.adapters.s3_store.advice import advice_on
 from relayer.errors import StoreError, StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import Throttled, Unknown
 
-__all__ = ["Failure", "NoSuccess", "judge_read", "judge_write", "of_answer", "of_silence"]
+__all__ = ["SILENT", "Failure", "NoSuccess", "judge_read", "judge_write", "of_answer", "of_silence"]
 
 _THROTTLING = frozenset(
     {
@@ -53,6 +53,9 @@ _PLAIN = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUES
 _RETRY_AFTER = 1.0
 _MOST_RETRY_AFTER = 30.0
 _CONFLICT_RETRY_AFTER = 0.1
+SILENT = (
+    "requests reach the store and no whole answer comes back in time: look at its load and what is in between"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ def _unanswered(failure: Failure, operation: str, where: str) -> StoreError:
         return StoreUnavailable(
             f"{where} did not answer in time, or broke off ({failure.code})",
             code="silent",
-            fix="requests reach the store and no whole answer comes back: look at its load and what is in between",
+            fix=SILENT,
         )
     return StoreUnavailable(
         f"{where} cannot be reached ({failure.code}): is it running, and is --endpoint-url right?",

@@ -11,6 +11,7 @@ from typing import Literal, Self, TypeVar
 from relayer.adapters.s3_store.bucket import Bucket
 from relayer.adapters.s3_store.client import Client, Patience, Requester
 from relayer.adapters.s3_store.direct import DirectClient
+from relayer.adapters.s3_store.failures import SILENT
 from relayer.domain.object_keys import check_key, check_prefix, check_range
 from relayer.errors import StoreThrottled, StoreUnavailable
 from relayer.ports import (
@@ -196,4 +197,6 @@ class S3Store:
 
     def _overdue(self, error: _Overdue) -> StoreUnavailable:
         why = "did not answer" if error.begun else "had no connection free"
-        return StoreUnavailable(f"{self._description} {why} within {self._patience.call:g} s")
+        return StoreUnavailable(
+            f"{self._description} {why} within {self._patience.call:g} s", code="silent", fix=SILENT
+        )
