@@ -23,6 +23,8 @@ __all__ = ["CommitSample", "Committing"]
 
 _ACCOUNT = "0x" + "5e" * 32
 _AUTHOR = secrets.token_bytes(32)
+# Bytes of an entry with one record beside what that record sealed.
+_FRAME = 332
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,12 @@ class Committing:
         return cls(store, log)
 
     async def append(self, size: int, count: int, writers: int) -> CommitSample:
-        """Append ``count`` records of ``size`` sealed bytes; each writer waits for its answer before the next.
+        """Append ``count`` records that come to ``size`` bytes each; a writer waits for its answer before the next.
 
         Raises:
             RuntimeError: one was not taken.
         """
-        records = [_record(size) for _ in range(count)]
+        records = [_record(size - _FRAME) for _ in range(count)]
         first = self._log.position.seq
         latencies: list[float] = []
         began = time.perf_counter()
@@ -92,9 +94,9 @@ class Committing:
                 raise RuntimeError(f"a record was not taken: {outcome.result}")
 
 
-def _record(size: int) -> Put:
+def _record(sealed: int) -> Put:
     number = secrets.token_bytes(16)
     origin = Origin(_AUTHOR, number, expires=int(time.time() * 1000) + 600_000)
     return Put(
-        origin, Stored(record=number, content=secrets.token_bytes(32), sealed=secrets.token_bytes(size))
+        origin, Stored(record=number, content=secrets.token_bytes(32), sealed=secrets.token_bytes(sealed))
     )
