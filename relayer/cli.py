@@ -10,13 +10,14 @@ from typing import Annotated
 
 import typer
 
-from relayer.errors import RelayerError
+from relayer.errors import RelayerError, StoreUnavailable
 from relayer.health import NotWell, ask, own_url
 
 __all__ = ["app"]
 
 NOT_WELL = 1
 MISCONFIGURED = 2
+UNAVAILABLE = 3
 EXTRA = "pip install 'memrelay[relayer]'"
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
@@ -90,6 +91,8 @@ def serve(
         server_commands.serve(flags, typer.echo)
     except ModuleNotFoundError as error:
         _missing(error)
+    except StoreUnavailable as error:
+        _fail(str(error), UNAVAILABLE)
     except RelayerError as error:
         _fail(str(error))
 
@@ -206,9 +209,9 @@ def _missing(error: ModuleNotFoundError) -> None:
     _fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
 
 
-def _fail(sentence: str) -> None:
+def _fail(sentence: str, code: int = MISCONFIGURED) -> None:
     typer.echo(f"memrelay: {sentence}", err=True)
-    raise typer.Exit(MISCONFIGURED)
+    raise typer.Exit(code)
 
 
 def _hand_over(name: str) -> None:
