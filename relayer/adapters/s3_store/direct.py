@@ -12,12 +12,12 @@ import threading
 import time
 from typing import Any
 
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.exceptions import HTTPError
 
 from relayer.adapters.s3_store.client import Answer, Client, Patience, Route
-from relayer.adapters.s3_store.failures import Failure, NoSuccess, of_silence
+from relayer.adapters.s3_store.failures import Failure, NoSuccess, of_answer, of_silence
 from relayer.adapters.s3_store.signature import signed_headers
 
 __all__ = ["DirectClient"]
@@ -42,6 +42,7 @@ class DirectClient:
         self._lock = threading.Lock()
         self._route: Route | None = None
         self._pool: HTTPConnectionPool | None = None
+        self._found = False
 
     @property
     def endpoint_url(self) -> str:
@@ -56,6 +57,9 @@ class DirectClient:
             if method is None or route is None or self._pool is None:
                 return self._boto.ask(operation, **parameters)
             return self._send(self._pool, route, method, parameters)
+        except ClientError as error:
+            # Not the bucket's server has answered this, but the one that gives credentials.
+            raise NoSuccess(of_answer(error.response)) from error
         except (BotoCoreError, HTTPError, OSError) as error:
             raise NoSuccess(of_silence(error)) from error
 
@@ -66,12 +70,13 @@ class DirectClient:
         self._boto.close()
 
     def _find_route(self) -> Route | None:
-        if self._pool is not None:
+        if self._found:
             return self._route
         with self._lock:
-            if self._pool is None:
+            if not self._found:
                 self._route = self._boto.route()
                 self._pool = None if self._route is None else self._connect(self._route)
+                self._found = True
             return self._route
 
     def _connect(self, route: Route) -> HTTPConnectionPool:

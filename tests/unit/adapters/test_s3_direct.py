@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from botocore.auth import S3SigV4Auth
@@ -11,11 +12,12 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_s3 import ScriptedS3, found, serving, stored
+from scripted_s3 import Reply, ScriptedS3, found, refusal, serving, stored
 
 from relayer.adapters.s3_store import Patience
 from relayer.adapters.s3_store.client import Client
 from relayer.adapters.s3_store.direct import DirectClient
+from relayer.adapters.s3_store.failures import NoSuccess
 from relayer.adapters.s3_store.signature import Credentials, signed_headers
 
 KEY = "ns/0f/wal/00000000000000000001"
@@ -155,6 +157,54 @@ def test_a_proxy_is_left_to_boto3(server: ScriptedS3, monkeypatch: pytest.Monkey
     assert request.path == f"http://s3.example.org/memories/{KEY}"
     assert "Boto3" in request.headers["user-agent"]
     direct.close()
+
+
+@pytest.fixture
+def role(server: ScriptedS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Credentials come from a role, which the same server gives or refuses."""
+    config = tmp_path / "config"
+    config.write_text(
+        "[profile worker]\nrole_arn = arn:aws:iam::123456789012:role/worker\n"
+        "source_profile = base\n[profile base]\naws_access_key_id = a\naws_secret_access_key = b\n"
+    )
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "worker")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+
+
+@pytest.mark.usefixtures("role")
+def test_the_token_of_a_role_is_sent_and_signed(server: ScriptedS3) -> None:
+    given = (
+        "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>TEMPORARY</AccessKeyId>"
+        "<SecretAccessKey>s</SecretAccessKey><SessionToken>the-token</SessionToken>"
+        "<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
+    )
+    _, direct = _clients(server.url, region="us-east-1")
+    server.will_answer(Reply(200, given.encode()), stored(), stored())
+    for _ in range(2):
+        direct.ask("put_object", Key=KEY, Body=b"", IfNoneMatch="*")
+    asked_for_role, *written = server.requests
+    assert asked_for_role.method == "POST"
+    assert [request.headers["x-amz-security-token"] for request in written] == ["the-token"] * 2
+    for request in written:
+        assert "Credential=TEMPORARY/" in request.headers["authorization"]
+        assert "x-amz-security-token" in request.headers["authorization"]
+        assert request.headers["user-agent"] == "memrelay"
+    direct.close()
+
+
+@pytest.mark.usefixtures("role")
+def test_a_role_that_is_refused_is_a_refusal_and_nothing_is_asked_of_the_bucket(server: ScriptedS3) -> None:
+    refused = refusal(403, "AccessDenied")
+    for client in _clients(server.url, region="us-east-1"):
+        server.will_answer(refused)
+        with pytest.raises(NoSuccess) as caught:
+            client.ask("put_object", Key=KEY, Body=b"", IfNoneMatch="*")
+        assert caught.value.failure.status == 403
+        assert [request.method for request in server.requests] == ["POST"]
+        client.close()
 
 
 def test_credentials_do_not_show_what_is_secret() -> None:
