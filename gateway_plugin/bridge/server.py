@@ -66,14 +66,9 @@ class BridgeServer:
         self._host = host
         self._read = read
         self._write = write
-        self._methods = host.methods()
+        self._methods = {**host.methods(), "ping": _pong, "bridge.pending": self._tell_pending}
         self._pending: dict[int | str, asyncio.Task[None]] = {}
         self._ready = False
-
-    @property
-    def pending(self) -> int:
-        """How many requests are being worked on."""
-        return len(self._pending)
 
     async def serve(self) -> None:
         """Answer until the host closes its side, then abort what is still asked."""
@@ -109,7 +104,7 @@ class BridgeServer:
                 task.cancel()
 
     def _begin(self, call: Call, name: int | str, tasks: asyncio.TaskGroup) -> None:
-        handler = _pong if call.method == "ping" else self._methods.get(call.method)
+        handler = self._methods.get(call.method)
         if handler is None:
             raise BridgeError(UNKNOWN_METHOD, f"unknown method {call.method[:64]!r}", call=name)
         if not self._ready and handler is not _pong:
@@ -127,6 +122,9 @@ class BridgeServer:
         told = await self._host.initialize(call.params)
         self._ready = True
         return {"protocol": version, **told}
+
+    async def _tell_pending(self, _call: Call) -> object:
+        return {"pending": len(self._pending)}
 
     async def _answer(self, call: Call, handler: Handler) -> None:
         try:

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 Answer = Callable[[dict[str, Any]], str | None]
 _CALL = re.compile(r"CALL (\w+) (\{.*\})")
@@ -46,7 +46,7 @@ class StubModel:
         """Return the requests whose latest messages of the user hold a text."""
         return [request for request in self.requests if needle in said(request)]
 
-    def __enter__(self) -> StubModel:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -14,15 +14,20 @@ from typing import Any, Final
 from gateway_plugin import __version__
 from gateway_plugin.async_plugin import AsyncMemoryPlugin
 from gateway_plugin.bridge.protocol import INVALID_PARAMS, BridgeError, Call
+from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.hosts.openclaw.config import without_host_keys
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
 from gateway_plugin.settings import PluginSettings, Position, load_settings
+from gateway_plugin.setup import connect
 from gateway_plugin.status import CaptureReport, Injection
 
 __all__ = ["OpenClawHost"]
 
 _FLUSH_SECONDS: Final = 2.0
+_HEALTH_SECONDS: Final = 10.0
+_OWN_SHARE: Final = 0.9
 _MAX_BEHIND: Final = 1000
 _SLOTS: Final = {
     Position.PREPEND: "prependContext",
@@ -63,6 +68,7 @@ class OpenClawHost:
             self._problem = str(error)
             return {"version": __version__, "problem": self._problem, "deadlineMs": 1000}
         self._problem = ""
+        await self._plugin.start()
         return {
             "version": __version__,
             "problem": "",
@@ -79,6 +85,8 @@ class OpenClawHost:
             "turn.after": self._after,
             "session.event": self._session_event,
             "status": self._status,
+            "health": self._health,
+            "command": self._command,
         }
 
     async def aclose(self) -> None:
@@ -124,18 +132,39 @@ class OpenClawHost:
         return _captured(report)
 
     async def _session_event(self, call: Call) -> Json:
-        """Deliver what waits before a session's history is rewritten or ends; catch up where a capture failed."""
+        """Catch up where a capture failed, and deliver, before a session's history is rewritten or ends."""
         context = _context(call)
         key = session_key_of(context) or ""
-        plugin = self._plugin
-        if plugin is None:
+        if self._plugin is None:
             return {"status": "failed", "detail": self._problem}
-        messages = messages_of(call.params)
-        if key in self._behind and messages:
-            report = await plugin.after_turn(messages, session_key=key, host=host_turn(context))
-            self._note_behind(key, report)
-        delivered = await plugin.flush(_within(call.deadline, _FLUSH_SECONDS * 1000))
-        return {"status": "ok" if delivered else "waiting", "waiting": plugin.status().waiting}
+        report = await self._plugin.flush_session(
+            messages_of(call.params) if key in self._behind else (),
+            session_key=key,
+            host=host_turn(context),
+            seconds=_within(call.deadline, _FLUSH_SECONDS * 1000),
+        )
+        self._note_behind(key, report)
+        return _captured(report)
+
+    async def _health(self, call: Call) -> Json:
+        del call
+        if self._plugin is None:
+            return {"ok": False, "text": self._problem}
+        if self._plugin.settings.disabled:
+            return {"ok": False, "text": "switched off by MEMRELAY_DISABLE"}
+        client = connect(self._plugin.settings, self._environ, clock=SystemClock())
+        try:
+            version = await client.version(deadline=_HEALTH_SECONDS)
+        except GatewayError as error:
+            return {"ok": False, "text": f"health check failed: {error}"}
+        finally:
+            await client.aclose()
+        return {"ok": True, "text": f"connected (ok, {version.version})"}
+
+    async def _command(self, call: Call) -> Json:
+        if self._plugin is None:
+            return {"text": f"Memory is not available: {self._problem}"}
+        return {"text": run_command(self._plugin, str(call.params.get("args", "")), _context(call))}
 
     async def _status(self, call: Call) -> Json:
         del call
@@ -144,7 +173,7 @@ class OpenClawHost:
         return {"status": "ok", "version": __version__, **asdict(self._plugin.status())}
 
     def _note_behind(self, key: str, report: CaptureReport) -> None:
-        if report.status in {"full", "failed"} and len(self._behind) < _MAX_BEHIND:
+        if report.status in {"full", "failed", "unwritable"} and len(self._behind) < _MAX_BEHIND:
             self._behind[key] = None
         elif report.status in {"queued", "empty"}:
             self._behind.pop(key, None)
@@ -159,7 +188,8 @@ def _context(call: Call) -> Json:
 
 def _within(asked: float | None, milliseconds: float) -> float:
     own = milliseconds / 1000
-    return own if asked is None else min(asked, own)
+    # A little earlier than the host gives up: a status that says why is better than an aborted request.
+    return own if asked is None else min(asked * _OWN_SHARE, own)
 
 
 def _answer(injection: Injection) -> Json:

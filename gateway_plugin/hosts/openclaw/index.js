@@ -43,7 +43,6 @@ function register(api) {
   const captures = !off("autoCapture", "capture");
   const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: version, config };
   const bridge = new Bridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
-  hello.stateDir = api.runtime?.state?.resolveStateDir?.();
 
   const ask = (method, params, ctx, ms, signal) =>
     bridge.ask(method, { ...params, context: contextOf(ctx) }, ms ?? (bridge.info?.deadlineMs ?? 2000) + GRACE_MS, signal);
@@ -85,7 +84,7 @@ function register(api) {
       bridge.start();
       // Not awaited: a relayer that does not answer must not hold up the gateway's start.
       ask("health", {}, {}, TOOL_MS).then(
-        ({ text }) => api.logger.info(`memrelay: ${text}`),
+        ({ ok, text }) => api.logger[ok ? "info" : "warn"](`memrelay: ${text}`),
         (error) => bridge.tell("warn", `health check failed: ${error.message}`),
       );
     },
