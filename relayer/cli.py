@@ -76,6 +76,24 @@ def serve(
     tls_cert: _File = None,
     tls_key: _File = None,
     rate_limits: Annotated[str | None, typer.Option(help="on or off.")] = None,
+    embedder: Annotated[str | None, typer.Option(help="local, or openai for an endpoint.")] = None,
+    embeddings_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
+    embeddings_model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    embeddings_dimension: Annotated[int | None, typer.Option(help="Asked for when not given.")] = None,
+    extractor: Annotated[str | None, typer.Option(help="statements, or llm for facts as well.")] = None,
+    model_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
+    model_name: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    model_timeout: Annotated[float | None, typer.Option(help="Seconds for one answer.")] = None,
+    model_at_once: Annotated[int | None, typer.Option(help="Requests under way.")] = None,
+    model_calls_per_day: Annotated[int | None, typer.Option(help="Of one account; 0: no limit.")] = None,
+    model_tokens_per_day: Annotated[int | None, typer.Option(help="Of one account; 0: no limit.")] = None,
+    turn_summaries: Annotated[
+        bool | None, typer.Option("--turn-summaries", help="Have turns summarised as well.")
+    ] = None,
+    job_takeover: Annotated[float | None, typer.Option(help="Seconds until a job changes relayers.")] = None,
+    plain_http_models: Annotated[
+        bool | None, typer.Option("--plain-http-models", help="Allow http to models off this machine.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
     ready_file: Annotated[Path | None, typer.Option(help="Written when requests are answered.")] = None,
     log_format: Annotated[

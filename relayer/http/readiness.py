@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
@@ -33,8 +34,13 @@ class Readiness:
         self._probed: dict[str, str] = {}
         self._probed_at = float("-inf")
         self._probing = asyncio.Lock()
+        self._watched: dict[str, Callable[[], str]] = {}
         self._rights_at = float("-inf")
         self._store_state = "ok"
+
+    def watch(self, name: str, trouble: Callable[[], str]) -> None:
+        """Show a check without which the relayer still serves; ``trouble`` says what is wrong, or nothing."""
+        self._watched[name] = trouble
 
     def model_loaded(self) -> None:
         """Say that vectors can be computed."""
@@ -52,7 +58,12 @@ class Readiness:
             "fleet_key": "ok" if self._fleet.current().keys else "none for today",
             **await self._store_checks(),
         }
-        return ReadyResponse(ready=all(state == "ok" for state in checks.values()), checks=checks)
+        watched = {name: trouble() or "ok" for name, trouble in self._watched.items()}
+        return ReadyResponse(
+            ready=all(state == "ok" for state in checks.values()),
+            checks=checks | watched,
+            degraded=any(state != "ok" for state in watched.values()),
+        )
 
     async def _store_checks(self) -> dict[str, str]:
         clock = self._ports.clock

@@ -117,13 +117,20 @@ class NamespaceView:
             case Erase(records=records):
                 self._drop(records)
             case JobFinished():
-                kept = set(state.jobs[operation.job].results)
-                for stored in operation.stored:
-                    if stored.record in kept:
-                        self._add(stored)
-                self._attach_sealed(operation.vectors)
+                self._finish(state, operation)
             case _:
                 pass
+
+    def _finish(self, state: NamespaceState, end: JobFinished) -> None:
+        kept = set(state.jobs[end.job].results)
+        for stored in end.stored:
+            if stored.record in kept:
+                self._add(stored)
+        for record, head in end.supersedes:
+            new = state.records.get(record)
+            if new is not None and record in kept and new.supersedes == head:
+                self._hide(head)
+        self._attach_sealed(end.vectors)
 
     def attach(self, record: bytes, own: NDArray[np.float32], context: NDArray[np.float32] | None) -> None:
         """Make a record findable by meaning, with vectors computed after it was stored."""

@@ -69,7 +69,11 @@ OPERATIONS = {
     "erase": Erase(ORIGIN, (b"\x02" * 16, b"\x03" * 16)),
     "job_accepted": JobAccepted(ORIGIN, b"\x05" * 16, "extract", (b"\x02" * 16,), b"input"),
     "job_finished": JobFinished(
-        b"\x05" * 16, vectors=(VectorSet(b"\x02" * 16, b"v", b"w"),), stored=(STORED,), reason="done"
+        b"\x05" * 16,
+        vectors=(VectorSet(b"\x02" * 16, b"v", b"w"),),
+        stored=(STORED,),
+        reason="done",
+        supersedes=((b"\x01" * 16, b"\x02" * 16),),
     ),
     "close": Close(ORIGIN),
 }

@@ -117,7 +117,7 @@ async def test_a_job_tells_the_truth_before_and_after(house):
     request = RememberRequest(items=[{"text": "a note without a vector"}])
     job_id = (await remember(house.ctx, house.access(), request, house.deadline())).job_id
     pending = await get_job(house.ctx, house.access(), job_id, 0, house.deadline())
-    assert (pending.state, pending.work) == ("pending", "embed")
+    assert (pending.state, pending.work) == ("queued", "embed")
     house.embedder.down = False
     await tend(house.ctx)
     done = await get_job(house.ctx, house.access(), job_id, 0, house.deadline())
