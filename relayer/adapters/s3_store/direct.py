@@ -23,7 +23,12 @@ from relayer.adapters.s3_store.signature import signed_headers
 __all__ = ["DirectClient"]
 
 _METHODS = {"get_object": "GET", "put_object": "PUT"}
-_HEADERS = {"IfNoneMatch": "if-none-match", "IfMatch": "if-match", "Range": "range"}
+_HEADERS = {
+    "ContentMD5": "content-md5",
+    "IfNoneMatch": "if-none-match",
+    "IfMatch": "if-match",
+    "Range": "range",
+}
 # An error's body is a few hundred bytes, and its code stands near the beginning.
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
 _LOOKED_AT = 4096
