@@ -29,6 +29,7 @@ _HEADERS = {
     "IfMatch": "if-match",
     "Range": "range",
 }
+_KNOWN = {"Key", "Body", *_HEADERS}
 # An error's body is a few hundred bytes, and its code stands near the beginning.
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
 _LOOKED_AT = 4096
@@ -56,7 +57,7 @@ class DirectClient:
 
     def ask(self, operation: str, **parameters: Any) -> Answer:
         """Make one request, named as boto3 names it; raises `NoSuccess`."""
-        method = _METHODS.get(operation)
+        method = _METHODS.get(operation) if parameters.keys() <= _KNOWN else None
         try:
             route = None if method is None else self._find_route()
             if method is None or route is None or self._pool is None:
