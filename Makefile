@@ -8,13 +8,14 @@ PYTEST_WORKERS ?= auto
 PYTEST_ARGS ?=
 SEEDS ?= 2000
 FIRST ?= 0
+ROUNDS ?= 30
 # Not SECONDS itself: every bash counts in a variable of that name, and hands it on to what it starts.
 CHAOS_SECONDS := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),120)
 TOPOLOGY ?= single
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-e2e sim check format features bench bench-store ci clean
+.PHONY: help setup demo serve test test-e2e sim kill-rounds check format features bench bench-store ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +48,9 @@ sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST 
 
 chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=single or cluster, SEED=...
 	PYTHONPATH=tests $(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) --topology $(TOPOLOGY) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
+	$(BIN)/python -m pytest tests/integration/test_s3_kills.py --rounds $(ROUNDS) $(PYTEST_ARGS)
 
 check: setup ## Format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
