@@ -8,12 +8,16 @@ PYTEST_WORKERS ?= auto
 PYTEST_ARGS ?=
 SEEDS ?= 2000
 FIRST ?= 0
+# Not SECONDS itself: every bash counts in a variable of that name, and hands it on to what it starts.
+CHAOS_SECONDS := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),120)
+TOPOLOGY ?= single
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test sim check format features bench ci clean
+.PHONY: help setup demo serve test test-e2e sim check format features bench bench-store ci clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The stamp makes the environment once, and again whenever the dependencies change.
 $(VENV)/.stamp: pyproject.toml
@@ -34,8 +38,15 @@ serve: setup ## Run a relayer on this machine; options in SERVE_ARGS
 test: setup ## Run all tests; more options in PYTEST_ARGS
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS) tests
 
+test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
+	$(BIN)/python tests/e2e/openclaw_install.py
+	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/e2e
+
 sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST on
 	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS) --first-seed $(FIRST) $(PYTEST_ARGS)
+
+chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=single or cluster, SEED=...
+	PYTHONPATH=tests $(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) --topology $(TOPOLOGY) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 check: setup ## Format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
@@ -53,6 +64,9 @@ features: setup ## Write docs/features.md from the tests' markers
 
 bench: setup ## Measure speed as ratios, side by side, and recall quality
 	$(BIN)/python -m bench.run --data $(DATA)
+
+bench-store: setup ## Measure a relayer over a bucket against its S3 server; more in BENCH_ARGS
+	$(BIN)/python -m bench.store_run $(BENCH_ARGS)
 
 ci: ## Everything that must hold before a change is taken
 	.ci/run

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,13 +81,16 @@ class Server:
 
 
 @contextmanager
-def started(module: str, arguments: Sequence[str], work: Path) -> Iterator[Server]:
+def started(
+    module: str, arguments: Sequence[str], work: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """Run ``python -m module arguments --ready-file ...`` until the block ends.
 
     Args:
         module: writes ``{"url": ...}`` into its ready file when it answers.
         arguments: of the command.
         work: a directory for the ready file and the log, made if need be.
+        environment: of the process, beside this one's.
 
     Raises:
         RuntimeError: it ended, or did not get ready in two minutes.
@@ -96,7 +99,7 @@ def started(module: str, arguments: Sequence[str], work: Path) -> Iterator[Serve
     ready, log = work / "ready.json", work / "log.txt"
     command = [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)]
     with log.open("w") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=sink, env=_CLEAN)
+        process = subprocess.Popen(command, stdout=sink, stderr=sink, env=_CLEAN | dict(environment or {}))
     try:
         yield Server(_url(process, ready, log), process.pid)
     finally:

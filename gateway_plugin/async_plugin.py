@@ -7,34 +7,50 @@ becomes a status; only a mistake in the call itself (a prompt that is no string)
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
 
-from gateway_plugin.capture import Captured, capture_turn
+from gateway_plugin.capturer import Capturer, owner_of
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.gates import Purpose, explain, gate
 from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identity import Identity, KeyHolder, identify
 from gateway_plugin.messages import ChatMessage, parse_messages
-from gateway_plugin.outbox import MemoryOutbox, Outbox, OutboxFull, OutboxItem, Waiting
+from gateway_plugin.outbox import (
+    Letter,
+    MemoryOutbox,
+    Outbox,
+    OutboxFull,
+    OutboxItem,
+    OutboxUnavailable,
+    Waiting,
+)
+from gateway_plugin.positions import Positions
 from gateway_plugin.query import Role, clean_query
 from gateway_plugin.recaller import Recaller
 from gateway_plugin.sender import Sender
 from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.sessions import Session, Sessions
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.setup import connect, holder_for, settings_from, tell_person
+from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from, tell_person
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace, status_of
+from gateway_plugin.toggles import Toggles
+from gateway_plugin.watchdog import Watchdog
+from relayer.wire.schemas import Position
 
 __all__ = ["AsyncMemoryPlugin"]
 
 CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()
+_ROLLED_BACK: Final = (
+    "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
+    "person accepts it as it is: memrelay-gateway accept-rollback"
+)
 Messages = Iterable[Mapping[str, Any]]
 
 
@@ -46,7 +62,8 @@ class AsyncMemoryPlugin:
         agent: who speaks when a session key names nobody; None takes the settings'.
         settings: settings, or the host's configuration object for this plugin; None reads the environment.
         secret: the gateway's secret, 64 hex digits or base64; None finds or makes one, see `secret_store`.
-        outbox: where captured turns wait; None keeps them in memory.
+        outbox: where captured turns wait; None keeps them sealed in a file that outlives the process, unless
+            ``capture.durable`` is false.
         environ: the environment; secrets are taken out of it.
         clock: the time.
         http: an HTTP client to use instead of an own one; the caller closes it.
@@ -76,12 +93,28 @@ class AsyncMemoryPlugin:
             self._holder = holder_for(self.settings, environ, secret=secret)
         self._agent = agent
         self._clock = clock or SystemClock()
-        self._outbox: Outbox = outbox if outbox is not None else MemoryOutbox()
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
-        self._sender = Sender(self._client, self._outbox, self._owner_identity, notify=tell_person)
-        self._recaller = Recaller(self._client, self._sender, self.settings, self._clock)
+        self._outbox: Outbox = outbox if outbox is not None else self._own_outbox(environ)
+        self._positions = Positions(self._outbox, kept=self.settings.capture.enabled)
+        self._toggles = Toggles(self._outbox, self._gateway())
+        self._sender = Sender(
+            self._client,
+            self._outbox,
+            self._owner_identity,
+            notify=tell_person,
+            heard=self._heard,
+            meanwhile=self._positions.persist,
+        )
+        self._recaller = Recaller(self._client, self._sender, self.settings, self._clock, self._positions)
+        self._capturer = Capturer(self._outbox, self.settings.capture, self._clock)
+        self._watchdog = Watchdog(self._clock, tell_person, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
+        self._told: set[str] = set()
         self._last = TurnTrace("")
+
+    async def start(self) -> None:
+        """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
+        self._sender.start()
 
     async def before_turn(
         self,
@@ -105,6 +138,7 @@ class AsyncMemoryPlugin:
             TypeError: the prompt is no string, or a message no mapping.
         """
         _require_text(prompt)
+        self._sender.start()
         earlier = _before(prompt, parse_messages(messages))
         seconds = self.settings.deadline_ms / 1000 if deadline is None else deadline
         try:
@@ -123,7 +157,10 @@ class AsyncMemoryPlugin:
         success: bool = True,
         host: HostTurn = NO_HOST,
     ) -> CaptureReport:
-        """Capture a turn: choose what is new and worth keeping, put it in the outbox, return at once.
+        """Capture a turn: choose what is new and worth keeping, put it in the outbox, return in milliseconds.
+
+        When it returns ``queued``, the turn is on this machine's disk and reaches the relayer sooner or later,
+        whatever happens to this process.
 
         Args:
             messages: the whole history, a window of it, or the last turn; what was captured before is recognised.
@@ -135,8 +172,12 @@ class AsyncMemoryPlugin:
             TypeError: a message is no mapping.
         """
         parsed = parse_messages(messages)
+        self._sender.start()
         try:
-            return self._capture(parsed, session_key, host, success=success)
+            return await self._capture(parsed, session_key, host, success=success)
+        except OutboxUnavailable as error:
+            self._tell_once(str(error))
+            return CaptureReport("unwritable", detail=str(error))
         except OutboxFull as error:
             return CaptureReport("full", waiting=self._outbox.waiting(), detail=str(error))
         except GatewayError as error:
@@ -149,18 +190,73 @@ class AsyncMemoryPlugin:
         """Deliver what waits; False when time is up or the relayer does not take it. Nothing is dropped."""
         return await self._sender.flush(seconds)
 
+    async def flush_session(
+        self,
+        messages: Messages = (),
+        *,
+        session_key: str | None = None,
+        host: HostTurn = NO_HOST,
+        seconds: float = 0.0,
+    ) -> CaptureReport:
+        """Capture what a session has said and was not captured yet, because its history is about to change or end.
+
+        For a host's events ``before_compaction``, ``before_reset`` and ``session_end``, and its shutdown.
+
+        Args:
+            messages: the history as it is before the event.
+            session_key: as in `before_turn`.
+            host: as in `before_turn`.
+            seconds: how long to try to deliver as well; 0 leaves that to the background.
+
+        Raises:
+            TypeError: a message is no mapping.
+        """
+        report = await self.after_turn(messages, session_key=session_key, host=host)
+        if seconds > 0:
+            await self._sender.flush(seconds)
+            report = replace(report, waiting=self._outbox.waiting())
+        return report
+
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
-        """Turn memory off or on for one chat session.
+        """Turn memory off or on for one chat session; outlives the process.
 
         Raises:
             IdentityError: whose session it is cannot be told.
+            OutboxUnavailable: the choice cannot be kept.
         """
         ref = parse_session_key(session_key or "")
-        self._session(self._identity(ref, host), ref).enabled = enabled
+        self._toggles.set_session(owner_of(self._identity(ref, host)), ref.key, enabled=enabled)
+
+    def set_everywhere(self, *, enabled: bool) -> None:
+        """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
+        self._toggles.set_everywhere(enabled=enabled)
+
+    def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
+        """Whether memory is on for a session, by its own switch and the gateway's; raises as `set_session`."""
+        ref = parse_session_key(session_key or "")
+        return self._is_on(owner_of(self._identity(ref, host)), ref)
+
+    def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
+        """Destroy what waits or was refused and matches; return how many there were. What the relayer has stays there.
+
+        Raises:
+            OutboxUnavailable: the file cannot be changed.
+        """
+        removed = self._outbox.remove(matches)
+        self._sender.abandon(matches)
+        return removed
+
+    def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
+        """Accept the log of a namespace as it is: a person restored or erased it; raises as `set_session`."""
+        owner = owner_of(self._identity(parse_session_key(session_key or ""), host))
+        self._positions.replace(owner, None)
+        self._positions.persist()
 
     def status(self) -> PluginStatus:
         """Return how things stand."""
-        dead = self._outbox.dead()
+        dead = self._dead()
+        last = dead[-1] if dead else None
+        whose = last.item.owner.agent if last is not None and last.item is not None else "unknown"
         return PluginStatus(
             url=self._client.endpoint.origin,
             account=self._holder.account if self._holder is not None else "",
@@ -171,7 +267,9 @@ class AsyncMemoryPlugin:
             refused=len(dead),
             paused_seconds=self._client.breaker.remaining,
             last_error=self._sender.last_error,
-            last_refusal=f"{dead[-1][0].owner.agent}: {dead[-1][1]}" if dead else "",
+            last_refusal=f"{whose}: {last.reason}" if last is not None else "",
+            durable=self._outbox.durable,
+            warning=self._watchdog.warning,
         )
 
     def why(self) -> TurnTrace:
@@ -179,17 +277,22 @@ class AsyncMemoryPlugin:
         return self._last
 
     async def aclose(self) -> None:
-        """Try for up to five seconds to deliver what waits, then stop; says so when turns are lost with the process."""
+        """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""
         await self._sender.flush(CLOSING_SECONDS)
         await self._sender.aclose()
         await self._client.aclose()
-        lost = self._outbox.waiting() + len(self._outbox.dead())
-        if lost and isinstance(self._outbox, MemoryOutbox):
-            refusals = [reason for _, reason in self._outbox.dead()]
-            reason = self._sender.last_error or next(iter(refusals), "it did not answer in time")
-            tell_person(f"memrelay: {lost} captured turns never reached the relayer: {reason}")
+        waiting, dead = self._outbox.waiting(), self._dead()
+        reason = self._sender.last_error or next(
+            (letter.reason for letter in dead), "it did not answer in time"
+        )
+        if self._outbox.durable and waiting:
+            tell_person(f"memrelay: {waiting} captured turns wait on disk for the next start: {reason}")
+        elif not self._outbox.durable and waiting + len(dead):
+            tell_person(f"memrelay: {waiting + len(dead)} captured turns never reached the relayer: {reason}")
+        self._outbox.close()
 
     async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(
@@ -201,17 +304,17 @@ class AsyncMemoryPlugin:
         self, prompt: str, earlier: tuple[ChatMessage, ...], key: str | None, host: HostTurn, seconds: float
     ) -> tuple[Injection, TurnTrace]:
         ref = parse_session_key(key or "")
-        session = self._session_if_known(ref, host)
         context = host.context(
             ref,
             clean_query(prompt),
             agent=host.agent or self.settings.agent,
-            session_enabled=session is None or session.enabled,
+            session_enabled=self._is_on_here(ref, host),
         )
         objection = self._recaller.gated(context)
         if objection is not None:
             return objection
         identity = self._identity(ref, host)
+        self._watchdog.recalled()
         injection, trace = await self._recaller.recall(
             prompt,
             earlier,
@@ -220,9 +323,11 @@ class AsyncMemoryPlugin:
             audience=host.heard_by(ref),
             seconds=seconds,
         )
+        if injection.status == "refused:rollback_detected":
+            self._tell_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         return injection, replace(trace, gates=explain(context, self.settings))
 
-    def _capture(
+    async def _capture(
         self,
         messages: tuple[ChatMessage, ...],
         key: str | None,
@@ -230,14 +335,15 @@ class AsyncMemoryPlugin:
         *,
         success: bool,
     ) -> CaptureReport:
+        if messages:
+            self._watchdog.handed_over()
         ref = parse_session_key(key or "")
-        session = self._session_if_known(ref, host)
         said = next((message.text for message in reversed(messages) if message.role is Role.USER), "")
         context = host.context(
             ref,
             clean_query(said),
             agent=host.agent or self.settings.agent,
-            session_enabled=session is None or session.enabled,
+            session_enabled=self._is_on_here(ref, host),
             success=success,
         )
         decision = gate(context, self.settings, Purpose.CAPTURE)
@@ -245,37 +351,36 @@ class AsyncMemoryPlugin:
             waiting = self._outbox.waiting()
             return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
         identity = self._identity(ref, host)
-        session = self._session(identity, ref)
-        captured = capture_turn(
-            messages,
-            identity=identity,
-            session=ref.key,
-            cursor=session.cursor,
-            echoes=session.echoes,
-            settings=self.settings.capture,
-            audience=host.said_to(ref),
-            now_ms=int(self._clock.now() * 1000),
-            host=host.host,
+        report = await self._capturer.capture(
+            messages, identity=identity, session=self._session(identity, ref), ref=ref, host=host
         )
-        return self._queue(captured, identity, session)
-
-    def _queue(self, captured: Captured, identity: Identity, session: Session) -> CaptureReport:
-        queued = 0
-        if captured.request is not None:
-            owner = Waiting(identity.agent, identity.namespace, identity.generation)
-            # The cursor moves only once the outbox has the item: a full one loses nothing.
-            self._outbox.put(OutboxItem(owner, captured.request, int(self._clock.now() * 1000)))
+        if report.queued:
             self._recaller.cache.drop(identity.namespace)
             self._sender.wake()
-            queued = len(captured.request.turns)
-        session.cursor = captured.cursor
-        return CaptureReport(
-            "queued" if queued else "empty",
-            new=captured.new,
-            queued=queued,
-            dropped=captured.dropped,
-            waiting=self._outbox.waiting(),
-        )
+        return report
+
+    def _own_outbox(self, environ: MutableMapping[str, str]) -> Outbox:
+        if self._holder is None or not self.settings.capture.durable:
+            return MemoryOutbox()
+        return open_outbox(environ, self._holder, self._client.endpoint.origin)
+
+    def _gateway(self) -> Waiting:
+        agent = self._holder.only_agent if self._holder is not None else None
+        return Waiting(agent or "", "", 0)
+
+    def _heard(self, owner: Waiting, position: Position) -> None:
+        self._positions.saw(owner, position)
+
+    def _dead(self) -> tuple[Letter, ...]:
+        try:
+            return self._outbox.letters(dead=True)
+        except OutboxUnavailable:
+            return ()
+
+    def _tell_once(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            tell_person(f"memrelay: {sentence}")
 
     def _identity(self, ref: SessionRef, host: HostTurn) -> Identity:
         if self._holder is None:
@@ -306,12 +411,15 @@ class AsyncMemoryPlugin:
     def _session(self, identity: Identity, ref: SessionRef) -> Session:
         return self._sessions.of(identity.namespace, ref.key)
 
-    def _session_if_known(self, ref: SessionRef, host: HostTurn) -> Session | None:
+    def _is_on_here(self, ref: SessionRef, host: HostTurn) -> bool:
         # The gates come before the identity: a turn that they stop needs no keys and shows no error about them.
         try:
-            return self._session(self._identity(ref, host), ref)
+            return self._is_on(owner_of(self._identity(ref, host)), ref)
         except IdentityError:
-            return None
+            return True
+
+    def _is_on(self, owner: Waiting, ref: SessionRef) -> bool:
+        return self._toggles.enabled_everywhere and self._toggles.session_enabled(owner, ref.key)
 
     def _silent(self, status: str, detail: str) -> Injection:
         self._last = TurnTrace(status, detail)

@@ -10,6 +10,7 @@ import typer
 from pydantic import BaseModel
 
 from gateway_plugin import __version__
+from gateway_plugin.cli_hosts import bridge
 from gateway_plugin.cli_keys import keys
 from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
@@ -38,6 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(keys, name="keys")
+app.command(hidden=True)(bridge)
 
 
 @app.command()

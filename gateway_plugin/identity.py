@@ -17,7 +17,7 @@ from gateway_plugin.settings import NamespaceScope
 from relayer.wire import base64url, names
 from relayer.wire.certificates import SERIAL_SIZE, Certificate, Right
 from relayer.wire.errors import InvalidName, Malformed, NotAccepted
-from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys
+from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys, derive, route
 
 __all__ = ["AgentHolder", "Credential", "Identity", "KeyHolder", "RootHolder", "identify"]
 
@@ -53,6 +53,11 @@ class KeyHolder(Protocol):
         """The one agent whose keys are held, or None when all of the account are."""
         ...
 
+    @property
+    def local_key(self) -> bytes:
+        """The key that hides names in files of this process; whoever holds the same keys finds them again."""
+        ...
+
     def agent(self, agent: str) -> AgentKeys:
         """Return an agent's keys, by its normal name.
 
@@ -81,6 +86,11 @@ class Identity:
     def namespace_secret(self) -> bytes:
         """The secret that opens the namespace."""
         return self.keys.namespace_secret(self.namespace, self.generation)
+
+    @property
+    def route(self) -> str:
+        """What a balancer may know of the namespace; see `relayer.wire.keys.route`."""
+        return route(self.namespace_secret)
 
     def certificate_header(self, now: int) -> str:
         """Return the ``memory-certificate`` header; see `Credential.header`."""
@@ -140,6 +150,11 @@ class RootHolder:
         """The account's id."""
         return self._account
 
+    @property
+    def local_key(self) -> bytes:
+        """The key that hides names in local files."""
+        return derive(self.root.root, "memrelay/v1/local")
+
     def agent(self, agent: str) -> AgentKeys:
         """Return an agent's keys, by its normal name."""
         return self.root.agent(agent)
@@ -184,6 +199,11 @@ class AgentHolder:
     def only_agent(self) -> str:
         """The agent whose keys are held."""
         return self._certificate.agent
+
+    @property
+    def local_key(self) -> bytes:
+        """The key that hides names in local files."""
+        return derive(self._keys.secret, "local")
 
     def agent(self, agent: str) -> AgentKeys:
         """Return the agent's keys.

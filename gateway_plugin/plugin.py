@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from gateway_plugin.async_plugin import CLOSING_SECONDS, NO_HOST, AsyncMemoryPlugin, Messages
 from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.loop_thread import LoopClosed, LoopThread
+from gateway_plugin.outbox import OutboxItem
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace
 
@@ -31,6 +32,7 @@ class MemoryPlugin:
         self._closed = False
         # A program that ends without closing still gets its last turns delivered, or is told that it did not.
         atexit.register(self.close)
+        self._loop.call(self._plugin.start())
 
     @property
     def settings(self) -> PluginSettings:
@@ -76,9 +78,38 @@ class MemoryPlugin:
         """Deliver what waits; see `AsyncMemoryPlugin.flush`."""
         return self._loop.call(self._plugin.flush(seconds))
 
+    def flush_session(
+        self,
+        messages: Messages = (),
+        *,
+        session_key: str | None = None,
+        host: HostTurn = NO_HOST,
+        seconds: float = 0.0,
+    ) -> CaptureReport:
+        """Capture what is left of a session; see `AsyncMemoryPlugin.flush_session`."""
+        return self._loop.call(
+            self._plugin.flush_session(messages, session_key=session_key, host=host, seconds=seconds)
+        )
+
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session; see `AsyncMemoryPlugin.set_session`."""
         self._here(lambda: self._plugin.set_session(session_key, enabled=enabled, host=host))
+
+    def set_everywhere(self, *, enabled: bool) -> None:
+        """Turn memory off or on for the whole gateway; see `AsyncMemoryPlugin.set_everywhere`."""
+        self._here(lambda: self._plugin.set_everywhere(enabled=enabled))
+
+    def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
+        """Whether memory is on for a session; see `AsyncMemoryPlugin.session_enabled`."""
+        return self._here(lambda: self._plugin.session_enabled(session_key, host=host))
+
+    def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
+        """Destroy what waits and matches; see `AsyncMemoryPlugin.erase_waiting`."""
+        return self._here(lambda: self._plugin.erase_waiting(matches))
+
+    def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
+        """Accept a namespace's log as it is; see `AsyncMemoryPlugin.forget_position`."""
+        self._here(lambda: self._plugin.forget_position(session_key, host=host))
 
     def status(self) -> PluginStatus:
         """Return how things stand, also after `close`."""

@@ -16,7 +16,14 @@ from pathlib import Path
 
 from gateway_plugin.errors import IdentityError
 
-__all__ = ["config_directory", "create_private", "locked", "read_private", "replace_private"]
+__all__ = [
+    "config_directory",
+    "create_private",
+    "locked",
+    "read_private",
+    "replace_private",
+    "state_directory",
+]
 
 _MAX_BYTES = 64 * 1024
 _LOCK_SECONDS = 5.0
@@ -29,16 +36,27 @@ def config_directory(environ: Mapping[str, str]) -> Path:
     Raises:
         IdentityError: the user has no home directory.
     """
-    base = Path(environ.get("XDG_CONFIG_HOME", ""))
+    return _xdg(environ, "XDG_CONFIG_HOME", ".config", "set MEMRELAY_SECRET or XDG_CONFIG_HOME")
+
+
+def state_directory(environ: Mapping[str, str]) -> Path:
+    """Return where the plugin keeps what it works with: ``$XDG_STATE_HOME/memrelay``, else ``~/.local/state/memrelay``.
+
+    Raises:
+        IdentityError: the user has no home directory.
+    """
+    return _xdg(environ, "XDG_STATE_HOME", ".local/state", "set XDG_STATE_HOME")
+
+
+def _xdg(environ: Mapping[str, str], variable: str, usual: str, fix: str) -> Path:
+    base = Path(environ.get(variable, ""))
     if base.is_absolute():  # the XDG rule: a relative value is ignored
         return base / "memrelay"
     home = Path(environ.get("HOME", ""))
     try:
-        return (home if home.is_absolute() else Path.home()) / ".config" / "memrelay"
+        return (home if home.is_absolute() else Path.home()) / usual / "memrelay"
     except RuntimeError as error:
-        raise IdentityError(
-            "this user has no home directory; set MEMRELAY_SECRET or XDG_CONFIG_HOME"
-        ) from error
+        raise IdentityError(f"this user has no home directory; {fix}") from error
 
 
 def read_private(path: Path) -> bytes:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import GatewayError
+from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.gates import TurnContext, explain, gate
 from gateway_plugin.identity import Identity
 from gateway_plugin.messages import ChatMessage, history
+from gateway_plugin.positions import Positions
 from gateway_plugin.query import build_query
 from gateway_plugin.recall_cache import RecallCache
 from gateway_plugin.selection import Selected, audible_to, select
@@ -33,7 +35,14 @@ _SPARE: Final = 4
 class Recaller:
     """Recalls for the turns of one plugin; `trace` tells about the last one."""
 
-    def __init__(self, client: RelayerClient, sender: Sender, settings: PluginSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: RelayerClient,
+        sender: Sender,
+        settings: PluginSettings,
+        clock: Clock,
+        positions: Positions,
+    ) -> None:
         self.cache = RecallCache(clock)
         client.watch_writes(self.cache.drop)
         self.recalls = 0
@@ -41,6 +50,7 @@ class Recaller:
         self._sender = sender
         self._settings = settings
         self._clock = clock
+        self._positions = positions
 
     async def recall(
         self,
@@ -104,10 +114,31 @@ class Recaller:
             return known, True
         self.recalls += 1
         since = self.cache.writes
-        answer = await self._client.recall(identity, request, deadline=end - self._clock.monotonic())
+        answer = await self._ask(request, identity, end)
         if not answer.degraded:
             self.cache.put(identity.namespace, request, answer, since=since)
         return answer, False
+
+    async def _ask(self, request: RecallRequest, identity: Identity, end: float) -> RecallResponse:
+        """Ask with the newest position that was seen, so that a log that was set back does not answer."""
+        owner = owner_of(identity)
+        seen = self._positions.of(owner)
+        asked = request if seen is None else request.model_copy(update={"min_position": seen})
+        try:
+            answer = await self._client.recall(identity, asked, deadline=end - self._clock.monotonic())
+        except RelayerRefused as error:
+            if error.code != "position_unknown":
+                raise
+            # So much was written since that the relayer cannot compare any more: what is current is taken.
+            self._positions.replace(owner, None)
+            answer = await self._client.recall(identity, request, deadline=end - self._clock.monotonic())
+        if answer.position is not None:
+            self._positions.saw(owner, answer.position)
+        elif seen is not None:
+            raise RelayerRefused("rollback_detected", "the namespace does not exist any more", status=409)
+        if self._positions.changed:
+            self._sender.wake()
+        return answer
 
     def _request(self, query: str, audience: Audience | None) -> RecallRequest:
         recall = self._settings.recall

@@ -1,4 +1,4 @@
-"""What the plugin remembers of each chat session while it lives: cursor, echoes, toggle and the block last injected."""
+"""What the plugin remembers of each chat session while it lives: its echoes and the block last injected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway_plugin.echoes import EchoFilter
-from gateway_plugin.turn_cursor import TurnCursor
 
 __all__ = ["MAX_SESSIONS", "Session", "Sessions"]
 
@@ -22,14 +21,12 @@ class Session:
     they were found in and whatever day it has become.
     """
 
-    enabled: bool = True
-    cursor: TurnCursor = field(default_factory=TurnCursor)
     echoes: EchoFilter = field(default_factory=EchoFilter)
     sticky: tuple[frozenset[str], str] = (frozenset(), "")
 
 
 class Sessions:
-    """Sessions by namespace and key; the least recently used are forgotten, those that are switched off last of all."""
+    """Sessions by namespace and key; the least recently used are forgotten."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._limit = limit
@@ -40,7 +37,5 @@ class Sessions:
         session = self._known.setdefault((namespace, key), Session())
         self._known.move_to_end((namespace, key))
         if len(self._known) > self._limit:
-            # To forget that somebody said no would be to switch memory on again.
-            spare = (place for place, kept in self._known.items() if kept.enabled and kept is not session)
-            del self._known[next(spare, next(iter(self._known)))]
+            self._known.popitem(last=False)
         return session

@@ -248,6 +248,7 @@ class CaptureSettings(_Settings):
     debounce_ms: int = Field(5000, ge=0, le=600_000)
     summary: bool = True
     store_transcript: bool = False
+    durable: bool = Field(True, description="keep captured turns in a sealed file until the relayer has them")
 
 
 class NamespaceSettings(_Settings):

@@ -10,14 +10,16 @@ import httpx
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import KeyHolder
+from gateway_plugin.outbox import MemoryOutbox, Outbox
+from gateway_plugin.outbox_file import FileOutbox, outbox_path
 from gateway_plugin.private_files import config_directory
 from gateway_plugin.secret_store import load_keys
 from gateway_plugin.settings import PluginSettings, load_settings
 from gateway_plugin.trust import TrustStore
 
-__all__ = ["connect", "holder_for", "settings_from", "tell_person"]
+__all__ = ["connect", "holder_for", "open_outbox", "settings_from", "tell_person"]
 
 IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 
@@ -66,6 +68,16 @@ def connect(
         clock=clock,
         http=http,
     )
+
+
+def open_outbox(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> Outbox:
+    """Return the durable outbox of a holder's keys and a relayer; in memory where this user has no place for files."""
+    try:
+        path = outbox_path(environ, holder, origin)
+    except IdentityError as error:
+        tell_person(f"memrelay: captured turns wait in memory only: {error}")
+        return MemoryOutbox()
+    return FileOutbox(path, holder, notify=tell_person)
 
 
 def tell_person(sentence: str) -> None:

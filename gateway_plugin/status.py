@@ -74,7 +74,8 @@ class CaptureReport:
 
     Attributes:
         status: ``queued`` (the relayer will have it), ``empty`` (nothing new worth keeping), ``skipped:<gate>``,
-            ``full`` (the outbox takes no more; the next turn tries again) or ``failed``.
+            ``full`` (the outbox takes no more) or ``unwritable`` (its file cannot be written, e.g. because the disk is
+            full; after either the next turn tries again), or ``failed``.
         new: messages not captured before.
         queued: messages on their way.
         dropped: messages left out, by reason.
@@ -141,6 +142,8 @@ class PluginStatus:
         paused_seconds: how long nothing is asked because it kept failing.
         last_error: why what waits is not delivered, in a sentence, of the latest failure; "" when nothing failed.
         last_refusal: the agent whose turn was refused for good last, and the reason; "" when none was.
+        durable: whether what waits survives this process.
+        warning: what a person should look at now; "" when nothing.
     """
 
     url: str
@@ -153,3 +156,5 @@ class PluginStatus:
     paused_seconds: float
     last_error: str
     last_refusal: str = ""
+    durable: bool = False
+    warning: str = ""

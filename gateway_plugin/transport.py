@@ -72,7 +72,9 @@ def signed_headers(
         signing.DIGEST_HEADER: signing.content_digest(digest),
         signing.SIGNATURE_HEADER: signature.header(),
     }
-    return headers | {signing.KEY_HEADER: memory_key} if memory_key else headers
+    if memory_key:
+        headers |= {signing.KEY_HEADER: memory_key, signing.ROUTE_HEADER: identity.route}
+    return headers
 
 
 class Transport:

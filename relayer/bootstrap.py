@@ -6,16 +6,26 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.adapters.metered_store import MeteredStore
+from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.config import RelayerSettings
 from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.errors import BrokenPromise, ConfigurationError
+from relayer.errors import (
+    BrokenPromise,
+    ConfigurationError,
+    EmbedderUnavailable,
+    ModelUnavailable,
+    QueueFull,
+)
+from relayer.extraction.llm.extractor import DROPPED, LlmExtractor
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
@@ -29,10 +39,12 @@ from relayer.http.routing import Routes
 from relayer.http.server import RelayerServer
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
+from relayer.model_keys import find_model_key
 from relayer.observability import describe, log, loop_error
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import (
     bind,
+    free_bytes,
     product_version,
     ready_file,
     spare_the_collector,
@@ -41,14 +53,18 @@ from relayer.process import (
     url_of,
 )
 from relayer.relayer_key import find_relayer_key, generated_key_file, make_relayer_key
-from relayer.search.calibration import first_calibration
+from relayer.search.calibration import Calibration, first_calibration
+from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
-from relayer.services.context import Context
+from relayer.services.context import Context, FactWork
+from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
+from relayer.services.job_queue import JobLimits, JobQueue
+from relayer.services.model_budget import DailyLimits, ModelBudget
 from relayer.services.open_namespaces import OpenNamespaces
 from relayer.services.probe_record import probe_unless_known
 from relayer.services.relayer_check import check_relayer_key
-from relayer.services.store_probe import probe
+from relayer.services.store_probe import probe, probe_erasure
 from relayer.services.tending import tend_forever
 from relayer.wire.schemas import VersionResponse
 
@@ -59,6 +75,7 @@ API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
 _EXPIRY_SECONDS = 15.0
 _RESTART_SECONDS = 1.0
+_EMBEDDINGS_SECONDS = 20.0
 
 Say = Callable[[str], None]
 
@@ -107,7 +124,9 @@ async def build(
         if store is None:
             store = await open_store(settings, clock)
             stack.push_async_callback(store.close)
-        ports = LogPorts(store, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings))
+        metrics = Metrics()
+        metered = MeteredStore(store, metrics.observe_store)
+        ports = LogPorts(metered, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings))
         await check_relayer_key(ports)
         if settings.store is not None:
             await _check_promises(settings, ports)
@@ -115,17 +134,18 @@ async def build(
         await fleet.start()
         readiness = Readiness(ports, fleet)
         if embedder is None:
-            local = LocalEmbedder()
-            stack.push_async_callback(local.close)
-            await local.load()
-            embedder = local
-        namespaces = OpenNamespaces(ports, embedder.model, await first_calibration(embedder))
+            embedder = await _embedder(settings, ports, readiness, stack)
+        namespaces = OpenNamespaces(ports, embedder.model, await _calibration(embedder))
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         context = Context(
-            ports=ports, embedder=embedder, extractor=StatementExtractor(), namespaces=namespaces
+            ports=ports,
+            embedder=embedder,
+            extractor=StatementExtractor(),
+            namespaces=namespaces,
+            facts=await _facts(settings, ports, readiness, stack),
         )
-        relayer = _assemble(settings, context, fleet, readiness, port)
+        relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
         await stack.enter_async_context(_background(relayer))
         yield relayer
 
@@ -180,7 +200,11 @@ async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
     from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 
     return await S3Store.open(
-        address.bucket, clock=clock, endpoint_url=settings.endpoint_url, region=settings.region
+        address.bucket,
+        clock=clock,
+        endpoint_url=settings.endpoint_url,
+        region=settings.region,
+        client=settings.s3_client or "direct",
     )
 
 
@@ -203,6 +227,8 @@ async def probe_store(settings: RelayerSettings, say: Say) -> None:
             kept=lambda promise: say(f"kept    {promise}"),
         )
         seconds = clock.monotonic() - began
+        if report.missing is not None:
+            say(f"missing erasing needs more: {report.missing}")
         say(
             f"result  this store can hold the log ({report.requests} requests in {seconds:.1f} s, "
             f"{report.undecided} without a clear answer)"
@@ -217,8 +243,70 @@ def layout_of(settings: RelayerSettings) -> Layout:
     return Layout() if address is None else Layout(address.prefix)
 
 
+async def _embedder(
+    settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
+) -> Embedder:
+    """Make the embedder of the settings; one that is away may come later, if its dimension is known."""
+    if settings.embedder == "local":
+        local = LocalEmbedder()
+        stack.push_async_callback(local.close)
+        await local.load()
+        return local
+    limits = EndpointLimits(total=_EMBEDDINGS_SECONDS, at_once=settings.model_at_once)
+    key = find_model_key(settings, "embeddings")
+    endpoint = Endpoint(settings.embeddings_url or "", ports.clock, ports.randomness, key, limits)
+    remote = OpenAIEmbedder(endpoint, settings.embeddings_model or "", settings.embeddings_dimension)
+    stack.push_async_callback(remote.close)
+    readiness.watch("embeddings_endpoint", lambda: remote.trouble)
+    try:
+        await remote.start()
+    except EmbedderUnavailable as error:
+        log.warning("embeddings_endpoint_away", what=str(error))
+    return remote
+
+
+async def _calibration(embedder: Embedder) -> Calibration:
+    """Return what relevance is judged by at first; without an embedder, by words alone until it is back."""
+    try:
+        return await first_calibration(embedder)
+    except (EmbedderUnavailable, QueueFull):
+        return Calibration(LEXICAL_PRIOR)
+
+
+async def _facts(
+    settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
+) -> FactWork | None:
+    """Make what extracts facts with a model, if that was asked for; one that is away may come later."""
+    if settings.extractor != "llm":
+        return None
+    limits = EndpointLimits(total=settings.model_timeout, at_once=settings.model_at_once)
+    key = find_model_key(settings, "model")
+    endpoint = Endpoint(settings.model_url or "", ports.clock, ports.randomness, key, limits)
+    chat = OpenAIChat(endpoint, settings.model_name or "")
+    stack.push_async_callback(chat.close)
+    readiness.watch("model_endpoint", lambda: chat.trouble)
+    try:
+        await chat.start()
+    except ModelUnavailable as error:
+        log.warning("model_endpoint_away", what=str(error))
+    daily = DailyLimits(settings.model_calls_per_day, settings.model_tokens_per_day)
+    jobs = JobLimits(at_once=settings.model_at_once, takeover_ms=int(settings.job_takeover * 1000))
+    return FactWork(
+        extractor=LlmExtractor(chat, summaries=settings.turn_summaries),
+        queue=JobQueue(ports.clock, jobs),
+        budget=ModelBudget(daily),
+        seconds=settings.model_timeout,
+    )
+
+
 def _assemble(
-    settings: RelayerSettings, context: Context, fleet: FleetKeys, readiness: Readiness, port: int
+    settings: RelayerSettings,
+    context: Context,
+    fleet: FleetKeys,
+    readiness: Readiness,
+    *,
+    metrics: Metrics,
+    port: int,
 ) -> Relayer:
     accepted = accepted_authorities(
         settings.host, port, scheme=settings.scheme, public_url=settings.public_url
@@ -239,10 +327,6 @@ def _assemble(
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
-    metrics = Metrics()
-    metrics.gauge(
-        "open_namespaces", "Namespaces open in this process.", lambda: float(len(context.namespaces))
-    )
     native = NativeRoutes(context, accounts, revoked).table()
     model = context.embedder.model
     version = VersionResponse(
@@ -251,7 +335,7 @@ def _assemble(
         min_client_version=MIN_CLIENT_VERSION,
         model=model.name,
         dimension=model.dimension,
-        extractor=f"{context.extractor.name} {context.extractor.version}",
+        extractor=_extractor_of(context),
     )
     open_routes = OpenRoutes(version, fleet, readiness, metrics, native).table()
     front = Front(
@@ -261,7 +345,48 @@ def _assemble(
         clock=context.clock,
         randomness=context.randomness,
     )
+    _publish(metrics, settings, context, front, version)
     return Relayer(context, front, fleet, accounts, authenticator, readiness)
+
+
+def _extractor_of(context: Context) -> str:
+    facts = context.facts
+    if facts is None:
+        return f"{context.extractor.name} {context.extractor.version}"
+    return f"{facts.extractor.name} {facts.extractor.version} {facts.extractor.model}"
+
+
+def _publish(
+    metrics: Metrics, settings: RelayerSettings, context: Context, front: Front, version: VersionResponse
+) -> None:
+    namespaces = context.namespaces
+    metrics.build(version=version.version, model=version.model, extractor=version.extractor)
+    metrics.gauge("open_namespaces", "Namespaces open in this process.", lambda: float(len(namespaces)))
+    metrics.counter(
+        "namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings
+    )
+    metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
+    if context.facts is not None:
+        _publish_facts(metrics, context.facts.queue)
+    if settings.store is None:
+        # A bucket's room is the bucket's operator's to watch.
+        metrics.gauge(
+            "store_free_bytes",
+            "Room left on the data directory's file system.",
+            lambda: float(free_bytes(settings.data)),
+        )
+
+
+def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
+    counts = queue.counts
+    metrics.gauge("jobs_running", "Extractions that run here now.", lambda: float(len(queue.running)))
+    metrics.counter("jobs_done", "Extractions that ended here.", lambda: counts["done"])
+    metrics.counter("jobs_failed", "Extractions that failed for good.", lambda: counts["failed"])
+    metrics.counter("jobs_put_off", "Attempts that will be made again.", lambda: counts["put_off"])
+    metrics.counter("facts_found", "Facts that the conversation proves.", lambda: counts["facts"])
+    for name in DROPPED:
+        count = partial(counts.__getitem__, f"dropped_{name}")
+        metrics.counter(f"facts_dropped_{name}", "Facts that were dropped.", count)
 
 
 @asynccontextmanager
@@ -279,11 +404,19 @@ async def _background(relayer: Relayer) -> AsyncIterator[None]:
     def failed(error: BaseException) -> None:
         log.error("tending_failed", **describe(error))
 
+    def job_failed(error: BaseException) -> None:
+        log.error("job_failed", **describe(error))
+
+    endless: list[Callable[[], Awaitable[None]]] = [
+        relayer.fleet.run,
+        expire,
+        lambda: tend_forever(relayer.context, failed),
+    ]
+    facts = relayer.context.facts
+    if facts is not None:
+        endless.append(lambda: work_forever(relayer.context, facts, job_failed))
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(_persist(work, clock))
-            for work in (relayer.fleet.run, expire, lambda: tend_forever(relayer.context, failed))
-        ]
+        tasks = [group.create_task(_persist(work, clock)) for work in endless]
         try:
             yield
         finally:
@@ -303,8 +436,14 @@ async def _check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
             raise
         log.warning("store_breaks_promises", what=str(error), why_go_on="single_relayer is set")
         return
-    if report is not None:
+    if report is None:
+        # What was probed lately may keep versions since, or other credentials may be in use.
+        missing = await probe_erasure(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
+    else:
+        missing = report.missing
         log.info("store_probed", races=report.races, undecided=report.undecided, requests=report.requests)
+    if missing is not None:
+        log.warning("erasing_needs_more", what=missing)
 
 
 async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:

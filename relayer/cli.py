@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from relayer.errors import RelayerError
+from relayer.errors import RelayerError, StoreUnavailable
+from relayer.health import NotWell, ask, own_url
 
 __all__ = ["app"]
 
+NOT_WELL = 1
 MISCONFIGURED = 2
+UNAVAILABLE = 3
 EXTRA = "pip install 'memrelay[relayer]'"
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
@@ -37,6 +41,9 @@ _EXTRA_PACKAGES = frozenset(
 _Store = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
 _Endpoint = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
 _Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+_S3Client = Annotated[
+    str | None, typer.Option(help="What asks the S3 server: direct, or boto3 for every request.")
+]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 keys = typer.Typer(no_args_is_help=True, help="Look after the relayer key.")
@@ -57,6 +64,7 @@ def serve(
     store: _Store = None,
     endpoint_url: _Endpoint = None,
     region: _Region = None,
+    s3_client: _S3Client = None,
     probe: Annotated[
         str | None, typer.Option(help="Try a bucket at the start: always, cached or off.")
     ] = None,
@@ -68,6 +76,24 @@ def serve(
     tls_cert: _File = None,
     tls_key: _File = None,
     rate_limits: Annotated[str | None, typer.Option(help="on or off.")] = None,
+    embedder: Annotated[str | None, typer.Option(help="local, or openai for an endpoint.")] = None,
+    embeddings_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
+    embeddings_model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    embeddings_dimension: Annotated[int | None, typer.Option(help="Asked for when not given.")] = None,
+    extractor: Annotated[str | None, typer.Option(help="statements, or llm for facts as well.")] = None,
+    model_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
+    model_name: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    model_timeout: Annotated[float | None, typer.Option(help="Seconds for one answer.")] = None,
+    model_at_once: Annotated[int | None, typer.Option(help="Requests under way.")] = None,
+    model_calls_per_day: Annotated[int | None, typer.Option(help="Of one account; 0: no limit.")] = None,
+    model_tokens_per_day: Annotated[int | None, typer.Option(help="Of one account; 0: no limit.")] = None,
+    turn_summaries: Annotated[
+        bool | None, typer.Option("--turn-summaries", help="Have turns summarised as well.")
+    ] = None,
+    job_takeover: Annotated[float | None, typer.Option(help="Seconds until a job changes relayers.")] = None,
+    plain_http_models: Annotated[
+        bool | None, typer.Option("--plain-http-models", help="Allow http to models off this machine.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
     ready_file: Annotated[Path | None, typer.Option(help="Written when requests are answered.")] = None,
     log_format: Annotated[
@@ -83,6 +109,51 @@ def serve(
         server_commands.serve(flags, typer.echo)
     except ModuleNotFoundError as error:
         _missing(error)
+    except StoreUnavailable as error:
+        _fail(str(error), UNAVAILABLE)
+    except RelayerError as error:
+        _fail(str(error))
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Folder for the key and the settings.")],
+    *,
+    store: _Store = None,
+    endpoint_url: _Endpoint = None,
+    region: _Region = None,
+    s3_client: _S3Client = None,
+    host: _Text = None,
+    port: Annotated[int | None, typer.Option()] = None,
+    accounts: Annotated[str | None, typer.Option(help="'open', or account ids separated by commas.")] = None,
+    public_url: Annotated[str | None, typer.Option(help="URL by which gateways reach the relayers.")] = None,
+) -> None:
+    """Make a relayer key and a file of settings for services, containers and shells; says what to do next."""
+    flags = {name: value for name, value in locals().items() if name != "folder"}
+    try:
+        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+
+        server_commands.init(folder, flags, typer.echo)
+    except ModuleNotFoundError as error:
+        _missing(error)
+    except RelayerError as error:
+        _fail(str(error))
+
+
+@app.command()
+def health(
+    *,
+    url: Annotated[str | None, typer.Option(help="Default: the relayer of this environment.")] = None,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Ask whether it can serve, not only whether it lives.")
+    ] = False,
+) -> None:
+    """Ask a relayer how it is. Exit code 1: it does not answer, or a check fails."""
+    try:
+        typer.echo(ask(url or own_url(os.environ), ready=ready))
+    except NotWell as error:
+        typer.echo(f"memrelay: {error}", err=True)
+        raise typer.Exit(NOT_WELL) from None
     except RelayerError as error:
         _fail(str(error))
 
@@ -132,6 +203,7 @@ def probe_store(
     store: _Store = None,
     endpoint_url: _Endpoint = None,
     region: _Region = None,
+    s3_client: _S3Client = None,
     data: Annotated[Path | None, typer.Option(help="Data directory, when no bucket is given.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
 ) -> None:
@@ -155,9 +227,9 @@ def _missing(error: ModuleNotFoundError) -> None:
     _fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
 
 
-def _fail(sentence: str) -> None:
+def _fail(sentence: str, code: int = MISCONFIGURED) -> None:
     typer.echo(f"memrelay: {sentence}", err=True)
-    raise typer.Exit(MISCONFIGURED)
+    raise typer.Exit(code)
 
 
 def _hand_over(name: str) -> None:

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -27,6 +28,7 @@ __all__ = ["RelayerSettings", "load_settings"]
 
 PREFIX = "MEMRELAY_"
 # The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
+_SECRETS = frozenset({"relayer_key", "embeddings_api_key", "model_api_key"})
 FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
 
 
@@ -70,11 +72,31 @@ def _check_endpoint(value: str) -> str:
     return value
 
 
+def _check_model_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(
+            "must be a URL such as https://api.example.org/v1, without /embeddings or /chat/completions"
+        )
+    if parts.username is not None:
+        raise ValueError("must hold no credentials: give the key in the environment")
+    return value.rstrip("/")
+
+
+ModelUrl = Annotated[str, Field(max_length=2048), AfterValidator(_check_model_url)]
+ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+$")]
+
+
 class RelayerSettings(BaseSettings):
     """Every setting of ``memrelay serve``; each is also ``MEMRELAY_`` + its name, and a key of the file."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+        env_prefix=PREFIX,
+        extra="forbid",
+        protected_namespaces=(),
+        frozen=True,
+        hide_input_in_errors=True,
+        env_ignore_empty=True,
     )
 
     host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
@@ -83,6 +105,7 @@ class RelayerSettings(BaseSettings):
     store: Annotated[str, AfterValidator(_check_store)] | None = None
     endpoint_url: Annotated[str, AfterValidator(_check_endpoint)] | None = None
     region: Annotated[str, Field(pattern=r"^[a-zA-Z0-9-]{1,64}$")] | None = None
+    s3_client: Literal["direct", "boto3"] | None = None
     probe: Literal["always", "cached", "off"] = "cached"
     single_relayer: bool = False
     accounts: Annotated[
@@ -98,6 +121,24 @@ class RelayerSettings(BaseSettings):
     config: Path | None = None
     relayer_key: SecretStr | None = None
     relayer_key_file: Path | None = None
+    embedder: Literal["local", "openai"] = "local"
+    embeddings_url: ModelUrl | None = None
+    embeddings_model: ModelName | None = None
+    embeddings_dimension: Annotated[int, Field(ge=2, le=16_384)] | None = None
+    embeddings_api_key: SecretStr | None = None
+    embeddings_api_key_file: Path | None = None
+    extractor: Literal["statements", "llm"] = "statements"
+    model_url: ModelUrl | None = None
+    model_name: ModelName | None = None
+    model_api_key: SecretStr | None = None
+    model_api_key_file: Path | None = None
+    model_timeout: Annotated[float, Field(ge=1, le=600)] = 60.0
+    model_at_once: Annotated[int, Field(ge=1, le=64)] = 4
+    model_calls_per_day: Annotated[int, Field(ge=0)] = 5_000
+    model_tokens_per_day: Annotated[int, Field(ge=0)] = 10_000_000
+    turn_summaries: bool = False
+    job_takeover: Annotated[float, Field(ge=0, le=86_400)] = 90.0
+    plain_http_models: bool = False
 
     @model_validator(mode="after")
     def _fits_together(self) -> RelayerSettings:
@@ -105,8 +146,11 @@ class RelayerSettings(BaseSettings):
             raise ValueError("--tls-cert and --tls-key: give both or neither")
         if self.relayer_key is not None and self.relayer_key_file is not None:
             raise ValueError("MEMRELAY_RELAYER_KEY and MEMRELAY_RELAYER_KEY_FILE: give one of them")
+        self._check_models()
         if self.store is None:
-            given = [name for name in ("endpoint_url", "region") if getattr(self, name) is not None]
+            given = [
+                name for name in ("endpoint_url", "region", "s3_client") if getattr(self, name) is not None
+            ]
             if given:
                 raise ValueError(f"--{given[0].replace('_', '-')}: only with --store s3://BUCKET")
         if self.public_url is not None:
@@ -122,6 +166,37 @@ class RelayerSettings(BaseSettings):
                 "--accounts: with --public-url say who is served: account ids, or 'open' for everybody"
             )
         return self
+
+    def _check_models(self) -> None:
+        """Each model endpoint is given whole, or not at all."""
+        for wanted, choice, names in (
+            (self.embedder == "openai", "--embedder openai", ("embeddings_url", "embeddings_model")),
+            (self.extractor == "llm", "--extractor llm", ("model_url", "model_name")),
+        ):
+            for name in names:
+                if wanted and getattr(self, name) is None:
+                    raise ValueError(f"--{name.replace('_', '-')}: {choice} needs it")
+                if not wanted and getattr(self, name) is not None:
+                    raise ValueError(f"--{name.replace('_', '-')}: only with {choice}")
+        if self.embedder != "openai" and self.embeddings_dimension is not None:
+            raise ValueError("--embeddings-dimension: only with --embedder openai")
+        for name in ("embeddings_api_key", "model_api_key"):
+            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
+                raise ValueError(
+                    f"MEMRELAY_{name.upper()} and MEMRELAY_{name.upper()}_FILE: give one of them"
+                )
+        for name in ("embeddings_url", "model_url"):
+            url = getattr(self, name)
+            parts = urlsplit(url or "https://")
+            if (
+                parts.scheme == "http"
+                and not is_loopback(parts.hostname or "")
+                and not self.plain_http_models
+            ):
+                raise ValueError(
+                    f"--{name.replace('_', '-')}: texts and keys would travel in the clear; give an https URL, or "
+                    "--plain-http-models for a network of your own"
+                )
 
     def _check_public(self) -> None:
         if self.accounts is None:
@@ -189,12 +264,12 @@ def _read_file(path: Path, settings_cls: type[BaseSettings]) -> dict[str, Any]:
         raise ConfigurationError(f"--config: {path} cannot be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--config: {path} is not TOML: {error}") from error
-    known = set(settings_cls.model_fields) - {"config", "relayer_key"}
+    known = set(settings_cls.model_fields) - {"config", *_SECRETS}
     renamed = {name.replace("-", "_"): value for name, value in values.items()}
     for name in renamed:
-        if name == "relayer_key":
+        if name in _SECRETS:
             raise ConfigurationError(
-                f"relayer_key in {path}: a key does not belong in this file; use MEMRELAY_RELAYER_KEY_FILE"
+                f"{name} in {path}: a key does not belong in this file; use {PREFIX}{name.upper()}_FILE"
             )
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

@@ -6,6 +6,7 @@ RelayerError
 │  │  └─ StoreThrottled       the same, and the store said when
 │  ├─ StoreFull               no room: nothing was written, and trying again does not help until an operator acts
 │  └─ StoreMisconfigured      an operator must act: missing permission, missing bucket, lying file system
+│     ├─ VersionsHidden       older versions may not be listed: refuse where some are kept, warn elsewhere
 │     └─ BrokenPromise        the store answers, and does not do what the log rests on
 ├─ WrongRelayerKey            the store belongs to another relayer key: refuse to start
 ├─ CorruptNamespace           the log contradicts itself: stop serving this namespace, keep the others
@@ -14,6 +15,8 @@ RelayerError
 ├─ WrongNamespaceKey          the secret does not open the namespace's key check
 ├─ WrongCustody               the namespace is kept under the other custody
 ├─ EmbedderUnavailable        no vectors now: keep the text, answer degraded
+├─ ModelUnavailable           no answer from the language model now: the work waits, nothing is lost
+├─ ModelAnswerUnusable        it answered, and not with what was asked for; ``reason`` says how
 ├─ QueueFull                  back-pressure: the caller comes back after ``retry_after`` seconds
 ├─ DeadlineExceeded           the request's time is up; names the step that was running
 ├─ Refused                    the state refuses the operation; ``code`` says which rule
@@ -28,6 +31,8 @@ __all__ = [
     "CorruptNamespace",
     "DeadlineExceeded",
     "EmbedderUnavailable",
+    "ModelAnswerUnusable",
+    "ModelUnavailable",
     "NamespaceClosed",
     "QueueFull",
     "Refused",
@@ -38,6 +43,7 @@ __all__ = [
     "StoreThrottled",
     "StoreUnavailable",
     "UpgradeRequired",
+    "VersionsHidden",
     "WrongCustody",
     "WrongNamespaceKey",
     "WrongRelayerKey",
@@ -49,11 +55,27 @@ class RelayerError(Exception):
 
 
 class StoreError(RelayerError):
-    """Raised when the object store did not do what was asked."""
+    """Raised when the object store did not do what was asked.
+
+    Attributes:
+        code: what is wrong, in a stable word (docs/operations.md).
+        fix: what to do about it; names nothing of this deployment, so ``GET /ready`` may show it to anybody.
+    """
+
+    code = "failed"
+    fix = "the relayer's log says more"
+
+    def __init__(self, message: str, *, code: str | None = None, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code or self.code
+        self.fix = fix or self.fix
 
 
 class StoreUnavailable(StoreError):
     """Raised when the store cannot answer now: trying again later may work."""
+
+    code = "unavailable"
+    fix = "it is tried again; see that the store runs"
 
 
 class StoreThrottled(StoreUnavailable):
@@ -63,6 +85,9 @@ class StoreThrottled(StoreUnavailable):
         retry_after: seconds to wait, as far as the store said.
     """
 
+    code = "throttled"
+    fix = "the store asks for patience and gets it; if that lasts, raise its limits"
+
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
@@ -71,13 +96,35 @@ class StoreThrottled(StoreUnavailable):
 class StoreFull(StoreError):
     """Raised when the store has no room: nothing was written."""
 
+    code = "full"
+    fix = "make room, or raise the quota"
+
 
 class StoreMisconfigured(StoreError):
     """Raised when an operator must act; the message names what is missing."""
 
+    code = "misconfigured"
+
+
+class VersionsHidden(StoreMisconfigured):
+    """Raised when older versions may not be listed, so that nobody can destroy them.
+
+    Attributes:
+        kept: whether the store is known to keep versions at all.
+    """
+
+    code = "versions_hidden"
+
+    def __init__(self, message: str, *, kept: bool) -> None:
+        super().__init__(message, fix="grant s3:ListBucketVersions on the bucket")
+        self.kept = kept
+
 
 class BrokenPromise(StoreMisconfigured):
     """Raised when a store was seen to do otherwise than the log needs: not safe for several relayers."""
+
+    code = "broken_promise"
+    fix = "use a store with exact conditional writes"
 
 
 class WrongRelayerKey(RelayerError):
@@ -106,6 +153,32 @@ class WrongCustody(RelayerError):
 
 class EmbedderUnavailable(RelayerError):
     """Raised when no embedding can be computed now."""
+
+
+class ModelUnavailable(RelayerError):
+    """Raised when the language model gives no answer now.
+
+    Attributes:
+        retry_after: seconds after which trying again is reasonable.
+    """
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ModelAnswerUnusable(RelayerError):
+    """Raised when the language model's answer cannot be used; its text is in no message.
+
+    Attributes:
+        reason: ``refused``, ``truncated``, ``not_json``, ``wrong_shape``, ``empty`` or ``request_rejected``.
+        tokens: what the answer cost all the same.
+    """
+
+    def __init__(self, reason: str, tokens: int = 0) -> None:
+        super().__init__(f"the language model's answer cannot be used: {reason}")
+        self.reason = reason
+        self.tokens = tokens
 
 
 class QueueFull(RelayerError):

@@ -6,9 +6,9 @@ caller must decide on each. What no caller can decide on (a store that is down, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 __all__ = [
     "Absent",
     "Changed",
+    "ChatAnswer",
+    "ChatMessage",
+    "ChatModel",
     "Clock",
     "CreateOutcome",
     "Created",
@@ -190,6 +193,58 @@ class Embedder(Protocol):
 
     async def close(self) -> None:
         """Release threads and memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message to a language model."""
+
+    role: Literal["system", "user"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """What a language model answered, and the tokens that question and answer took."""
+
+    text: str
+    tokens: int
+
+
+class ChatModel(Protocol):
+    """A language model that is asked once and answers once."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model, recorded with what is made of its answers."""
+        ...
+
+    async def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        schema: Mapping[str, object] | None,
+        max_tokens: int,
+        seconds: float,
+    ) -> ChatAnswer:
+        """Ask the model; cancelling the caller ends the request.
+
+        Args:
+            messages: in order.
+            schema: a JSON schema that the answer should follow. A hint: not every server can hold a model to it.
+            max_tokens: of the answer.
+            seconds: for everything, retries included.
+
+        Raises:
+            ModelUnavailable: no answer in time; trying again later may work.
+            ModelAnswerUnusable: it refused, stopped in the middle, or does not take the request.
+            QueueFull: as many requests as allowed are waiting already.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
         ...
 
 

@@ -7,6 +7,7 @@ import gc
 import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -19,6 +20,7 @@ from relayer.errors import ConfigurationError
 
 __all__ = [
     "bind",
+    "free_bytes",
     "product_version",
     "ready_file",
     "spare_the_collector",
@@ -62,6 +64,14 @@ def bind(settings: RelayerSettings) -> socket.socket:
             "Choose another port"
         ) from error
     return listening
+
+
+def free_bytes(directory: Path) -> int:
+    """Return how much can still be written there; 0 when the directory is gone."""
+    try:
+        return shutil.disk_usage(directory.expanduser()).free
+    except OSError:
+        return 0
 
 
 def spare_the_collector() -> None:

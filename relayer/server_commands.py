@@ -10,6 +10,7 @@ from pathlib import Path
 
 from relayer import bootstrap
 from relayer.config import load_settings
+from relayer.deployment import initialise
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
 from relayer.observability import configure
 from relayer.relayer_key import find_relayer_key, make_key_file, read_sheet, recovery_sheet
@@ -19,7 +20,7 @@ if sys.platform == "win32":
 else:
     from uvloop import run as _run
 
-__all__ = ["check_sheet", "make_key", "print_sheet", "probe_store", "serve"]
+__all__ = ["check_sheet", "init", "make_key", "print_sheet", "probe_store", "serve"]
 
 BROKEN_PROMISE = 1
 UNAVAILABLE = 3
@@ -53,6 +54,11 @@ def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
         say(f"silent  {error}")
         return UNAVAILABLE
     return 0
+
+
+def init(folder: Path, flags: Mapping[str, object], say: Callable[[str], None]) -> None:
+    """Make a key and a file of settings; raises `ConfigurationError` as `relayer.deployment.initialise` does."""
+    initialise(folder, flags, lambda settings: load_settings(settings, os.environ), say)
 
 
 def make_key(file: Path, say: Callable[[str], None]) -> None:

@@ -86,10 +86,12 @@ class Border:
 
 
 @asynccontextmanager
-async def border(store: Any = None, clock: Any = None, **settings: Any) -> AsyncIterator[Border]:
-    """Run a relayer over a memory store on a free port of this machine."""
+async def border(
+    store: Any = None, clock: Any = None, *, bucket: str | None = None, **settings: Any
+) -> AsyncIterator[Border]:
+    """Run a relayer over a memory store on a free port of this machine; ``bucket`` is the setting ``store``."""
     recording = RecordingStore(store or MemoryStore(SystemClock()))
-    chosen = RelayerSettings(port=0, **settings)
+    chosen = RelayerSettings(port=0, store=bucket, **settings)
     async with AsyncExitStack() as stack:
         listening = bind(chosen)
         stack.callback(listening.close)

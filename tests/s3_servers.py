@@ -24,6 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 PATIENCE = 30.0
 BUCKET = "memories"
 ACCESS_KEY, SECRET_KEY = "test-access-key", "test-secret-key"
+READER_KEY = "test-reader-key"
 # What makes every client in a process or test use these credentials and look for no others.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -82,8 +83,13 @@ def seaweedfs(folder: Path) -> Iterator[S3Server]:
         "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
+    reader = {
+        "name": "reader",
+        "credentials": [{"accessKey": READER_KEY, "secretKey": SECRET_KEY}],
+        "actions": ["Read", "List"],
+    }
     (folder / "data").mkdir()
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity, reader]}))
     names = ("master.port", "volume.port", "filer.port", "s3.port")
     listening = [
         flag

@@ -102,8 +102,8 @@ def _unneeded(
             if not _was_stored(stored, seq, state):
                 yield items[_STORED_AT[items[0]]], _LEFT_OUT
         case JobAccepted(job=job, sealed=sealed):
-            pending = state.jobs.get(job)
-            if pending is None or pending.outcome is not None or pending.sealed != sealed:
+            known = state.jobs.get(job)
+            if known is None or known.sealed != sealed:
                 yield items, _JOB_INPUT
         case JobFinished():
             yield from _unneeded_results(items, operation, seq, state)

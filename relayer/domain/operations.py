@@ -146,13 +146,17 @@ class JobAccepted(msgspec.Struct, frozen=True, array_like=True, tag="job_accepte
 
 
 class JobFinished(msgspec.Struct, frozen=True, array_like=True, tag="job_finished"):
-    """A job's end together with its results, so that neither exists without the other."""
+    """A job's end together with its results, so that neither exists without the other.
+
+    ``supersedes`` pairs ids of ``stored`` with the memories that they replace, as far as those are still live.
+    """
 
     job: bytes
     failed: bool = False
     vectors: tuple[VectorSet, ...] = ()
     stored: tuple[Stored, ...] = ()
     reason: str = ""
+    supersedes: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):

@@ -100,6 +100,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     embedding: Model = Model()
     idempotency_key: str = ""
     author: bytes = b""
+    contradicts: tuple[bytes, ...] = ()
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -341,6 +341,7 @@ class NamespaceState:
     def _finish(self, operation: JobFinished, job: JobState) -> Outcome:
         kept = []
         origin = Origin(author=b"", nonce=operation.job)
+        heads = dict(operation.supersedes)
         for stored in operation.stored:
             # A result that names no source comes from all that the job saw.
             if not self.erased.isdisjoint(stored.sources or job.records):
@@ -348,13 +349,23 @@ class NamespaceState:
             outcome = self._put(stored, origin)
             if outcome.result is Result.STORED:
                 kept.append(stored.record)
+                self._replace(heads.get(stored.record, b""), stored.record)
         job.state = "failed" if operation.failed else "done"
         job.reason = operation.reason
         job.results = tuple(kept)
-        job.sealed = b""
+        if not operation.failed:
+            job.sealed = b""
         job.finished_at = self.last_time
         job.outcome = self._done(Result.FINISHED, operation.job)
         return job.outcome
+
+    def _replace(self, head: bytes, record: bytes) -> None:
+        """Let a job's result take the place of a memory, unless somebody else did something to it meanwhile."""
+        old = self._head(head)
+        if not isinstance(old, Refusal) and head != record:
+            self._stand(old, Standing.SUPERSEDED)
+            old.superseded_by = record
+            self.records[record].supersedes = head
 
     def _done(self, result: Result, subject: bytes = b"") -> Outcome:
         return Outcome(result, subject, self.position.seq)

@@ -77,6 +77,11 @@ class Front:
             response.force_close()
         return response
 
+    @property
+    def under_way(self) -> int:
+        """How many connections have a request that is being answered."""
+        return len(self._under_way)
+
     def busy(self, connection: web.RequestHandler) -> bool:
         """Whether a request of this connection is being answered."""
         return connection in self._under_way

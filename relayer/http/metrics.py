@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 __all__ = ["Metrics"]
 
@@ -31,6 +41,22 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        self._store_requests = Counter(
+            "memrelay_store_requests",
+            "Calls of the object store by method and end.",
+            ("call", "end"),
+            registry=self.registry,
+        )
+        self._store_seconds = Histogram(
+            "memrelay_store_seconds",
+            "Time of a call of the object store.",
+            ("call",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._checks = Gauge(
+            "memrelay_ready_check", "1 while a check of /ready is ok.", ("check",), registry=self.registry
+        )
         # Finding a child by its labels takes a lock and a sort; requests are few kinds.
         self._request_children: dict[tuple[str, str, int, str], Counter] = {}
         self._second_children: dict[str, Histogram] = {}
@@ -47,6 +73,24 @@ class Metrics:
             histogram = self._second_children[route] = self._seconds.labels(route)
         histogram.observe(seconds)
 
+    def observe_store(self, call: str, end: str, seconds: float) -> None:
+        """Count one call of the object store; see `relayer.adapters.metered_store`."""
+        self._store_requests.labels(call, end).inc()
+        self._store_seconds.labels(call).observe(seconds)
+
+    def observe_checks(self, checks: Mapping[str, str]) -> None:
+        """Publish what ``GET /ready`` says: the checks by name, each ``ok`` or why not."""
+        for check, state in checks.items():
+            self._checks.labels(check).set(state == "ok")
+
+    def build(self, **facts: str) -> None:
+        """Publish what runs, as the labels of a number that is always 1."""
+        Info("memrelay_build", "What this process runs.", registry=self.registry).info(facts)
+
+    def counter(self, name: str, help_text: str, read: Callable[[], int]) -> None:
+        """Publish a count that something else keeps; it is read when somebody asks."""
+        self.registry.register(_Kept(f"memrelay_{name}", help_text, read))
+
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Publish a number that is read when somebody asks."""
         Gauge(f"memrelay_{name}", help_text, registry=self.registry).set_function(read)
@@ -54,3 +98,15 @@ class Metrics:
     def render(self) -> bytes:
         """Encode everything in the text format."""
         return generate_latest(self.registry)
+
+
+class _Kept(Collector):
+    """A counter whose number is kept elsewhere."""
+
+    def __init__(self, name: str, help_text: str, read: Callable[[], int]) -> None:
+        self._name = name
+        self._help = help_text
+        self._read = read
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        yield CounterMetricFamily(self._name, self._help, value=self._read())

@@ -70,6 +70,7 @@ class OpenRoutes:
         return Reply.of(self._version)
 
     async def _show_metrics(self, _: Call) -> Reply:
+        self._metrics.observe_checks((await self._readiness.check()).checks)
         return Reply(self._metrics.render(), media_type=CONTENT_TYPE)
 
     async def _openapi(self, _: Call) -> Reply:

@@ -198,4 +198,5 @@ def _known(error: Exception, code: str) -> HttpProblem:
     detail = None
     if isinstance(error, errors.DeadlineExceeded):
         detail = f"The time was up during {error.step}."
-    return HttpProblem(code, detail, rule=type(error).__name__, retry_after=retry_after)
+    rule = error.code if isinstance(error, errors.StoreError) else type(error).__name__
+    return HttpProblem(code, detail, rule=rule, retry_after=retry_after)

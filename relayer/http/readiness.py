@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 
-from relayer.errors import StoreError, WrongRelayerKey
+from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
 from relayer.log.log_ports import LogPorts
+from relayer.observability import log
 from relayer.services.fleet import FleetKeys
-from relayer.services.relayer_check import probe
+from relayer.services.relayer_check import check_rights, probe
 from relayer.wire.schemas import ReadyResponse
 
 __all__ = ["Readiness"]
@@ -16,6 +19,8 @@ MOST_SKEW_MS = 30_000
 # Balancers of several kinds may ask every second; the store is asked less often.
 _FRESH_SECONDS = 2.0
 _PROBE_SECONDS = 5.0
+# Rights are withdrawn seldom, and asking about them takes a write: not at every probe.
+_RIGHTS_SECONDS = 10.0
 
 
 class Readiness:
@@ -29,6 +34,13 @@ class Readiness:
         self._probed: dict[str, str] = {}
         self._probed_at = float("-inf")
         self._probing = asyncio.Lock()
+        self._watched: dict[str, Callable[[], str]] = {}
+        self._rights_at = float("-inf")
+        self._store_state = "ok"
+
+    def watch(self, name: str, trouble: Callable[[], str]) -> None:
+        """Show a check without which the relayer still serves; ``trouble`` says what is wrong, or nothing."""
+        self._watched[name] = trouble
 
     def model_loaded(self) -> None:
         """Say that vectors can be computed."""
@@ -46,7 +58,12 @@ class Readiness:
             "fleet_key": "ok" if self._fleet.current().keys else "none for today",
             **await self._store_checks(),
         }
-        return ReadyResponse(ready=all(state == "ok" for state in checks.values()), checks=checks)
+        watched = {name: trouble() or "ok" for name, trouble in self._watched.items()}
+        return ReadyResponse(
+            ready=all(state == "ok" for state in checks.values()),
+            checks=checks | watched,
+            degraded=any(state != "ok" for state in watched.values()),
+        )
 
     async def _store_checks(self) -> dict[str, str]:
         clock = self._ports.clock
@@ -61,16 +78,50 @@ class Readiness:
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 store_time = await probe(self._ports)
+                await self._check_rights()
         except WrongRelayerKey:
             return {
                 "store": "ok",
                 "relayer_key": "the store belongs to another relayer key",
                 "clock": "unknown",
             }
-        except (StoreError, TimeoutError):
-            return {"store": "not reachable", "relayer_key": "unknown", "clock": "unknown"}
+        except TimeoutError:
+            silent = StoreUnavailable(
+                f"{self._ports.store.description} did not answer within {_PROBE_SECONDS:g} s",
+                code="silent",
+                fix=f"no answer within {_PROBE_SECONDS:g} s: look at the store's load and what is in between",
+            )
+            return self._failed(silent)
+        except StoreError as error:
+            return self._failed(error)
+        self._note("ok", "")
         skew = abs(store_time - clock.now_ms())
         clock_state = (
             "ok" if skew <= MOST_SKEW_MS else f"{skew // 1000} s away from the store's: set this machine's"
         )
         return {"store": "ok", "relayer_key": "ok", "clock": clock_state}
+
+    async def _check_rights(self) -> None:
+        """See that requests would not be refused, at most every ten seconds while they would not."""
+        now = self._ports.clock.monotonic()
+        if now - self._rights_at >= _RIGHTS_SECONDS:
+            # Where there is no room, reads go on, and writes are told what is missing.
+            with suppress(StoreFull):
+                await check_rights(self._ports)
+            self._rights_at = now
+
+    def _failed(self, error: StoreError) -> dict[str, str]:
+        self._rights_at = float("-inf")
+        self._note(error.code, str(error))
+        # The error's own text names addresses, which are not for everybody who may ask.
+        return {"store": f"{error.code}: {error.fix}", "relayer_key": "unknown", "clock": "unknown"}
+
+    def _note(self, state: str, why: str) -> None:
+        """Log the store's state when it is another than before."""
+        if state == self._store_state:
+            return
+        self._store_state = state
+        if state == "ok":
+            log.info("store_usable_again")
+        else:
+            log.warning("store_not_usable", code=state, what=why)

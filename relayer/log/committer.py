@@ -131,6 +131,7 @@ class Committer:
         batch = self._in_hand = self._answer(self._in_hand)
         if not batch:
             return True
+        self._refuse_if_skewed()
         built_on = replica.state.position
         entry = self._entry(batch)
         sealed = replica.slots.seal(entry)
@@ -153,6 +154,16 @@ class Committer:
         seen = self._replica.seen_at
         if seen is None or self._clock.monotonic() - seen > self._limits.fresh_for:
             await self._replica.catch_up()
+
+    def _refuse_if_skewed(self) -> None:
+        skew = self._replica.store_time - self._clock.now_ms()
+        if abs(skew) > self._limits.most_skew_ms:
+            raise StoreMisconfigured(
+                f"the store's clock is {abs(skew) // 1000} s {'ahead of' if skew > 0 else 'behind'} this machine's: "
+                "nothing is written until they agree",
+                code="clock",
+                fix="set the clock that is wrong, this machine's or the store's",
+            )
 
     def _entry(self, batch: Sequence[Pending]) -> Entry:
         state = self._replica.state

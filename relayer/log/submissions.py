@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from relayer.domain.entry import MAX_ENTRY, MAX_RECORD
 from relayer.domain.operations import JobFinished, Operation, Put, Supersede, encode_operation
 from relayer.domain.outcomes import Outcome
+from relayer.domain.state import EXPIRY_GRACE_MS
 from relayer.errors import QueueFull, Refused
 from relayer.wire.sealing import OVERHEAD
 
@@ -32,6 +33,8 @@ class CommitterLimits:
         give_up_after: how long a submission may wait for the store.
         fresh_for: how old the view of the log's head may be before a write reads the next slot first.
         retry_after: what a caller is told when the queue is full.
+        most_skew_ms: how far the store's clock may be from this machine's before nothing is written; an entry from
+            the future would make `apply` refuse what comes after it as expired (I8), long after the clocks are right.
     """
 
     queue_operations: int = 4096
@@ -42,6 +45,7 @@ class CommitterLimits:
     give_up_after: float = 30.0
     fresh_for: float = 2.0
     retry_after: float = 1.0
+    most_skew_ms: int = EXPIRY_GRACE_MS
 
 
 @dataclass(eq=False, slots=True)

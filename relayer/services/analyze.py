@@ -1,20 +1,29 @@
-"""Analyze: keep of a turn what is worth keeping. The local extractor runs before the append: one entry, no job."""
+"""Analyze: keep of a turn what is worth keeping.
+
+The local extractor runs before the append: one entry, and what it keeps is recallable when the answer comes. With a
+language model, the same entry promises a job that extracts facts beside the verbatim turns.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
+from relayer.domain.operations import JobAccepted
 from relayer.domain.record import Audience, Model, Role, Source
+from relayer.extraction.prose import clean
 from relayer.extraction.turns import Candidate, Turn
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft
+from relayer.services.drafting import Draft, Sealed, request_origin
+from relayer.services.fact_jobs import EXTRACT, JobInput, JobLine, seal_input
+from relayer.services.fact_work import check_room
+from relayer.services.jobs import wait_for_end
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered
 from relayer.services.remember import append_drafts
-from relayer.wire import schemas
+from relayer.wire import schemas, ulid
 
 __all__ = ["analyze"]
 
@@ -29,6 +38,7 @@ async def analyze(
 
     Raises:
         Refused: ``idempotency_conflict``.
+        QueueFull: too many extractions of this account wait; nothing was written.
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log.
     """
     candidates = await _extract(ctx, request, deadline)
@@ -36,19 +46,148 @@ async def analyze(
         return schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.settle()
+        promise = _Promise(ctx, opened, access, request, candidates)
         drafts = _drafts(ctx, opened, access, request, candidates)
-        sealed, outcomes, job = await append_drafts(
-            ctx, opened, access, drafts, idempotency_key=request.idempotency_key, deadline=deadline
+        sealed, outcomes, embedding, job = await append_drafts(
+            ctx,
+            opened,
+            access,
+            drafts,
+            idempotency_key=request.idempotency_key,
+            deadline=deadline,
+            promise=promise.make,
         )
-        return schemas.AnalyzeResponse(
-            state="pending" if job else "done",
+        answer = schemas.AnalyzeResponse(
+            state="pending" if embedding else "done",
             memories=remembered(outcomes, sealed.records),
             turns=len(request.turns),
             kept=len(drafts),
             position=position(opened.log.position),
-            degraded=bool(sealed.without_vector),
-            job_id=job,
+            degraded=bool(sealed.without_vector) or promise.over_budget,
+            job_id=embedding,
+            extraction="over_budget" if promise.over_budget else "local",
         )
+        if not job:
+            return answer
+        if opened.log.state.jobs[job].state == "failed":
+            job = await _again(promise, job, [outcome.subject for outcome in outcomes], deadline)
+        return await _with_facts(promise, answer, job, deadline)
+
+
+class _Promise:
+    """The promise of facts, when a model extracts them.
+
+    Raises:
+        QueueFull: too many promises of this account are open; nothing is written.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        opened: OpenNamespace,
+        access: Access,
+        request: schemas.AnalyzeRequest,
+        candidates: Sequence[tuple[int, Candidate]],
+    ) -> None:
+        self.ctx = ctx
+        self.opened = opened
+        self.request = request
+        self._access = access
+        self._kept = {turn: number for number, (turn, _) in enumerate(candidates)}
+        self._lines = [
+            number
+            for number, item in enumerate(request.turns)
+            # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
+            if item.role in {"user", "assistant"} and not item.suspect
+        ]
+        work = ctx.facts
+        wanted = work is not None and not self._kept.keys().isdisjoint(self._lines)
+        self.over_budget = False
+        if work is not None and wanted:
+            self.over_budget = work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
+            if not self.over_budget:
+                check_room(ctx, work, opened)
+        self._wanted = wanted and not self.over_budget
+
+    def make(self, sealed: Sealed) -> JobAccepted | None:
+        """Return the promise about what was sealed, or None when there is none to make."""
+        return self._about(sealed.records, 2 * len(sealed.records) + 1, self.request.idempotency_key)
+
+    def make_again(self, failed: bytes, records: Sequence[bytes]) -> JobAccepted | None:
+        """Return a new promise in the place of one that failed, about the records of the first request."""
+        # A key of its own for each retry, so that two retries at once promise one job.
+        key = self.request.idempotency_key
+        return self._about(records, 2 * len(records) + 2, key and f"{key} after {ulid.render(failed)}")
+
+    def _about(self, records: Sequence[bytes], index: int, key: str | None) -> JobAccepted | None:
+        if not self._wanted:
+            return None
+        job = ulid.make(self.ctx.clock.now_ms(), self.ctx.randomness.bytes(10))
+        # The index is no other operation's, whether or not the entry promises vectors too.
+        origin = request_origin(self.opened, self._access, index, key)
+        given = seal_input(self.ctx, self.opened, job, self._input(records))
+        return JobAccepted(origin, job, EXTRACT, tuple(records), given)
+
+    def _input(self, records: Sequence[bytes]) -> JobInput:
+        request = self.request
+        lines = []
+        for number in self._lines:
+            item = request.turns[number]
+            kept = self._kept.get(number)
+            record = records[kept] if kept is not None else b""
+            lines.append(
+                JobLine(
+                    Role(item.role),
+                    clean(item.text),
+                    item.occurred_at,
+                    item.speaker or "",
+                    item.id or "",
+                    record,
+                )
+            )
+        return JobInput(
+            tuple(lines),
+            Audience(request.audience),
+            request.host,
+            self._access.principal.certificate.agent,
+            request.session,
+            self._access.principal.author,
+        )
+
+
+async def _again(promise: _Promise, failed: bytes, records: Sequence[bytes], deadline: Deadline) -> bytes:
+    """Promise a failed extraction once more, because its request came again; returns the job that counts now."""
+    promised = promise.make_again(failed, records)
+    if promised is None:
+        return failed
+    async with deadline.step("append"):
+        (outcome,) = await promise.opened.log.append([promised])
+    again = promise.opened.log.state.jobs.get(outcome.subject)
+    if again is None:
+        return failed
+    if again.state == "failed":
+        return await _again(promise, again.job, records, deadline)
+    return again.job
+
+
+async def _with_facts(
+    promise: _Promise, answer: schemas.AnalyzeResponse, job_id: bytes, deadline: Deadline
+) -> schemas.AnalyzeResponse:
+    """Start the promised job, wait for it as long as was asked, and say what it is at."""
+    ctx, opened = promise.ctx, promise.opened
+    if ctx.facts is not None and opened.log.state.jobs[job_id].outcome is None:
+        ctx.facts.queue.accepted(job_id)
+    job = opened.log.state.jobs[job_id]
+    if promise.request.wait_ms and job.outcome is None:
+        job = await wait_for_end(ctx, opened, job_id, promise.request.wait_ms, deadline)
+    changes: dict[str, object] = {"job_id": ulid.render(job_id), "position": position(opened.log.position)}
+    if job.outcome is None:
+        changes |= {"state": "pending", "extraction": "pending"}
+    elif job.state == "failed":
+        changes |= {"extraction": "failed"}
+    else:
+        changes |= {"extraction": "done", "facts": tuple(map(ulid.render, job.results))}
+    return answer.model_copy(update=changes)
 
 
 async def _extract(

@@ -5,12 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.turns import Extractor
 from relayer.log.log_ports import LogPorts
 from relayer.ports import Clock, Embedder, Randomness
+from relayer.services.job_queue import JobQueue
+from relayer.services.model_budget import ModelBudget
 from relayer.services.open_namespaces import OpenNamespaces
 
-__all__ = ["Context"]
+__all__ = ["Context", "FactWork"]
+
+
+@dataclass(frozen=True, slots=True)
+class FactWork:
+    """What it takes to have facts extracted by a language model; ``seconds`` bounds one call of it."""
+
+    extractor: LlmExtractor
+    queue: JobQueue
+    budget: ModelBudget
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +34,7 @@ class Context:
     embedder: Embedder
     extractor: Extractor
     namespaces: OpenNamespaces
+    facts: FactWork | None = None
 
     @property
     def clock(self) -> Clock:

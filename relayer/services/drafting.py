@@ -25,7 +25,16 @@ from relayer.services.view import encode_vector, header_of
 from relayer.wire import ulid
 from relayer.wire.sealing import SALT_SIZE
 
-__all__ = ["EMBED", "Draft", "Sealed", "embed_job", "parse_vector", "seal_drafts"]
+__all__ = [
+    "EMBED",
+    "Draft",
+    "Sealed",
+    "embed_job",
+    "parse_vector",
+    "request_origin",
+    "seal_drafts",
+    "seal_results",
+]
 
 EMBED = "embed"
 _TINY = 1e-6
@@ -35,7 +44,8 @@ _TINY = 1e-6
 class Draft:
     """A memory before it has an id. Times in ms; ``vector`` a unit vector or None to have one computed.
 
-    ``context_of`` is an existing record, ``context_draft`` the index of an earlier draft of the same request.
+    ``context_of`` is an existing record, ``context_draft`` the index of an earlier draft of the same request;
+    ``sources`` are the records it was derived from.
     """
 
     text: str
@@ -56,6 +66,8 @@ class Draft:
     context_draft: int | None = None
     extractor: Model = field(default_factory=Model)
     captured: bool = False
+    sources: tuple[bytes, ...] = ()
+    contradicts: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +116,27 @@ async def seal_drafts(
     without: list[bytes] = []
     for index, (draft, record) in enumerate(zip(drafts, records, strict=True)):
         own, context = vectors[index]
-        built = _record(ctx, access, draft, record=record, context_of=contexts[index][0], key=idempotency_key)
+        voice = _Voice(access.namespace, access.principal.author, idempotency_key or "")
+        built = _record(ctx, voice, draft, record=record, context_of=contexts[index][0])
         stored = _seal(ctx, opened, draft, built, own=own, context=context)
-        operations.append(Put(_origin(opened, access, index, idempotency_key), stored))
+        operations.append(Put(request_origin(opened, access, index, idempotency_key), stored))
         if own is None:
             without.append(record)
     return Sealed(operations, records, without)
+
+
+async def seal_results(
+    ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft], author: bytes, deadline: Deadline
+) -> list[Stored]:
+    """Embed and seal what a job made of memories; without an embedder, without vectors. ``author`` is who asked for it."""
+    vectors = await _embed(ctx, drafts, [None] * len(drafts), deadline)
+    voice = _Voice(opened.namespace.pointer.name, author, "")
+    results: list[Stored] = []
+    for draft, (own, _) in zip(drafts, vectors, strict=True):
+        record = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
+        built = _record(ctx, voice, draft, record=record, context_of=b"")
+        results.append(_seal(ctx, opened, draft, built, own=own, context=None))
+    return results
 
 
 def embed_job(
@@ -117,11 +144,12 @@ def embed_job(
 ) -> JobAccepted:
     """Promise vectors for what was sealed without them."""
     job = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
-    origin = _origin(opened, access, len(sealed.operations), key)
+    origin = request_origin(opened, access, len(sealed.operations), key)
     return JobAccepted(origin, job, EMBED, tuple(sealed.without_vector))
 
 
-def _origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None) -> Origin:
+def request_origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None) -> Origin:
+    """Return whose operation it is: the ``index``-th of this request, or of the first one with its idempotency key."""
     principal = access.principal
     if idempotency_key is None:
         return Origin(principal.author, principal.nonce, index, principal.expires)
@@ -180,13 +208,20 @@ async def _embed(
     return [(own, context) for own, context in vectors]
 
 
-def _record(
-    ctx: Context, access: Access, draft: Draft, *, record: bytes, context_of: bytes, key: str | None
-) -> Record:
+@dataclass(frozen=True, slots=True)
+class _Voice:
+    """In whose name a record is made."""
+
+    namespace: str
+    author: bytes
+    idempotency_key: str
+
+
+def _record(ctx: Context, voice: _Voice, draft: Draft, *, record: bytes, context_of: bytes) -> Record:
     model = ctx.embedder.model
     return Record(
         id=record,
-        namespace=access.namespace,
+        namespace=voice.namespace,
         text=draft.text,
         kind=draft.kind,
         audience=draft.audience,
@@ -204,8 +239,9 @@ def _record(
         source=draft.source,
         extractor=draft.extractor,
         embedding=Model(model.name, model.sha256, str(model.dimension)),
-        idempotency_key=key or "",
-        author=access.principal.author,
+        idempotency_key=voice.idempotency_key,
+        author=voice.author,
+        contradicts=draft.contradicts,
     )
 
 
@@ -230,6 +266,7 @@ def _seal(
         context_of=record.context_of if context is not None else b"",
         created_at=record.created_at,
         expires_at=record.expires_at,
+        sources=draft.sources,
         captured=draft.captured,
         key_epoch=keys.epoch,
     )

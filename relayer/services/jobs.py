@@ -11,7 +11,7 @@ from relayer.services.open_namespace import OpenNamespace
 from relayer.wire import schemas, ulid
 from relayer.wire.errors import Malformed
 
-__all__ = ["get_job"]
+__all__ = ["get_job", "wait_for_end"]
 
 _POLL_SECONDS = 1.0  # how soon an end written by another replica is noticed
 
@@ -31,12 +31,24 @@ async def get_job(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             raise _not_found()
-        patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - 0.5)))
-        while True:
-            job = await _look(opened, wanted, deadline)
-            if job.state != "pending" or patience.remaining() <= 0:
-                return _show(job)
-            await opened.changed(min(_POLL_SECONDS, patience.remaining()))
+        job = await _look(opened, wanted, deadline)
+        if ctx.facts is not None:
+            ctx.facts.queue.wake()
+        if job.outcome is None and wait_ms:
+            job = await wait_for_end(ctx, opened, wanted, wait_ms, deadline)
+        return _show(ctx, job)
+
+
+async def wait_for_end(
+    ctx: Context, opened: OpenNamespace, job_id: bytes, wait_ms: int, deadline: Deadline
+) -> JobState:
+    """Return a job when it has ended, wherever it ran, or after ``wait_ms``."""
+    patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - 0.5)))
+    while True:
+        job = await _look(opened, job_id, deadline)
+        if job.outcome is not None or patience.remaining() <= 0:
+            return job
+        await opened.changed(min(_POLL_SECONDS, patience.remaining()))
 
 
 async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> JobState:
@@ -48,18 +60,21 @@ async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> Job
     return job
 
 
-def _show(job: JobState) -> schemas.JobResponse:
-    return schemas.JobResponse.model_validate(
-        {
-            "id": ulid.render(job.job),
-            "work": job.work,
-            "state": job.state,
-            "accepted_at": job.accepted_at,
-            "finished_at": job.finished_at or None,
-            "memories": tuple(map(ulid.render, job.results or job.records)),
-            "reason": job.reason or None,
-        }
-    )
+def _show(ctx: Context, job: JobState) -> schemas.JobResponse:
+    shown: dict[str, object] = {
+        "id": ulid.render(job.job),
+        "work": job.work,
+        "state": job.state if job.outcome is not None else "queued",
+        "accepted_at": job.accepted_at,
+        "finished_at": job.finished_at or None,
+        "memories": tuple(map(ulid.render, job.results or job.records)),
+        "reason": job.reason or None,
+    }
+    if job.outcome is None and ctx.facts is not None:
+        state, progress, wait = ctx.facts.queue.look(job.job)
+        shown |= {"state": state, "attempts": progress.attempts, "reason": progress.reason or None}
+        shown["retry_in_ms"] = int(wait * 1000) if wait else None
+    return schemas.JobResponse.model_validate(shown)
 
 
 def _not_found() -> Refused:

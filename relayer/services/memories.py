@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relayer.domain.operations import Forget, Origin
-from relayer.domain.outcomes import Refusal, Result
-from relayer.domain.state import RecordState
+from relayer.domain.outcomes import Result
+from relayer.domain.state import RecordState, Standing
 from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context
@@ -86,20 +86,25 @@ async def forget_memory(
         known = opened.log.state.records.get(wanted)
         if known is None:
             raise _not_found()
-        if known.standing != "forgotten":
-            principal = access.principal
-            origin = Origin(principal.author, principal.nonce, 0, principal.expires)
-            async with deadline.step("append"):
-                outcome = (await opened.log.append([Forget(origin, wanted)]))[0]
-            if outcome.refusal is Refusal.UNKNOWN_RECORD:
-                raise _not_found()
-            if outcome.refusal is not None:
-                raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
-            if outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
-                raise Refused(
-                    "nonce_reused", "this signature's nonce belongs to another operation: sign anew"
-                )
+        if known.standing is not Standing.FORGOTTEN:
+            await _hide(opened, access, wanted, deadline)
         return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.log.position))
+
+
+async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: Deadline) -> None:
+    principal = access.principal
+    origin = Origin(principal.author, principal.nonce, 0, principal.expires)
+    async with deadline.step("append"):
+        outcome = (await opened.log.append([Forget(origin, wanted)]))[0]
+    if outcome.refusal is not None:
+        now = opened.log.state.records.get(wanted)
+        if now is None:
+            raise _not_found()
+        # Another gateway, or a lost try of this one, may have forgotten it between our read and our entry.
+        if now.standing is not Standing.FORGOTTEN:
+            raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
+    elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
+        raise Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
 
 
 async def _fresh(opened: OpenNamespace, deadline: Deadline) -> None:

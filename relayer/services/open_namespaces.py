@@ -39,6 +39,7 @@ class OpenNamespaces:
 
     Attributes:
         calibration: what relevance is judged by.
+        openings: how many namespaces were opened since the start, those that are closed again included.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class OpenNamespaces:
         self._ports = ports
         self._model = model
         self.calibration = calibration
+        self.openings = 0
         self._most_open = most_open
         self._calibrating = asyncio.Lock()
         self._open: dict[_Key, OpenNamespace] = {}
@@ -191,6 +193,7 @@ class OpenNamespaces:
             await opened.close()
             return raced
         self._open[key] = opened
+        self.openings += 1
         return opened
 
     async def _find(self, access: Access, *, create: bool) -> creation.OpenedNamespace | None:

@@ -36,10 +36,11 @@ def memory_fields(record: Record, state: RecordState, *, searchable: bool) -> di
         "valid_to": state.changed_at if state.standing is Standing.SUPERSEDED else record.valid_to,
         "expires_at": record.expires_at,
         "state": state.standing.value,
-        "supersedes": tuple(map(ulid.render, record.supersedes)),
+        "supersedes": tuple(map(ulid.render, record.supersedes or filter(None, (state.supersedes,)))),
         "superseded_by": ulid.render(state.superseded_by) if state.superseded_by else None,
         "reinforced": state.reinforced,
         "context_of": ulid.render(record.context_of) if record.context_of else None,
+        "contradicts": tuple(map(ulid.render, record.contradicts)),
         "searchable": searchable,
         "source": {
             "host": source.host,

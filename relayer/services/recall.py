@@ -21,6 +21,7 @@ from relayer.wire import schemas
 
 __all__ = ["recall"]
 
+_EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
 _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
 
 
@@ -74,10 +75,11 @@ async def _read(
 
 
 async def _embed_query(ctx: Context, query: str, deadline: Deadline) -> NDArray[np.float32] | None:
+    """Return the query's vector; None when it cannot be had in time for an answer by words alone."""
     try:
-        async with deadline.step("embed"):
+        async with asyncio.timeout(deadline.remaining() * _EMBEDDING_SHARE):
             vectors = await ctx.embedder.embed([query])
-    except (EmbedderUnavailable, QueueFull):
+    except (EmbedderUnavailable, QueueFull, TimeoutError):
         return None
     first: NDArray[np.float32] = vectors[0]
     return first

@@ -15,10 +15,11 @@ from relayer.services.read_back import create_or_read
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
-__all__ = ["check_relayer_key", "probe"]
+__all__ = ["check_relayer_key", "check_rights", "probe"]
 
 _CONSTANT = b"memrelay/v1/relayer"
 _PLACE = context(ObjectType.CONSTANT, "", b"", Layout.relayer())
+_NEVER_WRITTEN = "probe/absent"
 
 
 async def check_relayer_key(ports: LogPorts) -> None:
@@ -28,9 +29,7 @@ async def check_relayer_key(ports: LogPorts) -> None:
         WrongRelayerKey: the store was first used with another key.
         StoreError: the store does not answer.
     """
-    salt = ports.randomness.bytes(SALT_SIZE)
-    fresh = seal(ports.keys.metadata, ObjectType.CONSTANT, _PLACE, _CONSTANT, salt=salt)
-    _open(ports.keys, await create_or_read(ports, Layout.relayer(), fresh))
+    _open(ports.keys, await create_or_read(ports, Layout.relayer(), _fresh(ports)))
 
 
 async def probe(ports: LogPorts) -> int:
@@ -45,6 +44,23 @@ async def probe(ports: LogPorts) -> int:
         raise WrongRelayerKey("the store no longer holds the relayer's check object")
     _open(ports.keys, found)
     return found.store_time
+
+
+async def check_rights(ports: LogPorts) -> None:
+    """Try what requests need beyond reading what is there: to be told that something is absent, and to write.
+
+    What is written is the constant, under its own name, which is taken: nothing changes.
+
+    Raises:
+        StoreError: one of them is refused, or the store does not answer.
+    """
+    await ports.store.get(ports.layout.at(_NEVER_WRITTEN))
+    await ports.store.create(ports.layout.at(Layout.relayer()), _fresh(ports))
+
+
+def _fresh(ports: LogPorts) -> bytes:
+    salt = ports.randomness.bytes(SALT_SIZE)
+    return seal(ports.keys.metadata, ObjectType.CONSTANT, _PLACE, _CONSTANT, salt=salt)
 
 
 def _open(keys: RelayerKeys, found: Found) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from relayer.domain.operations import Operation
+from collections.abc import Callable
+
+from relayer.domain.operations import JobAccepted, Operation
 from relayer.domain.outcomes import Outcome
 from relayer.domain.record import Audience, Kind, Role, Source, Trust
 from relayer.services.access import Access
@@ -27,7 +29,7 @@ async def remember(
     """
     drafts = [_draft(ctx, access, item) for item in request.items]
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
-        sealed, outcomes, job = await append_drafts(
+        sealed, outcomes, job, _ = await append_drafts(
             ctx, opened, access, drafts, idempotency_key=request.idempotency_key, deadline=deadline
         )
         return schemas.RememberResponse(
@@ -46,8 +48,13 @@ async def append_drafts(
     *,
     idempotency_key: str | None,
     deadline: Deadline,
-) -> tuple[Sealed, list[Outcome], str | None]:
-    """Seal drafts and append them; returns what was sealed, an outcome for each draft, and the job for vectors."""
+    promise: Callable[[Sealed], JobAccepted | None] = lambda _: None,
+) -> tuple[Sealed, list[Outcome], str | None, bytes]:
+    """Seal drafts and append them in one entry, with the job that ``promise`` makes of what was sealed.
+
+    Returns what was sealed, an outcome for each draft, the id of the job for vectors, and that of the promised job,
+    empty without one.
+    """
     await opened.settle()
     sealed = await seal_drafts(
         ctx, opened, access, drafts, idempotency_key=idempotency_key, deadline=deadline
@@ -55,11 +62,15 @@ async def append_drafts(
     operations: list[Operation] = list(sealed.operations)
     if sealed.without_vector:
         operations.append(embed_job(ctx, opened, access, sealed, idempotency_key))
+    promised = promise(sealed)
+    if promised is not None:
+        operations.append(promised)
     async with deadline.step("append"):
         outcomes = await opened.log.append(operations)
     count = len(sealed.operations)
-    job = ulid.render(outcomes[count].subject) if len(outcomes) > count and outcomes[count].subject else None
-    return sealed, outcomes[:count], job
+    embedding = outcomes[count].subject if sealed.without_vector else b""
+    job = ulid.render(embedding) if embedding else None
+    return sealed, outcomes[:count], job, outcomes[-1].subject if promised is not None else b""
 
 
 def _draft(ctx: Context, access: Access, item: schemas.MemoryItem) -> Draft:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from relayer.errors import BrokenPromise, StoreError, StoreUnavailable
+from relayer.errors import BrokenPromise, StoreError, StoreMisconfigured, StoreUnavailable, VersionsHidden
 from relayer.ports import (
     Absent,
     Changed,
@@ -28,7 +29,7 @@ from relayer.ports import (
     Unknown,
 )
 
-__all__ = ["RACERS", "ROUNDS", "ProbeReport", "probe"]
+__all__ = ["RACERS", "ROUNDS", "ProbeReport", "probe", "probe_erasure"]
 
 # Racy servers of the field were caught within two rounds of eight; four leave room.
 RACERS = 8
@@ -49,12 +50,14 @@ class ProbeReport:
         races: how many races had exactly one winner.
         undecided: how many racers were throttled or got no answer, which is allowed.
         requests: requests made, cleaning up not included.
+        missing: what erasing would need and the store refuses, although it keeps no versions now; None if nothing.
     """
 
     store: str
     races: int
     undecided: int
     requests: int
+    missing: str | None
 
 
 async def probe(
@@ -81,9 +84,25 @@ async def probe(
         kept(f"of {RACERS} swaps from one etag, one wins ({ROUNDS} rounds)")
         await run.create_after_delete()
         kept("a deleted name is absent at once, and free")
+        missing = await run.erasure()
+        if missing is None:
+            kept("what is purged is gone with all its versions")
     finally:
         await run.clean_up()
-    return ProbeReport(store.description, run.races, run.undecided, run.requests)
+    return ProbeReport(store.description, run.races, run.undecided, run.requests, missing)
+
+
+async def probe_erasure(store: ObjectStore, randomness: Randomness, *, prefix: str = "probe") -> str | None:
+    """Try only whether an object can be destroyed with all its versions: a few requests, for every start.
+
+    Returns what is missing for it on a store that keeps no versions now, None if nothing is. Raises
+    `StoreMisconfigured` where versions are kept and cannot be destroyed, and otherwise as `probe`.
+    """
+    run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
+    try:
+        return await run.erasure()
+    finally:
+        await run.clean_up()
 
 
 class _Probe:
@@ -135,13 +154,38 @@ class _Probe:
         await self._expect_absent(key, "a deleted object")
         await self._created(key)
 
+    async def erasure(self) -> str | None:
+        """What is purged is gone with all its versions; returns what is missing where there are none to destroy."""
+        key = self._key("purged")
+        first = await self._created(key)
+        await self._settled(lambda: self._store.swap(key, self._bytes(), first.etag))
+        several = False
+        try:
+            self.requests += 2
+            several = await self._store.versions(key) > 1
+            await self._store.purge(key)
+        except StoreMisconfigured as error:
+            if several or (isinstance(error, VersionsHidden) and error.kept):
+                raise StoreMisconfigured(
+                    f"{error}. This bucket keeps versions, and what is erased would stay in them",
+                    code="versions_stay",
+                    fix="grant s3:ListBucketVersions and s3:DeleteObjectVersion, or use a bucket without versions and "
+                    "without object lock",
+                ) from error
+            return str(error)
+        await self._expect_absent(key, "a purged object")
+        if await self._store.versions(key):
+            raise self._broken("a purged object has versions left")
+        return None
+
     async def clean_up(self) -> None:
         """Remove the keys as far as possible: what stays is a few bytes of noise below the prefix."""
         for key in self._used:
             try:
-                await self._store.delete(key)
+                await self._store.purge(key)
             except StoreError:
-                continue
+                with suppress(StoreError):
+                    await self._store.delete(key)
 
     async def _judge(
         self, key: str, bodies: Sequence[bytes], outcomes: Sequence[object], won: type, race: str

@@ -117,13 +117,20 @@ class NamespaceView:
             case Erase(records=records):
                 self._drop(records)
             case JobFinished():
-                kept = set(state.jobs[operation.job].results)
-                for stored in operation.stored:
-                    if stored.record in kept:
-                        self._add(stored)
-                self._attach_sealed(operation.vectors)
+                self._finish(state, operation)
             case _:
                 pass
+
+    def _finish(self, state: NamespaceState, end: JobFinished) -> None:
+        kept = set(state.jobs[end.job].results)
+        for stored in end.stored:
+            if stored.record in kept:
+                self._add(stored)
+        for record, head in end.supersedes:
+            new = state.records.get(record)
+            if new is not None and record in kept and new.supersedes == head:
+                self._hide(head)
+        self._attach_sealed(end.vectors)
 
     def attach(self, record: bytes, own: NDArray[np.float32], context: NDArray[np.float32] | None) -> None:
         """Make a record findable by meaning, with vectors computed after it was stored."""
@@ -172,6 +179,11 @@ class NamespaceView:
         )
 
     def _add(self, stored: Stored) -> None:
+        if not stored.sealed:
+            # Erased later in the log, and its segment holds no text of it: it takes its number and nothing else, so
+            # that the others have the numbers that they have on every relayer.
+            self._ids.append(stored.record)
+            return
         try:
             record = decode_record(self._keys.unseal_record(stored.record, stored.sealed))
             row = self._row(stored.record, record, stored.vector, stored.context_vector)

@@ -32,10 +32,12 @@ __all__ = [
     "is_account_id",
     "mask",
     "parse_secret",
+    "route",
 ]
 
 SECRET_SIZE = 32
 FIRST_GENERATION = 1
+_ROUTE_SIZE = 16
 _HEX = re.compile(r"[0-9a-fA-F]{64}\Z")
 _ACCOUNT_ID = re.compile(r"0x[0-9a-f]{64}\Z")
 
@@ -43,6 +45,15 @@ _ACCOUNT_ID = re.compile(r"0x[0-9a-f]{64}\Z")
 def derive(secret: bytes, *label: Field, salt: bytes = b"", length: int = SECRET_SIZE) -> bytes:
     """Return HKDF-SHA512(secret, salt, lp(label)) of ``length`` bytes (RFC 5869)."""
     return HKDF(algorithm=SHA512(), length=length, salt=salt or None, info=lp(*label)).derive(secret)
+
+
+def route(namespace_secret: bytes) -> str:
+    """Return the ``memory-route`` header of a namespace: 32 hex digits, the same wherever its secret is held.
+
+    A balancer hashes on it, so that a namespace stays open at few relayers. It tells nobody the name, because the name
+    went through the secret before.
+    """
+    return derive(namespace_secret, "memrelay/v1/route", length=_ROUTE_SIZE).hex()
 
 
 def parse_secret(text: str, *, source: str = "the secret") -> bytes:

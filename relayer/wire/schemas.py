@@ -202,6 +202,7 @@ class Memory(_Answer):
     superseded_by: MemoryId | None = None
     reinforced: int = 0
     context_of: MemoryId | None = None
+    contradicts: tuple[MemoryId, ...] = ()
     searchable: bool = True
     source: SourceInfo = SourceInfo()
     extractor: str = ""
@@ -256,7 +257,12 @@ class AnalyzeRequest(_Request):
 
 
 class AnalyzeResponse(_Answer):
-    """What was kept. ``state`` is ``done`` when nothing is left to do, ``pending`` while ``job_id`` runs."""
+    """What was kept. ``state`` is ``done`` when nothing is left to do, ``pending`` while ``job_id`` runs.
+
+    ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
+    ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
+    asked until the next day).
+    """
 
     state: Literal["done", "pending"]
     memories: tuple[Remembered, ...]
@@ -265,18 +271,26 @@ class AnalyzeResponse(_Answer):
     position: Position | None = None
     degraded: bool = False
     job_id: MemoryId | None = None
+    extraction: Literal["local", "pending", "done", "failed", "over_budget"] = "local"
+    facts: tuple[MemoryId, ...] = ()
 
 
 class JobResponse(_Answer):
-    """``GET /v1/jobs/{id}``: the truth about a job."""
+    """``GET /v1/jobs/{id}``: the truth about a job, as far as the replica that answers knows it.
+
+    ``queued``: nothing is in its way; ``running``: on this replica, now; ``waiting``: it is tried again after
+    ``retry_in_ms``, and ``reason`` says what it waits for; ``failed``: for good, with a ``reason``.
+    """
 
     id: MemoryId
     work: str
-    state: Literal["pending", "running", "done", "failed"]
+    state: Literal["queued", "running", "waiting", "done", "failed"]
     accepted_at: Time
     finished_at: Time | None = None
     memories: tuple[MemoryId, ...] = ()
     reason: str | None = None
+    attempts: int = 0
+    retry_in_ms: int | None = None
 
 
 class ListResponse(_Answer):
@@ -347,10 +361,11 @@ class HealthResponse(_Answer):
 
 
 class ReadyResponse(_Answer):
-    """``GET /ready``: each check by name, ``ok`` or what is wrong."""
+    """``GET /ready``: each check by name, ``ok`` or what is wrong; ``degraded`` when it serves, and less than it could."""
 
     ready: bool
     checks: dict[str, str]
+    degraded: bool = False
 
 
 class VersionResponse(_Answer):

@@ -23,6 +23,7 @@ __all__ = [
     "DIGEST_HEADER",
     "KEY_HEADER",
     "MAX_WINDOW_SECONDS",
+    "ROUTE_HEADER",
     "SIGNATURE_HEADER",
     "SKEW_SECONDS",
     "RequestSignature",
@@ -37,6 +38,8 @@ CERTIFICATE_HEADER = "memory-certificate"
 KEY_HEADER = "memory-key"
 DIGEST_HEADER = "content-digest"
 SIGNATURE_HEADER = "memory-signature"
+# For a balancer, and therefore not signed: it decides who answers and never what is answered.
+ROUTE_HEADER = "memory-route"
 
 MAX_WINDOW_SECONDS = 120
 SKEW_SECONDS = 60

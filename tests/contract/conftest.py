@@ -15,8 +15,9 @@ from s3_servers import BUCKET, CREDENTIALS, S3Server
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
-from relayer.adapters.s3_store import Patience, S3Store
+from relayer.adapters.s3_store import Patience, S3Client, S3Store
 from relayer.adapters.s3_store.client import Client
+from relayer.adapters.s3_store.direct import DirectClient
 from relayer.adapters.s3_store.store import THREADS
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
@@ -41,42 +42,53 @@ async def directory(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore
 
 @pytest.fixture(scope="session")
 def in_seaweedfs(seaweed: S3Server) -> Iterator[S3Store]:
-    yield from _opened(seaweed)
+    yield from _opened(seaweed, "direct")
+
+
+@pytest.fixture(scope="session")
+def in_seaweedfs_by_boto3(seaweed: S3Server) -> Iterator[S3Store]:
+    yield from _opened(seaweed, "boto3")
 
 
 @pytest.fixture(scope="session")
 def in_moto(moto_server: S3Server) -> Iterator[S3Store]:
-    yield from _opened(moto_server)
+    yield from _opened(moto_server, "direct")
 
 
-def _opened(server: S3Server) -> Iterator[S3Store]:
+@pytest.fixture(scope="session")
+def in_moto_by_boto3(moto_server: S3Server) -> Iterator[S3Store]:
+    yield from _opened(moto_server, "boto3")
+
+
+def _opened(server: S3Server, kind: S3Client) -> Iterator[S3Store]:
     """One client for all tests, because making one takes longer than most of them."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        client = Client(BUCKET, server.url, None, THREADS, Patience())
+        boto = Client(BUCKET, server.url, None, THREADS, Patience())
+        boto.credentials()  # found now, and kept when the environment is the developer's again
+    client = boto if kind == "boto3" else DirectClient(boto, THREADS, Patience())
     store = S3Store(client, BUCKET, SystemClock(), Patience())
     yield store
     asyncio.run(store.close())
 
 
-@asynccontextmanager
-async def seaweedfs(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
-    request.getfixturevalue("seaweed").empty()
-    yield request.getfixturevalue("in_seaweedfs")
+def _emptied(server: str, opened: str) -> StoreFactory:
+    @asynccontextmanager
+    async def emptied(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
+        request.getfixturevalue(server).empty()
+        yield request.getfixturevalue(opened)
 
-
-@asynccontextmanager
-async def moto(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
-    request.getfixturevalue("moto_server").empty()
-    yield request.getfixturevalue("in_moto")
+    return emptied
 
 
 STORES: dict[str, StoreFactory] = {
     "memory": memory,
     "directory": directory,
-    "seaweedfs": seaweedfs,
-    "moto": moto,
+    "seaweedfs": _emptied("seaweed", "in_seaweedfs"),
+    "seaweedfs-by-boto3": _emptied("seaweed", "in_seaweedfs_by_boto3"),
+    "moto": _emptied("moto_server", "in_moto"),
+    "moto-by-boto3": _emptied("moto_server", "in_moto_by_boto3"),
 }
 
 

@@ -1,11 +1,12 @@
-"""Objects in a bucket of an S3-compatible server, over boto3 in threads of its own.
+"""Objects in a bucket of an S3-compatible server, over requests in threads of its own.
 
-`client` speaks to the server and never tries again by itself, `failures` says what an answer that is no success means,
+`client` speaks to the server through boto3 and `direct` beside it; neither tries again by itself. `failures` says what an answer that is no success means,
 `bucket` is the blocking half of the port, and `store` the asynchronous one with threads, time limits and second tries
-of reads. Which answer leads to which outcome, and why, is written in docs/adr/0008-s3-outcomes.md.
+of reads. Which answer leads to which outcome, and why, is written in
+docs/adr/0008-s3-outcomes.md; which client makes a request, in docs/adr/0009-object-client.md.
 """
 
 from relayer.adapters.s3_store.client import Patience
-from relayer.adapters.s3_store.store import S3Store
+from relayer.adapters.s3_store.store import S3Client, S3Store
 
-__all__ = ["Patience", "S3Store"]
+__all__ = ["Patience", "S3Client", "S3Store"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from relayer.adapters.s3_store.client import Answer, Client
+from relayer.adapters.s3_store.client import Answer, Requester
 from relayer.adapters.s3_store.failures import Failure, NoSuccess, judge_read, judge_write
 from relayer.domain.object_keys import check_key
-from relayer.errors import StoreMisconfigured, StoreUnavailable
+from relayer.errors import StoreMisconfigured, StoreUnavailable, VersionsHidden
 from relayer.ports import (
     Absent,
     Changed,
@@ -52,7 +52,7 @@ class Version:
 class Bucket:
     """A bucket's requests. Methods block, and raise the port's errors."""
 
-    def __init__(self, client: Client, where: str) -> None:
+    def __init__(self, client: Requester, where: str) -> None:
         self._client = client
         self._where = where
 
@@ -142,7 +142,10 @@ class Bucket:
             except NoSuccess as refusal:
                 if refusal.failure.code in _NOT_OFFERED:
                     return [Version(None)] if isinstance(self.read(key, None, None), Found) else []
-                raise judge_read(refusal.failure, "list_object_versions", self._where) from refusal
+                error = judge_read(refusal.failure, "list_object_versions", self._where)
+                if error.code == "access_denied":
+                    raise VersionsHidden(str(error), kept=self._keeps_versions(key)) from refusal
+                raise error from refusal
             self._refuse_other_than_listing(answer, "list_object_versions")
             fields = answer.fields
             rows = [*fields.get("Versions", ()), *fields.get("DeleteMarkers", ())]
@@ -152,6 +155,13 @@ class Bucket:
             marker = {"KeyMarker": fields["NextKeyMarker"]}
             if fields.get("NextVersionIdMarker"):
                 marker["VersionIdMarker"] = fields["NextVersionIdMarker"]
+
+    def _keeps_versions(self, key: str) -> bool:
+        """Whether an object, or the mark that it was deleted, has a version's id: only buckets with versions give one."""
+        try:
+            return "x-amz-version-id" in self._client.ask("get_object", Key=key).headers
+        except NoSuccess as refusal:
+            return "x-amz-version-id" in refusal.failure.headers
 
     def _refuse_other_than_listing(self, answer: Answer, operation: str) -> None:
         """Any XML without rows would read like an empty listing; a listing says whether it is the whole."""

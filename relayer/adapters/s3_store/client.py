@@ -1,4 +1,4 @@
-"""A boto3 client that does exactly what it is told, once.
+"""What makes requests, and a boto3 client that does exactly what it is told, once.
 
 boto3 would by itself repeat a conditional write whose answer was lost, and then report the loss of a race that it had
 won; it would also follow a bucket to another region. Both are off: each call is one request, or none.
@@ -6,24 +6,37 @@ won; it would also follow a bucket to another region. Both are off: each call is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParserError
+from botocore.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError
 
 from relayer.adapters.s3_store.failures import Failure, NoSuccess, of_answer, of_silence
+from relayer.adapters.s3_store.signature import Credentials
 from relayer.errors import StoreMisconfigured
 
-__all__ = ["Answer", "Client", "Patience"]
+__all__ = ["Answer", "Client", "Patience", "Requester", "Route"]
 
 # Servers other than Amazon's mostly take any region, but a signature needs one.
 _ANY_REGION = "us-east-1"
 _CHUNK = 256 * 1024
+_SOME_KEY = "0"
+# Amazon's suffix for buckets whose requests are signed by sessions.
+_DIRECTORY_BUCKET = "--x-s3"
+_PLAIN_SIGNATURE = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=[^/,]+/[0-9]{8}/([^/,]+)/s3/aws4_request, "
+    r"SignedHeaders=host;x-amz-content-sha256;x-amz-date(?:;x-amz-security-token)?, "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +58,46 @@ class Answer:
     body: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a signed request reaches the objects of a bucket.
+
+    Attributes:
+        host: to connect to, with ``port``.
+        port: of the host.
+        authority: the ``Host`` header.
+        path: what stands before a key, percent-encoded, with a slash at its end.
+        region: that requests are signed for.
+        authorities: PEM file or directory of the certificate authorities to trust; None means no TLS.
+    """
+
+    host: str
+    port: int
+    authority: str
+    path: str
+    region: str
+    authorities: str | None
+
+
+class Requester(Protocol):
+    """Makes the requests for one bucket; may be used by any number of threads at once."""
+
+    @property
+    def endpoint_url(self) -> str:
+        """The URL that is asked, without credentials."""
+        ...
+
+    def ask(self, operation: str, **parameters: Any) -> Answer:
+        """Make one request, named as boto3 names it, or none; raises `NoSuccess`."""
+        ...
+
+    def close(self) -> None:
+        """Give back the connections."""
+        ...
+
+
 class Client:
-    """One bucket's server, asked by any number of threads at once."""
+    """A `Requester` that leaves everything to boto3."""
 
     def __init__(
         self, bucket: str, endpoint_url: str | None, region: str | None, connections: int, patience: Patience
@@ -61,7 +112,8 @@ class Client:
             response_checksum_validation="when_required",
         )
         try:
-            session = boto3.session.Session(region_name=region)
+            core = botocore.session.get_session()
+            session = boto3.session.Session(botocore_session=core, region_name=region)
             self._s3: Any = session.client(
                 "s3",
                 region_name=region or session.region_name or _ANY_REGION,
@@ -74,6 +126,7 @@ class Client:
                 f"the S3 client cannot be set up: {error}. Look at --endpoint-url, --region and the AWS_* variables"
             ) from error
         self._bucket = bucket
+        self._core = core
         self._s3.meta.events.register_last("before-parameter-build.s3", _stay_where_told)
 
     @property
@@ -99,6 +152,63 @@ class Client:
     def close(self) -> None:
         """Give back the connections."""
         self._s3.close()
+
+    def credentials(self) -> Credentials:
+        """Return credentials that are valid now; may ask the machine for new ones. Raises boto3's errors."""
+        found = self._core.get_credentials()
+        if found is None:
+            raise NoCredentialsError
+        frozen = found.get_frozen_credentials()
+        return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+
+    def route(self) -> Route | None:
+        """Say where boto3 would send a read of an object; None when it takes more than a signature to do the same.
+
+        Sends nothing. Raises boto3's errors, for want of credentials too. No other thread may read meanwhile.
+        """
+        if self._bucket.endswith(_DIRECTORY_BUCKET):
+            return None
+        hook = "before-send.s3.GetObject"
+        self._s3.meta.events.register_first(hook, _keep)
+        try:
+            self._s3.get_object(Bucket=self._bucket, Key=_SOME_KEY)
+        except _Kept as kept:
+            return self._route_of(kept.url, kept.authorization)
+        finally:
+            self._s3.meta.events.unregister(hook, _keep)
+        return None
+
+    def _route_of(self, url: str, authorization: str) -> Route | None:
+        parts = urlsplit(url)
+        # Others than this one are for several regions, or an older kind.
+        signed = _PLAIN_SIGNATURE.match(authorization)
+        proxied = parts.scheme in get_environ_proxies(url)
+        if signed is None or not parts.hostname or parts.query or proxied:
+            return None
+        secure = parts.scheme == "https"
+        authorities = self._core.get_config_variable("ca_bundle") or get_cert_path(True)
+        return Route(
+            host=parts.hostname,
+            port=parts.port or (443 if secure else 80),
+            authority=parts.netloc,
+            path=parts.path.removesuffix(_SOME_KEY),
+            region=signed.group(1),
+            authorities=authorities if secure else None,
+        )
+
+
+class _Kept(Exception):
+    """Raised inside this module instead of sending a request, with what matters of it."""
+
+    def __init__(self, url: str, authorization: str) -> None:
+        super().__init__()
+        self.url = url
+        self.authorization = authorization
+
+
+def _keep(request: Any, **_: Any) -> None:
+    said = request.headers.get("Authorization", b"")
+    raise _Kept(request.url, said.decode() if isinstance(said, bytes) else said)
 
 
 def _drain(stream: Any) -> bytes:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from botocore import exceptions as boto
+from urllib3 import exceptions as urllib3
 
 from relayer.adapters.s3_store.advice import advice_on
 from relayer.errors import StoreError, StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import Throttled, Unknown
 
-__all__ = ["Failure", "NoSuccess", "judge_read", "judge_write", "of_answer", "of_silence"]
+__all__ = ["SILENT", "Failure", "NoSuccess", "judge_read", "judge_write", "of_answer", "of_silence"]
 
 _THROTTLING = frozenset(
     {
@@ -33,7 +34,7 @@ _THROTTLING = frozenset(
 _QUOTA = frozenset({"QuotaExceeded", "QuotaExceededException"})
 # The server waited in vain for the rest of a request: somebody between us may have cut it, so it says nothing certain.
 _CUT = frozenset({"RequestTimeout", "IncompleteBody"})
-# What boto3 raises before the first byte of a request has left.
+# What boto3 and urllib3 raise before the first byte of a request has left.
 _NEVER_SENT = (
     boto.ConnectTimeoutError,
     boto.EndpointConnectionError,
@@ -44,12 +45,17 @@ _NEVER_SENT = (
     boto.TokenRetrievalError,
     boto.SSOError,
     boto.ParamValidationError,
+    urllib3.ConnectTimeoutError,
+    urllib3.NewConnectionError,
 )
 # What OpenSSL says when the first bytes that it gets are no TLS.
 _PLAIN = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"})
 _RETRY_AFTER = 1.0
 _MOST_RETRY_AFTER = 30.0
 _CONFLICT_RETRY_AFTER = 0.1
+SILENT = (
+    "requests reach the store and no whole answer comes back in time: look at its load and what is in between"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,11 @@ def judge_read(failure: Failure, operation: str, where: str) -> StoreError:
     if failure.code == "NotImplemented":
         return _misconfigured(failure, operation, where)
     if failure.status >= 500 or failure.status in {408, 409}:
-        return StoreUnavailable(f"{where} answered {failure.status} {failure.code}")
+        return StoreUnavailable(
+            f"{where} answered {failure.status} {failure.code}",
+            code="failing",
+            fix="the store answers with errors: look at its own logs",
+        )
     return _misconfigured(failure, operation, where)
 
 
@@ -163,22 +173,30 @@ def judge_write(failure: Failure, operation: str, where: str) -> Unknown | Throt
 
 
 def _unanswered(failure: Failure, operation: str, where: str) -> StoreError:
-    advice = advice_on(
-        failure.code, operation, failure.headers, certificate=failure.certificate, plain=failure.plain
-    )
+    advice = advice_on(failure.code, operation, certificate=failure.certificate, plain=failure.plain)
     if advice is not None:
-        return StoreMisconfigured(f"{where}: {advice}")
+        return StoreMisconfigured(f"{where}: {advice.fix}", code=advice.code, fix=advice.fix)
     if failure.sent:
-        return StoreUnavailable(f"{where} did not answer in time, or broke off ({failure.code})")
+        return StoreUnavailable(
+            f"{where} did not answer in time, or broke off ({failure.code})",
+            code="silent",
+            fix=SILENT,
+        )
     return StoreUnavailable(
-        f"{where} cannot be reached ({failure.code}): is it running, and is --endpoint-url right?"
+        f"{where} cannot be reached ({failure.code}): is it running, and is --endpoint-url right?",
+        code="unreachable",
+        fix="start the store, or put --endpoint-url right",
     )
 
 
 def _misconfigured(failure: Failure, operation: str, where: str) -> StoreMisconfigured:
-    advice = advice_on(failure.code, operation, failure.headers) or (
-        "this is no answer of an S3 server: look at --endpoint-url"
-        if failure.status in {200, 404, 405}
-        else "the server refuses the request"
+    advice = advice_on(failure.code, operation, status=failure.status)
+    if advice is None:
+        raise ValueError("an answer always has advice")
+    region = failure.headers.get("x-amz-bucket-region") if advice.code == "elsewhere" else None
+    said = f" (the server says: region {region[:40]})" if region else ""
+    return StoreMisconfigured(
+        f"{where}: {advice.fix}{said} ({operation}: {failure.status} {failure.code})",
+        code=advice.code,
+        fix=advice.fix,
     )
-    return StoreMisconfigured(f"{where}: {advice} ({operation}: {failure.status} {failure.code})")

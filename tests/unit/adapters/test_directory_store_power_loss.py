@@ -1,69 +1,54 @@
 """What survives a power failure, on a disk that keeps nothing but what was synced.
 
-The disk is played strictly: the content of a file is kept as it was at its last fsync, the names in a directory as
-they were at that directory's last fsync, and everything else is gone.
+The last part runs a whole log over that disk, lets the power fail after every single change, and takes away each fsync
+of the adapter in turn: one that could be missed unnoticed would either be useless or not be tested.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import itertools
 import os
-import stat
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from recorded_disk import FOREIGN, Disk, Image, Sync, left_by_a_failure, recording, restore, without
 
+from relayer.adapters import directory_store
 from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.directory_store.failures import UncertainWrite
+from relayer.adapters.directory_store.tree import LOCKS, STAGING, Tree
 from relayer.adapters.system import SystemClock
-from relayer.ports import Absent, Created, Found, Swapped
-
-
-class Disk:
-    """Remembers, by inode, what fsync has made durable."""
-
-    def __init__(self) -> None:
-        self.files: dict[int, bytes] = {}
-        self.directories: dict[int, dict[str, tuple[int, bool]]] = {}
-        self._fsync = os.fsync
-
-    def fsync(self, descriptor: int) -> None:
-        self._fsync(descriptor)
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            with os.scandir(descriptor) as entries:
-                self.directories[status.st_ino] = {
-                    entry.name: (entry.inode(), entry.is_dir(follow_symlinks=False)) for entry in entries
-                }
-        else:
-            # The descriptor may be open for writing only.
-            self.files[status.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
-
-    def restore(self, source: Path, target: Path) -> None:
-        """Make ``target`` what ``source`` would be after a failure now."""
-        target.mkdir()
-        self._restore(source.stat().st_ino, target)
-
-    def _restore(self, inode: int, target: Path) -> None:
-        for name, (child, is_directory) in self.directories.get(inode, {}).items():
-            if not is_directory:
-                (target / name).write_bytes(self.files.get(child, b"never synced"))
-            else:
-                (target / name).mkdir()
-                self._restore(child, target / name)
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.domain.namespace import Custody, Manifest, Pointer
+from relayer.domain.operations import Operation, Origin, Put, Stored
+from relayer.domain.outcomes import Outcome, Result
+from relayer.errors import RelayerError
+from relayer.log import creation
+from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_log import NamespaceLog
+from relayer.log.sealed_objects import ObjectSealer
+from relayer.ports import Absent, Created, Found, ObjectStore, Swapped
+from relayer.testing.seeded_randomness import SeededRandomness
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    played = Disk()
-    monkeypatch.setattr(os, "fsync", played.fsync)
-    yield played
-    monkeypatch.undo()
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    with recording(tmp_path, monkeypatch) as recorded:
+        yield recorded
 
 
 async def after_failure(disk: Disk, source: Path, target: Path) -> DirectoryStore:
-    disk.restore(source, target)
-    return await DirectoryStore.open(target, clock=SystemClock())
+    """Open a copy of what is left of ``source`` when nothing survives that was not synced."""
+    copy = target.with_name(f"{target.name}-copy")
+    restore(left_by_a_failure(disk.events, disk.directories), copy)
+    return await DirectoryStore.open(copy / source.relative_to(disk.root), clock=SystemClock())
 
 
 async def content(store: DirectoryStore, key: str) -> bytes | None:
@@ -86,11 +71,10 @@ async def test_a_created_object_survives_with_every_directory_on_its_way(disk: D
 
 
 async def test_the_data_directory_itself_survives(disk: Disk, tmp_path: Path) -> None:
-    store = await DirectoryStore.open(tmp_path / "a" / "b", clock=SystemClock())
+    store = await DirectoryStore.open(tmp_path / "data" / "a" / "b", clock=SystemClock())
     await store.create("key", b"data")
     await store.close()
-    disk.restore(tmp_path, tmp_path.with_suffix(".image"))
-    assert (tmp_path.with_suffix(".image") / "a" / "b" / "key").read_bytes() == b"data"
+    assert left_by_a_failure(disk.events, disk.directories)["data/a/b/key"] == b"data"
 
 
 async def test_a_swapped_object_survives_with_its_new_bytes(disk: Disk, tmp_path: Path) -> None:
@@ -125,17 +109,22 @@ async def test_repeating_a_deletion_finishes_what_a_dead_process_began(disk: Dis
     await store.close()
 
 
+def die_before_the_sync(data: Path, key: str, content: bytes) -> None:
+    """What a process does that dies between making names, those of directories too, and syncing them."""
+    (data / key).parent.mkdir(parents=True)
+    staged = data / STAGING / "dead"
+    descriptor = os.open(staged, os.O_CREAT | os.O_WRONLY)
+    os.write(descriptor, content)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.link(staged, data / key)
+
+
 async def test_what_was_read_survives_although_its_writer_died_before_the_sync(
     disk: Disk, tmp_path: Path
 ) -> None:
     store = await DirectoryStore.open(tmp_path / "data", clock=SystemClock())
-    wal = tmp_path / "data" / "ns" / "0f" / "wal"
-    await asyncio.to_thread(wal.mkdir, parents=True)
-    descriptor = os.open(tmp_path / "data" / ".staging" / "dead", os.O_CREAT | os.O_WRONLY)
-    os.write(descriptor, b"entry")
-    os.fsync(descriptor)
-    os.close(descriptor)
-    os.link(tmp_path / "data" / ".staging" / "dead", wal / "1")
+    await asyncio.to_thread(die_before_the_sync, tmp_path / "data", "ns/0f/wal/1", b"entry")
     assert await content(store, "ns/0f/wal/1") == b"entry"
     image = await after_failure(disk, tmp_path / "data", tmp_path / "image")
     assert await content(image, "ns/0f/wal/1") == b"entry"
@@ -151,3 +140,217 @@ async def test_a_directory_that_another_process_made_is_synced_too(disk: Disk, t
     assert await content(image, "ns/0f/manifest") == b"data"
     await image.close()
     await store.close()
+
+
+ACCOUNT = "0x" + "ab" * 32
+SECRET = bytes(range(32))
+KEYS = RelayerKeys.derive(b"\x07" * 32)
+NEW = creation.NewNamespace(ACCOUNT, "research", Custody.AGENT)
+# What a failure keeps of the rest: nothing, and some of it, differently each time.
+LUCK = (None, 1, 2, 3)
+# Nothing rests on the files by which the file system is tried at the start.
+TRIAL = "_probe: _probe"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A namespace was answered for."""
+
+    pointer: Pointer
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An operation was acknowledged."""
+
+    operation: Operation
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Held:
+    """An object has this content; None: it is gone."""
+
+    key: str
+    data: bytes | None
+
+
+@dataclass(frozen=True)
+class InDoubt:
+    """An object is being changed: it is as it was or as it will be."""
+
+    key: str
+
+
+class DyingTree(Tree):
+    """Its process is gone, or its disk fails, between the new name and the sync of it."""
+
+    def _settle_name(self, key: str) -> None:
+        raise UncertainWrite("the new name could not be synced")
+
+
+def ports_over(store: ObjectStore, seed: int) -> LogPorts:
+    return LogPorts(store, SystemClock(), SeededRandomness(seed), KEYS)
+
+
+def a_put(number: int) -> Put:
+    name = number.to_bytes(16, "big")
+    return Put(Origin(b"author" * 5, name), Stored(record=name, content=b"c" + name, sealed=b"x" * 900))
+
+
+async def write(log: NamespaceLog, disk: Disk, number: int) -> None:
+    operation = a_put(number)
+    [outcome] = await log.append([operation])
+    assert outcome.result is Result.STORED
+    disk.mark(Kept(operation, outcome))
+
+
+async def swap_manifest(ports: LogPorts, pointer: Pointer, disk: Disk, **changes: Any) -> None:
+    key, sealer = ports.layout.manifest(pointer.incarnation), ObjectSealer(ports)
+    found = await ports.store.get(key)
+    assert isinstance(found, Found)
+    manifest: Manifest = sealer.unseal_manifest(ACCOUNT, pointer.incarnation, key, found.data)
+    changed = msgspec.structs.replace(manifest, **changes)
+    data = sealer.seal_manifest(ACCOUNT, pointer.incarnation, key, changed)
+    assert isinstance(await ports.store.swap(key, data, found.etag), Swapped)
+    disk.mark(Held(key, data))
+
+
+async def live(disk: Disk, data: Path) -> None:
+    """What a relayer does to its disk: a namespace, entries alone and together, a new manifest, a deletion."""
+    store = await DirectoryStore.open(data, clock=SystemClock())
+    ports = ports_over(store, 1)
+    opened = await creation.open_or_create(ports, NEW, SECRET)
+    disk.mark(Made(opened.pointer))
+    log = NamespaceLog(ports, ACCOUNT, opened.pointer)
+    await log.start()
+    await write(log, disk, 1)
+    await write(log, disk, 2)
+    await asyncio.gather(*(write(log, disk, number) for number in range(3, 8)))
+    await swap_manifest(ports, opened.pointer, disk, live_count=7)
+    await write(log, disk, 8)
+    assert isinstance(await store.create("ns/old/wal/1", b"old"), Created)
+    disk.mark(Held("ns/old/wal/1", b"old"))
+    disk.mark(InDoubt("ns/old/wal/1"))
+    await store.delete("ns/old/wal/1")
+    disk.mark(Held("ns/old/wal/1", None))
+    await log.close()
+
+    await asyncio.to_thread(die_before_the_sync, data, "ns/dead/wal/1", b"entry")
+    assert await content(store, "ns/dead/wal/1") == b"entry"
+    disk.mark(Held("ns/dead/wal/1", b"entry"))
+
+    dying = DirectoryStore(DyingTree(str(data)), SystemClock())
+    other = NamespaceLog(ports_over(dying, 2), ACCOUNT, opened.pointer)
+    await other.start()
+    await write(other, disk, 9)
+    await other.close()
+    await dying.close()
+    await store.close()
+
+
+def promises(events: Sequence[Any]) -> list[Any]:
+    """What was promised and not taken back since."""
+    last = {event.key: event for event in events if isinstance(event, Held | InDoubt)}
+    held = [event for event in last.values() if isinstance(event, Held)]
+    return [event for event in events if isinstance(event, Made | Kept)] + held
+
+
+async def broken(image: Image, expected: Sequence[Any], folder: Path) -> str:
+    """Open what a failure left, go on with it, and say which promise is broken; empty when all are kept."""
+    restore(image, folder)
+    for name in (STAGING, LOCKS):
+        (folder / "data" / name).mkdir(parents=True, exist_ok=True)
+    store = DirectoryStore(Tree(str(folder / "data")), SystemClock())
+    ports = ports_over(store, 3)
+    try:
+        for promise in expected:
+            if isinstance(promise, Held) and await content(store, promise.key) != promise.data:
+                return f"{promise.key} is not what it was"
+        opened = await creation.open_or_create(ports, NEW, SECRET)
+        log = NamespaceLog(ports, ACCOUNT, opened.pointer)
+        try:
+            return await lacking(log, opened.pointer, expected)
+        finally:
+            await log.close()
+    except RelayerError as error:
+        return f"the log cannot be used: {error}"
+    finally:
+        await store.close()
+
+
+async def lacking(log: NamespaceLog, pointer: Pointer, expected: Sequence[Any]) -> str:
+    await log.start()
+    for promise in expected:
+        if isinstance(promise, Made) and promise.pointer != pointer:
+            return "the namespace is another one"
+        if isinstance(promise, Kept) and log.state.outcome_of(promise.operation) != promise.outcome:
+            return "an acknowledged memory is lost"
+    [outcome] = await log.append([a_put(99)])
+    return "" if outcome.result is Result.STORED else "the log takes nothing more"
+
+
+async def first_broken(
+    events: Sequence[Any], directories: set[int], folder: Path, luck: Sequence[int | None] = LUCK
+) -> str:
+    """Let the power fail after every change and every promise; return the first promise that was broken."""
+    tried: set[tuple[Any, ...]] = set()
+    with pytest.MonkeyPatch.context() as patched:
+        # What is left of a failure is looked at, and no second one comes.
+        patched.setattr(os, "fsync", lambda _: None)
+        for upto, seed in itertools.product(range(1, len(events) + 1), luck):
+            before = events[:upto]
+            expected = promises(before)
+            dice = None if seed is None else random.Random(f"{seed}/{upto}")
+            image = left_by_a_failure(before, directories, dice)
+            fingerprint = (*sorted(image.items()), *map(id, expected))
+            if fingerprint in tried:
+                continue
+            tried.add(fingerprint)
+            if what := await broken(image, expected, folder / f"image-{len(tried)}"):
+                return f"{what}, after event {upto} with luck {seed}"
+    return ""
+
+
+@pytest.fixture
+async def a_life(tmp_path: Path) -> Disk:
+    """The record of a whole life; what is done with its images is not recorded."""
+    root = tmp_path / "disk"
+    await asyncio.to_thread(root.mkdir)
+    with pytest.MonkeyPatch.context() as patched, recording(root, patched) as disk:
+        await live(disk, root / "data")
+    return disk
+
+
+async def test_a_whole_log_keeps_its_promises_wherever_the_power_fails(a_life: Disk, tmp_path: Path) -> None:
+    kinds = [type(event) for event in a_life.events]
+    assert (kinds.count(Kept), kinds.count(Made), kinds.count(Held)) == (9, 1, 4)
+    assert not await first_broken(a_life.events, a_life.directories, tmp_path)
+
+
+def sites_of(disk: Disk) -> set[str]:
+    return {event.site for event in disk.events if isinstance(event, Sync)} - {FOREIGN}
+
+
+async def test_every_fsync_of_the_adapter_is_needed(a_life: Disk, tmp_path: Path) -> None:
+    for number, site in enumerate(sorted(sites_of(a_life) - {TRIAL})):
+        folder = tmp_path / f"without-{number}"
+        await asyncio.to_thread(folder.mkdir)
+        events = without(a_life.events, site)
+        # A disk that loses all it may is enough to miss any of them.
+        found = await first_broken(events, a_life.directories, folder, luck=(None,))
+        assert found, f"nobody misses the sync of {site}"
+
+
+def test_every_fsync_of_the_adapter_was_taken_away_once(a_life: Disk) -> None:
+    calls: set[str] = set()
+    for path in Path(directory_store.__file__).parent.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and function.name not in {"sync", "sync_directory"}:
+                names = {node.func.id for node in ast.walk(function) if _is_named_call(node)}
+                calls |= {function.name} if names & {"sync", "sync_directory"} else set()
+    assert calls == {site.rpartition(" ")[2] for site in sites_of(a_life)}
+
+
+def _is_named_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)

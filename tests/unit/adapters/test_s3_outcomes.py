@@ -17,8 +17,9 @@ from cryptography.x509.oid import NameOID
 from s3_servers import ACCESS_KEY, CREDENTIALS, SECRET_KEY, free_ports
 from scripted_s3 import DATE_MS, How, Reply, ScriptedS3, found, listing, refusal, serving, stored
 
-from relayer.adapters.s3_store import Patience, S3Store
-from relayer.adapters.s3_store.client import Client
+from relayer.adapters.s3_store import Patience, S3Client, S3Store
+from relayer.adapters.s3_store.client import Client, Requester
+from relayer.adapters.s3_store.direct import DirectClient
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import (
@@ -55,9 +56,15 @@ def server() -> Iterator[ScriptedS3]:
         yield running
 
 
+@pytest.fixture(scope="module", params=["boto3", "direct"])
+def kind(request: pytest.FixtureRequest) -> S3Client:
+    """Which client makes the requests; what an answer means does not depend on it."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def client(server: ScriptedS3) -> Iterator[Client]:
-    client = _client(server.url)
+def client(server: ScriptedS3, kind: S3Client) -> Iterator[Requester]:
+    client = _client(server.url, kind)
     yield client
     client.close()
 
@@ -68,15 +75,20 @@ def clock() -> HurriedClock:
 
 
 @pytest.fixture
-def store(client: Client, clock: HurriedClock) -> S3Store:
+def store(client: Requester, clock: HurriedClock) -> S3Store:
     return S3Store(client, "memories", clock, QUICK)
 
 
-def _client(url: str, patience: Patience = QUICK) -> Client:
+def _client(url: str, kind: S3Client, patience: Patience = QUICK) -> Requester:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        return Client("memories", url, None, 8, patience)
+        boto = Client("memories", url, None, 8, patience)
+        if kind == "boto3":
+            return boto
+        # Credentials are looked for at the first request, when the environment is the developer's again.
+        boto.credentials()
+        return DirectClient(boto, 8, patience)
 
 
 async def _write(store: S3Store, operation: str) -> object:
@@ -192,9 +204,9 @@ async def test_the_server_says_how_long_to_wait_within_reason(server: ScriptedS3
         assert await store.create(KEY, b"") == Throttled(meant)
 
 
-async def test_a_server_that_is_not_there_has_written_nothing() -> None:
+async def test_a_server_that_is_not_there_has_written_nothing(kind: S3Client) -> None:
     [port] = free_ports(1)
-    store = S3Store(_client(f"http://127.0.0.1:{port}"), "memories", HurriedClock(), QUICK)
+    store = S3Store(_client(f"http://127.0.0.1:{port}", kind), "memories", HurriedClock(), QUICK)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         await store.create(KEY, b"")
     with pytest.raises(StoreUnavailable, match="--endpoint-url"):
@@ -203,13 +215,13 @@ async def test_a_server_that_is_not_there_has_written_nothing() -> None:
 
 
 async def test_without_credentials_nothing_is_sent(
-    server: ScriptedS3, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedS3, monkeypatch: pytest.MonkeyPatch, kind: S3Client
 ) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    store = await S3Store.open("memories", clock=SystemClock(), endpoint_url=server.url)
+    store = await S3Store.open("memories", clock=SystemClock(), endpoint_url=server.url, client=kind)
     server.will_answer()
     for call in (store.create(KEY, b""), store.get(KEY)):
         with pytest.raises(StoreMisconfigured, match="no credentials"):
@@ -375,9 +387,11 @@ class TestDeletionsAndListings:
 class TestTime:
     """Every call ends, and what had not begun when it ended never happens."""
 
-    async def test_a_call_ends_in_time_though_the_server_drips(self, server: ScriptedS3) -> None:
+    async def test_a_call_ends_in_time_though_the_server_drips(
+        self, server: ScriptedS3, kind: S3Client
+    ) -> None:
         patience = Patience(connect=2.0, silence=5.0, call=0.3)
-        store = S3Store(_client(server.url, patience), "memories", SystemClock(), patience)
+        store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience)
         server.will_answer(Reply(how=How.HELD), Reply(how=How.HELD))
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"within 0\.3 s"):
@@ -388,9 +402,11 @@ class TestTime:
         await store.close()
         server.over.clear()
 
-    async def test_a_write_that_found_no_connection_has_not_happened(self, server: ScriptedS3) -> None:
+    async def test_a_write_that_found_no_connection_has_not_happened(
+        self, server: ScriptedS3, kind: S3Client
+    ) -> None:
         patience = Patience(connect=2.0, silence=5.0, call=0.5)
-        store = S3Store(_client(server.url, patience), "memories", SystemClock(), patience, threads=1)
+        store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience, threads=1)
         server.will_answer(Reply(how=How.HELD), stored())
         first, second = (asyncio.create_task(store.create(key, b"")) for key in ("first", "second"))
         with pytest.raises(StoreUnavailable, match="no connection free"):
@@ -401,9 +417,11 @@ class TestTime:
         server.over.clear()
         assert [request.path for request in server.requests] == ["/memories/first"]
 
-    async def test_a_cancelled_write_that_has_not_begun_never_happens(self, server: ScriptedS3) -> None:
+    async def test_a_cancelled_write_that_has_not_begun_never_happens(
+        self, server: ScriptedS3, kind: S3Client
+    ) -> None:
         patience = Patience(connect=2.0, silence=0.5, call=5.0)
-        store = S3Store(_client(server.url, patience), "memories", SystemClock(), patience, threads=1)
+        store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience, threads=1)
         server.will_answer(Reply(how=How.HELD), stored())
         first, second = (asyncio.create_task(store.create(key, b"")) for key in ("first", "second"))
         await asyncio.sleep(0)
@@ -414,7 +432,7 @@ class TestTime:
         assert [request.path for request in server.requests] == ["/memories/first"]
 
     async def test_a_write_whose_process_was_stopped_has_no_time(
-        self, server: ScriptedS3, client: Client
+        self, server: ScriptedS3, client: Requester
     ) -> None:
         class Leaping(SystemClock):
             def monotonic(self) -> float:
@@ -427,8 +445,10 @@ class TestTime:
         assert isinstance(await store.create(KEY, b""), Unknown)
         assert isinstance(await S3Store(client, "memories", SystemClock(), QUICK).create(KEY, b""), Created)
 
-    async def test_a_closed_store_says_so_and_leaves_no_thread(self, server: ScriptedS3) -> None:
-        store = S3Store(_client(server.url), "memories", SystemClock(), QUICK)
+    async def test_a_closed_store_says_so_and_leaves_no_thread(
+        self, server: ScriptedS3, kind: S3Client
+    ) -> None:
+        store = S3Store(_client(server.url, kind), "memories", SystemClock(), QUICK)
         server.will_answer(found())
         await store.get(KEY)
         await store.close()
@@ -463,9 +483,11 @@ class TestCertificates:
         file.write_bytes(text + made.public_bytes(serialization.Encoding.PEM))
         return file
 
-    async def test_one_that_is_not_trusted_is_told_with_the_fix(self, certificate: Path) -> None:
+    async def test_one_that_is_not_trusted_is_told_with_the_fix(
+        self, certificate: Path, kind: S3Client
+    ) -> None:
         with serving(ScriptedS3, certificate) as server:
-            store = S3Store(_client(server.url), "memories", HurriedClock(), QUICK)
+            store = S3Store(_client(server.url, kind), "memories", HurriedClock(), QUICK)
             for call in (store.get(KEY), store.create(KEY, b"")):
                 with pytest.raises(StoreMisconfigured, match="AWS_CA_BUNDLE"):
                     await call
@@ -473,17 +495,19 @@ class TestCertificates:
             assert not server.requests
 
     async def test_one_of_an_authority_of_one_s_own_is_trusted_when_told(
-        self, certificate: Path, monkeypatch: pytest.MonkeyPatch
+        self, certificate: Path, monkeypatch: pytest.MonkeyPatch, kind: S3Client
     ) -> None:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
         with serving(ScriptedS3, certificate) as server:
-            store = S3Store(_client(server.url), "memories", HurriedClock(), QUICK)
+            store = S3Store(_client(server.url, kind), "memories", HurriedClock(), QUICK)
             server.will_answer(stored())
             assert isinstance(await store.create(KEY, b""), Created)
             await store.close()
 
-    async def test_a_server_without_tls_is_told_apart(self, server: ScriptedS3) -> None:
-        store = S3Store(_client(server.url.replace("http:", "https:")), "memories", HurriedClock(), QUICK)
+    async def test_a_server_without_tls_is_told_apart(self, server: ScriptedS3, kind: S3Client) -> None:
+        store = S3Store(
+            _client(server.url.replace("http:", "https:"), kind), "memories", HurriedClock(), QUICK
+        )
         with pytest.raises(StoreMisconfigured, match="does not speak TLS"):
             await store.get(KEY)
         await store.close()

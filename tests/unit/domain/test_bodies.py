@@ -115,7 +115,12 @@ def test_the_bodies_of_erased_duplicate_and_refused_memories_are_left_out(log: L
     erased, kept = log.put(b"1"), log.put(b"2")
     duplicate, refused = log.put(b"3", b"c2"), log.put(b"2", b"other")
     log.append(Erase(log.origin(), (b"1",)))
-    assert [left_out(log.reduced(seq)) for seq in (erased, kept, duplicate, refused)] == [True, False, True, True]
+    assert [left_out(log.reduced(seq)) for seq in (erased, kept, duplicate, refused)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_memory_that_was_erased_and_made_anew_elsewhere_keeps_only_what_is_live(log: Log) -> None:
@@ -126,17 +131,23 @@ def test_a_memory_that_was_erased_and_made_anew_elsewhere_keeps_only_what_is_liv
     assert not left_out(log.reduced(second))
 
 
-def test_a_jobs_input_is_kept_until_it_ends(log: Log) -> None:
-    accepted = log.append(JobAccepted(log.origin(), b"j", "extract", (), b"input"))
-    assert log.reduced(accepted).sealed == b"input"
+def test_a_jobs_input_is_kept_as_long_as_the_state_keeps_it(log: Log) -> None:
+    done, failed = (
+        log.append(JobAccepted(log.origin(), job, "extract", (), b"input")) for job in (b"j", b"k")
+    )
+    repeated = log.append(JobAccepted(log.origin(), b"j", "extract", (), b"other"))
+    assert [log.reduced(seq).sealed for seq in (done, failed, repeated)] == [b"input", b"input", b""]
     log.append(JobFinished(b"j"))
-    assert log.reduced(accepted).sealed == b""
+    log.append(JobFinished(b"k", failed=True))
+    assert [log.reduced(seq).sealed for seq in (done, failed)] == [b"", b"input"]
 
 
 def test_of_a_jobs_results_only_those_that_count_are_kept(log: Log) -> None:
     log.put(b"1")
     log.append(JobAccepted(log.origin(), b"j", "embed", (b"1",)))
-    first = log.append(JobFinished(b"j", vectors=(VectorSet(b"1", b"v"), VectorSet(b"?", b"v")), stored=(STORED,)))
+    first = log.append(
+        JobFinished(b"j", vectors=(VectorSet(b"1", b"v"), VectorSet(b"?", b"v")), stored=(STORED,))
+    )
     second = log.append(JobFinished(b"j", vectors=(VectorSet(b"1", b"v"),), stored=(STORED,)))
     counted, repeated = log.reduced(first), log.reduced(second)
     assert isinstance(counted, JobFinished)

@@ -18,6 +18,8 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
+from gateway_plugin.identity import identify
+from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sync_client import SyncRelayerClient
 from gateway_plugin.transport import MAX_ANSWER_BYTES
 from relayer.wire import base64url
@@ -98,6 +100,16 @@ async def test_keys_are_fetched_once_and_a_sealed_key_serves_many_calls(client, 
 async def test_namespaces_sends_no_key(client, identity, wire):
     await client.namespaces(identity)
     assert "memory-key" not in wire.seen[-1][2]
+
+
+async def test_all_requests_about_a_namespace_name_one_route_to_balancers(client, holder, identity, wire):
+    await client.remember(identity, COFFEE)
+    await client.recall(identity, QUERY)
+    coder = identify(holder, parse_session_key("agent:coder:s"), default_agent=None)
+    await client.recall(coder, QUERY)
+    routes = [headers.get("memory-route") for _, path, headers, _ in wire.seen if path != "/v1/keys"]
+    assert routes == [identity.route, identity.route, coder.route]
+    assert len(set(routes)) == 2
 
 
 async def test_the_namespace_secret_is_nowhere_on_the_wire(client, identity, wire):

@@ -397,9 +397,134 @@ async def test_a_cancelled_turn_aborts_its_request(wire: WireRelayer, environ):
 
 def test_turns_that_are_lost_with_the_process_are_said(wire, environ, capsys):
     wire.script = [answer(503, "busy")] * 50
-    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+    with MemoryPlugin(
+        wire.url, secret=SECRET, environ=environ, settings={"capture": {"durable": False}}
+    ) as plugin:
+        assert not plugin.status().durable
         plugin.after_turn(TURN)
     assert "1 captured turns never reached the relayer" in capsys.readouterr().err
+
+
+@pytest.mark.row("CP-42")
+def test_turns_that_outlive_the_process_are_said_and_delivered_by_the_next(wire, environ, capsys):
+    wire.script = [answer(503, "busy")] * 50
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        assert plugin.status().durable
+        plugin.after_turn(TURN)
+    assert "1 captured turns wait on disk for the next start" in capsys.readouterr().err
+    wire.script = []
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        assert plugin.flush(10)
+    assert wire.texts("default") == [COFFEE]
+
+
+def test_a_restart_remembers_what_of_a_session_was_captured(make, wire):
+    first = make()
+    first.after_turn(TURN, session_key="agent:main:s")
+    first.close()
+    more = [*TURN, {"role": "user", "content": "My sister Lena visits me in the first week of May."}]
+    second = make()
+    report = second.after_turn(more, session_key="agent:main:s")
+    assert (report.new, report.queued) == (1, 1)
+    assert second.flush(10)
+    assert wire.texts("default").count(COFFEE) == 1
+
+
+async def test_two_captures_of_one_session_at_once_capture_it_once(wire, environ):
+    async with AsyncMemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        reports = await asyncio.gather(
+            *(plugin.after_turn(TURN, session_key="agent:main:s") for _ in range(5))
+        )
+        assert sorted(report.status for report in reports) == ["empty"] * 4 + ["queued"]
+        assert await plugin.flush(10)
+    assert wire.texts("default") == [COFFEE]
+
+
+async def test_a_cancelled_capture_is_done_whole(wire, environ):
+    async with AsyncMemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        capture = asyncio.create_task(plugin.after_turn(TURN, session_key="agent:main:s"))
+        await asyncio.sleep(0)
+        capture.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await capture
+        again = await plugin.after_turn(TURN, session_key="agent:main:s")
+        assert again.status == "empty"
+        assert await plugin.flush(10)
+    assert wire.texts("default") == [COFFEE]
+
+
+def test_two_plugins_of_one_gateway_share_an_outbox_and_both_get_delivered(make, wire):
+    first, second = make(), make()
+    first.after_turn(TURN, session_key="agent:a:s")
+    second.after_turn(TURN, session_key="agent:b:s")
+    assert first.flush(10)
+    assert second.flush(10)
+    assert (wire.texts("a"), wire.texts("b")) == ([COFFEE], [COFFEE])
+
+
+def test_a_disk_that_takes_nothing_costs_the_capture_and_says_so_and_no_turn(make, wire, tmp_path, capsys):
+    plugin = make()
+    # A file stands where the outbox's directory should be.
+    state = tmp_path / ".local" / "state"
+    state.mkdir(parents=True)
+    (state / "memrelay").write_text("in the way")
+    report = plugin.after_turn(TURN)
+    assert report.status == "unwritable"
+    assert "memrelay/outbox-" in report.detail
+    assert plugin.before_turn(QUESTION).status == "empty"
+    assert capsys.readouterr().err.count("cannot be used") == 1
+    (state / "memrelay").unlink()
+    assert plugin.after_turn(TURN).status == "queued"
+
+
+def test_a_session_switched_off_stays_off_after_a_restart(make):
+    first = make()
+    first.set_session("agent:main:a", enabled=False)
+    first.close()
+    second = make()
+    assert second.before_turn(QUESTION, session_key="agent:main:a").status == "skipped:session_toggle"
+    assert not second.session_enabled("agent:main:a")
+    second.set_session("agent:main:a", enabled=True)
+    assert make().before_turn(QUESTION, session_key="agent:main:a").status == "empty"
+
+
+def test_memory_switched_off_everywhere_is_off_in_every_session_and_process(make, wire):
+    make().set_everywhere(enabled=False)
+    other = make()
+    assert other.before_turn(QUESTION, session_key="agent:x:a").status == "skipped:session_toggle"
+    assert other.after_turn(TURN).status == "skipped:session_toggle"
+    assert wire.seen == []
+    other.set_everywhere(enabled=True)
+    assert other.before_turn(QUESTION).status == "empty"
+
+
+@pytest.mark.row("CP-47")
+def test_what_a_session_said_is_captured_before_its_history_goes(plugin, wire):
+    report = plugin.flush_session(TURN, session_key="agent:main:s", seconds=10)
+    assert (report.status, report.waiting) == ("queued", 0)
+    assert wire.texts("default") == [COFFEE]
+    assert plugin.after_turn(TURN, session_key="agent:main:s").status == "empty"
+
+
+def test_what_waits_can_be_erased_alone(make, wire):
+    wire.script = [answer(503, "busy")] * 50
+    plugin = make()
+    plugin.after_turn(TURN, session_key="agent:a:s")
+    plugin.after_turn(TURN, session_key="agent:b:s")
+    assert plugin.erase_waiting(lambda item: item.owner.namespace == "a") == 1
+    assert plugin.status().waiting == 1
+    wire.script = []
+    assert plugin.flush(10) or plugin.flush(10)
+    assert ("a" in {namespace for _, namespace in wire.memories}, wire.texts("b")) == (False, [COFFEE])
+
+
+@pytest.mark.row("AR-23")
+def test_with_capture_switched_off_no_file_is_made(make, tmp_path):
+    plugin = make(settings={"autoCapture": False})
+    plugin.before_turn(QUESTION)
+    plugin.after_turn(TURN)
+    plugin.close()
+    assert not (tmp_path / ".local").exists()
 
 
 def test_a_program_that_forgets_to_close_still_delivers(wire, environ):

@@ -59,6 +59,7 @@ class WireRelayer:
         self.relevance = 0.9
         self.degraded = False
         self.overrides: dict = {}
+        self.position: schemas.Position | None = None
         self.aborted = threading.Event()
         self.recalling = threading.Event()
         self.released = threading.Event()
@@ -215,7 +216,12 @@ class WireRelayer:
         found = [row for row in rows if _words(request.query) & _words(row["text"])][: request.limit]
         relevance = {"relevance": self.relevance, "distance": 1 - self.relevance}
         hits = [{**row, **relevance, **self.overrides} for row in found]
-        answer = {"memories": hits, "considered": len(rows), "degraded": self.degraded}
+        answer = {
+            "memories": hits,
+            "considered": len(rows),
+            "degraded": self.degraded,
+            "position": self.position,
+        }
         return _json(schemas.RecallResponse.model_validate(answer))
 
     def _analyze(self, rows: list[dict], request: schemas.AnalyzeRequest) -> web.Response:

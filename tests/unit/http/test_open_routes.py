@@ -57,7 +57,8 @@ async def test_ready_says_no_while_draining_and_when_the_store_or_the_clock_fail
         checks = await at.relayer.readiness._probe()
         assert "set this machine's" in checks["clock"]
         store.down = True
-        assert (await at.relayer.readiness._probe())["store"] == "not reachable"
+        state = (await at.relayer.readiness._probe())["store"]
+        assert state == f"unavailable: {StoreUnavailable.fix}"
         store.down, clock.ahead_ms = False, 0
         await store.delete("relayer")
         assert (await at.relayer.readiness._probe())["relayer_key"] != "ok"
@@ -130,6 +131,23 @@ async def test_metrics_count_by_route_status_and_code_and_name_nobody(at: Border
         base64.b16encode(b"x").decode() * 9,
     ):
         assert name not in text
+
+
+async def test_metrics_show_the_store_the_checks_and_what_runs(at: Border) -> None:
+    await at.call("POST", "/v1/memories", {"items": [{"text": "the canary sings"}]})
+    at.relayer.readiness.drain()
+    text = (await at.http.get(f"{at.url}/metrics")).text
+    for line in (
+        'memrelay_store_requests_total{call="create",end="created"}',
+        'memrelay_store_seconds_count{call="get"}',
+        'memrelay_ready_check{check="store"} 1.0',
+        'memrelay_ready_check{check="accepting"} 0.0',
+        'memrelay_build_info{extractor="statements',
+        "memrelay_namespace_openings_total 1.0",
+        "memrelay_http_requests_under_way 1.0",
+        "memrelay_store_free_bytes ",
+    ):
+        assert line in text, line
 
 
 async def test_every_answer_has_an_id_is_not_stored_and_names_no_library(at: Border) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 
 import pytest
 from log_world import World, compact, drop_slots, entry, put, settle, store_entry
@@ -537,3 +538,36 @@ async def test_done_means_recallable_through_another_replica(world: World) -> No
         await committer.submit([operation])
         await other.read(Consistency.STRONG)
         assert operation.stored.record in other.state.records
+
+
+class AnotherClock:
+    """Answers reads with times that are ``ahead_ms`` off."""
+
+    def __init__(self, inner, ahead_ms: int) -> None:
+        self._inner = inner
+        self.ahead_ms = ahead_ms
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    async def get(self, key: str, **options: object):
+        answer = await self._inner.get(key, **options)
+        return dataclasses.replace(answer, store_time=answer.store_time + self.ahead_ms)
+
+
+@pytest.mark.parametrize("ahead_ms", [301_000, -301_000])
+async def test_while_the_store_s_clock_is_minutes_away_nothing_is_written_and_later_all_is_well(
+    world: World, ahead_ms: int
+) -> None:
+    store = AnotherClock(world.memory, 0)
+    replica, committer = await world.writer(store)
+    store.ahead_ms = ahead_ms
+    await replica.catch_up()
+    with pytest.raises(StoreMisconfigured, match="clock") as caught:
+        await committer.submit([put()])
+    assert caught.value.code == "clock"
+    assert not await entries(world, replica)
+
+    store.ahead_ms = 299_000
+    await replica.catch_up()
+    assert [outcome.result for outcome in await committer.submit([put()])] == [Result.STORED]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from relayer.errors import Refused
@@ -96,12 +98,26 @@ async def test_forgetting_twice_answers_the_same(house):
     assert first == second
 
 
+async def test_two_that_forget_at_once_through_two_relayers_both_succeed(house):
+    (wanted,) = await put(house, "a note")
+    other = await house.another()
+    await get_memory(other.ctx, other.access(), wanted, other.deadline())
+    house.store.clear()
+    answers = await asyncio.gather(
+        *(forget_memory(each.ctx, each.access(), wanted, each.deadline()) for each in (house, other))
+    )
+    assert {answer.state for answer in answers} == {"forgotten"}
+    # Both had read it live and both wrote, one of them once more in the next slot: this is the race that was meant.
+    assert house.store.count("create") == 3
+    await other.ctx.namespaces.close(1.0)
+
+
 async def test_a_job_tells_the_truth_before_and_after(house):
     house.embedder.down = True
     request = RememberRequest(items=[{"text": "a note without a vector"}])
     job_id = (await remember(house.ctx, house.access(), request, house.deadline())).job_id
     pending = await get_job(house.ctx, house.access(), job_id, 0, house.deadline())
-    assert (pending.state, pending.work) == ("pending", "embed")
+    assert (pending.state, pending.work) == ("queued", "embed")
     house.embedder.down = False
     await tend(house.ctx)
     done = await get_job(house.ctx, house.access(), job_id, 0, house.deadline())

@@ -111,4 +111,4 @@ async def test_each_kept_promise_is_told_as_it_is_kept(clock: FakeClock) -> None
         await probe(IgnoresConditions(clock), SeededRandomness(1), kept=told.append)
     assert len(told) == 1
     await probe(MemoryStore(clock), SeededRandomness(1), kept=told.append)
-    assert len(told) == 5
+    assert len(told) == 6

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from wire_vectors import vectors
 
 from relayer.wire.errors import InvalidSecret
-from relayer.wire.keys import RootKeys, derive, is_account_id, mask, parse_secret
+from relayer.wire.keys import RootKeys, derive, is_account_id, mask, parse_secret, route
 
 FROZEN = vectors("derivation")
 ROOT = RootKeys(bytes.fromhex(FROZEN["root"]))
@@ -42,6 +42,19 @@ def test_the_derivation_is_frozen():
     assert (
         derive(bytes.fromhex(frozen["secret"]), *frozen["label"], salt=salt, length=64).hex() == frozen["okm"]
     )
+
+
+def test_the_route_of_a_namespace_is_frozen():
+    secret = bytes.fromhex(FROZEN["agents"][0]["namespace_secrets"][0]["secret"])
+    assert route(secret) == "45029496be3f2b4f2a56fc231a8f1c7f"
+
+
+def test_no_two_namespaces_have_one_route_and_no_route_shows_its_secret():
+    keys = ROOT.agent("researcher")
+    secrets = [keys.namespace_secret(name, 1) for name in ("researcher", "researcher/sender-42", "coder")]
+    routes = {route(secret) for secret in secrets}
+    assert len(routes) == len(secrets)
+    assert not [value for value in routes if any(value in secret.hex() for secret in secrets)]
 
 
 def test_no_two_keys_of_an_account_are_alike():

@@ -1,0 +1,176 @@
+"""The bridge's messages: JSON-RPC 2.0, one object a line, UTF-8, at most `MAX_LINE` bytes.
+
+A request may carry ``deadlineMs`` in its parameters: how long whoever asked will wait. The notification ``cancel`` with
+the ``id`` of a request aborts it. The first request is ``initialize``; it names the versions of this protocol that the
+host speaks, and nothing else is answered before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+__all__ = [
+    "BUSY",
+    "CANCELLED",
+    "DEADLINE",
+    "INTERNAL",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "MAX_LINE",
+    "PARSE_ERROR",
+    "PROTOCOL_VERSION",
+    "UNKNOWN_METHOD",
+    "WRONG_VERSION",
+    "BridgeError",
+    "Call",
+    "LineSplitter",
+    "agreed_version",
+    "encode_error",
+    "encode_result",
+    "parse_call",
+]
+
+PROTOCOL_VERSION: Final = 1
+MAX_LINE: Final = 8 * 1024 * 1024
+
+# JSON-RPC 2.0, section 5.1; from -32000 down they are the implementation's own.
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+UNKNOWN_METHOD: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL: Final = -32603
+DEADLINE: Final = -32001
+CANCELLED: Final = -32002
+BUSY: Final = -32003
+WRONG_VERSION: Final = -32004
+
+_MAX_DEADLINE_MS: Final = 600_000
+
+CallId = int | str | None
+
+
+class BridgeError(Exception):
+    """Raised when a request is answered with an error; the text is safe to show.
+
+    Attributes:
+        code: one of this module's codes.
+        call: the id of the request, as far as it could be read.
+    """
+
+    def __init__(self, code: int, sentence: str, *, call: CallId = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.call = call
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request, or a notification if it has no id.
+
+    Attributes:
+        id: what the answer is to carry; None for a notification.
+        method: what is asked.
+        params: the parameters; texts of a conversation are among them.
+        deadline: seconds that the asker waits; None when it did not say.
+    """
+
+    id: CallId
+    method: str
+    params: Mapping[str, Any] = field(repr=False)
+    deadline: float | None = None
+
+
+def parse_call(line: bytes) -> Call:
+    """Parse one line.
+
+    Raises:
+        BridgeError: it is no request.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BridgeError(PARSE_ERROR, "the line is no JSON") from error
+    if not isinstance(message, dict):
+        raise BridgeError(INVALID_REQUEST, "a message is an object")
+    call = message.get("id")
+    if isinstance(call, bool) or not isinstance(call, int | str | None):
+        raise BridgeError(INVALID_REQUEST, "id is a number or text")
+    method, params = message.get("method"), message.get("params", {})
+    if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
+        raise BridgeError(INVALID_REQUEST, 'a request has jsonrpc "2.0" and a method', call=call)
+    if not isinstance(params, dict):
+        raise BridgeError(INVALID_PARAMS, "params is an object", call=call)
+    return Call(call, method, params, _deadline(params.get("deadlineMs"), call))
+
+
+def agreed_version(offered: object) -> int:
+    """Return the version that both sides speak.
+
+    Raises:
+        BridgeError: there is none.
+    """
+    known = offered if isinstance(offered, Sequence) and not isinstance(offered, str) else [offered]
+    if PROTOCOL_VERSION in known:
+        return PROTOCOL_VERSION
+    spoken = ", ".join(str(version)[:8] for version in known[:4])
+    raise BridgeError(
+        WRONG_VERSION,
+        f"the host's plugin speaks protocol {spoken}, this memrelay-gateway speaks {PROTOCOL_VERSION}: "
+        "install the plugin and the Python package memrelay in the same version",
+    )
+
+
+def encode_result(call: CallId, result: object) -> bytes:
+    """Encode an answer."""
+    return _line({"jsonrpc": "2.0", "id": call, "result": result})
+
+
+def encode_error(error: BridgeError) -> bytes:
+    """Encode a refusal."""
+    return _line({"jsonrpc": "2.0", "id": error.call, "error": {"code": error.code, "message": str(error)}})
+
+
+class LineSplitter:
+    """From chunks of bytes to lines; what is longer than ``limit`` is thrown away, and reported once as None."""
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        self._limit = limit
+        self._rest = bytearray()
+        self._dropping = False
+
+    def feed(self, chunk: bytes) -> list[bytes | None]:
+        """Take the next chunk and return the lines that it completes."""
+        lines: list[bytes | None] = []
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            self._keep(chunk[start:end])
+            lines.append(None if self._dropping else bytes(self._rest))
+            self._rest.clear()
+            self._dropping = False
+            start = end + 1
+        self._keep(chunk[start:])
+        return [line for line in lines if line is None or line.strip()]
+
+    def _keep(self, part: bytes) -> None:
+        if self._dropping or len(self._rest) + len(part) > self._limit:
+            self._dropping = True
+            self._rest.clear()
+        else:
+            self._rest += part
+
+
+def _deadline(milliseconds: object, call: CallId) -> float | None:
+    if milliseconds is None:
+        return None
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
+        raise BridgeError(INVALID_PARAMS, "deadlineMs is a number of milliseconds", call=call)
+    if not 0 < milliseconds <= _MAX_DEADLINE_MS:
+        raise BridgeError(INVALID_PARAMS, f"deadlineMs is from 1 to {_MAX_DEADLINE_MS}", call=call)
+    return milliseconds / 1000
+
+
+def _line(message: Mapping[str, object]) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"

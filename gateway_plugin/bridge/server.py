@@ -1,0 +1,151 @@
+"""Answering a host's requests: many at once, each under its deadline, each abortable, none able to break another.
+
+The server ends when the host closes its side, which is what happens when the host dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+from gateway_plugin.bridge.protocol import (
+    BUSY,
+    CANCELLED,
+    DEADLINE,
+    INTERNAL,
+    INVALID_REQUEST,
+    MAX_LINE,
+    PARSE_ERROR,
+    UNKNOWN_METHOD,
+    BridgeError,
+    Call,
+    LineSplitter,
+    agreed_version,
+    encode_error,
+    encode_result,
+    parse_call,
+)
+
+__all__ = ["MAX_PENDING", "BridgeServer", "Host"]
+
+MAX_PENDING: Final = 256
+_CHUNK: Final = 64 * 1024
+
+Handler = Callable[[Call], Awaitable[object]]
+Read = Callable[[int], Awaitable[bytes]]
+Write = Callable[[bytes], Awaitable[None]]
+
+
+class Host(Protocol):
+    """What a host's adapter offers to the server."""
+
+    async def initialize(self, params: Mapping[str, Any]) -> Mapping[str, object]:
+        """Take the host's configuration, and tell what became of it; may be called again."""
+        ...
+
+    def methods(self) -> Mapping[str, Handler]:
+        """Return what can be asked, by name."""
+        ...
+
+    async def aclose(self) -> None:
+        """Deliver what waits and let go."""
+        ...
+
+
+class BridgeServer:
+    """Serves one host over one pair of streams.
+
+    Args:
+        host: the adapter.
+        read: reads up to so many bytes, b"" at the end.
+        write: writes all of some bytes.
+    """
+
+    def __init__(self, host: Host, read: Read, write: Write) -> None:
+        self._host = host
+        self._read = read
+        self._write = write
+        self._methods = {**host.methods(), "ping": _pong, "bridge.pending": self._tell_pending}
+        self._pending: dict[int | str, asyncio.Task[None]] = {}
+        self._ready = False
+
+    async def serve(self) -> None:
+        """Answer until the host closes its side, then abort what is still asked."""
+        splitter = LineSplitter()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while chunk := await self._read(_CHUNK):
+                    for line in splitter.feed(chunk):
+                        await self._take(line, tasks)
+                for task in self._pending.values():
+                    task.cancel()
+        finally:
+            await self._host.aclose()
+
+    async def _take(self, line: bytes | None, tasks: asyncio.TaskGroup) -> None:
+        try:
+            call = parse_call(line) if line is not None else _too_long()
+            if call.id is None:
+                self._notified(call)
+            elif call.method == "initialize":
+                # In its turn, before anything that comes after it.
+                await self._answer(call, self._initialize)
+            else:
+                self._begin(call, call.id, tasks)
+        except BridgeError as error:
+            await self._write(encode_error(error))
+
+    def _notified(self, call: Call) -> None:
+        if call.method == "cancel":
+            target = call.params.get("id")
+            task = self._pending.get(target) if isinstance(target, int | str) else None
+            if task is not None:
+                task.cancel()
+
+    def _begin(self, call: Call, name: int | str, tasks: asyncio.TaskGroup) -> None:
+        handler = self._methods.get(call.method)
+        if handler is None:
+            raise BridgeError(UNKNOWN_METHOD, f"unknown method {call.method[:64]!r}", call=name)
+        if not self._ready and handler is not _pong:
+            raise BridgeError(INVALID_REQUEST, "the first request is initialize", call=name)
+        if name in self._pending:
+            raise BridgeError(INVALID_REQUEST, "the id is in use", call=name)
+        if len(self._pending) >= MAX_PENDING:
+            raise BridgeError(BUSY, f"{MAX_PENDING} requests are being worked on", call=name)
+        task = tasks.create_task(self._answer(call, handler))
+        self._pending[name] = task
+        task.add_done_callback(lambda _: self._pending.pop(name, None))
+
+    async def _initialize(self, call: Call) -> object:
+        version = agreed_version(call.params.get("protocol"))
+        told = await self._host.initialize(call.params)
+        self._ready = True
+        return {"protocol": version, **told}
+
+    async def _tell_pending(self, _call: Call) -> object:
+        return {"pending": len(self._pending)}
+
+    async def _answer(self, call: Call, handler: Handler) -> None:
+        try:
+            async with asyncio.timeout(call.deadline):
+                result = await handler(call)
+            answer = encode_result(call.id, result)
+        except BridgeError as error:
+            answer = encode_error(BridgeError(error.code, str(error), call=call.id))
+        except TimeoutError:
+            answer = encode_error(BridgeError(DEADLINE, "the deadline passed", call=call.id))
+        except asyncio.CancelledError:
+            answer = encode_error(BridgeError(CANCELLED, "aborted by the host", call=call.id))
+        except Exception as error:  # noqa: BLE001 - one request's defect must not end the others
+            told = f"memory failed inside the plugin ({type(error).__name__})"
+            answer = encode_error(BridgeError(INTERNAL, told, call=call.id))
+        await self._write(answer)
+
+
+def _too_long() -> Call:
+    raise BridgeError(PARSE_ERROR, f"a message is at most {MAX_LINE} bytes long")
+
+
+async def _pong(_call: Call) -> object:
+    return {}

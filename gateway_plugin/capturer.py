@@ -1,0 +1,118 @@
+"""After a turn: from the host's messages to an item in the outbox, with the session's cursor moved in the same instant."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from gateway_plugin.capture import Captured, capture_turn
+from gateway_plugin.clock import Clock
+from gateway_plugin.host_turn import HostTurn
+from gateway_plugin.identity import Identity
+from gateway_plugin.messages import ChatMessage
+from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxItem, Waiting
+from gateway_plugin.sender import off_loop
+from gateway_plugin.session_keys import SessionRef
+from gateway_plugin.sessions import Session
+from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.status import CaptureReport
+from gateway_plugin.turn_cursor import TurnCursor
+from relayer.wire.errors import Malformed
+
+__all__ = ["Capturer", "owner_of"]
+
+_ATTEMPTS: Final = 5
+
+
+def owner_of(identity: Identity) -> Waiting:
+    """Return whose items an identity's are."""
+    return Waiting(identity.agent, identity.namespace, identity.generation)
+
+
+class Capturer:
+    """Captures the turns of one plugin, one at a time: two captures of one session must not both call a message new."""
+
+    def __init__(self, outbox: Outbox, settings: CaptureSettings, clock: Clock) -> None:
+        self._outbox = outbox
+        self._settings = settings
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    async def capture(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        identity: Identity,
+        session: Session,
+        ref: SessionRef,
+        host: HostTurn,
+    ) -> CaptureReport:
+        """Capture what is new; done, or not done at all, also when the caller is cancelled meanwhile.
+
+        Raises:
+            OutboxFull: no room; the cursor stays, so that the next turn tries again.
+            OutboxUnavailable: the file cannot be written; likewise.
+        """
+        work = self._capture(messages, identity=identity, session=session, ref=ref, host=host)
+        return await asyncio.shield(asyncio.ensure_future(work))
+
+    async def _capture(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        identity: Identity,
+        session: Session,
+        ref: SessionRef,
+        host: HostTurn,
+    ) -> CaptureReport:
+        owner, name = owner_of(identity), f"cursor:{ref.key}"
+        async with self._turn:
+            for _ in range(_ATTEMPTS):
+                kept = self._outbox.kept(owner, name)
+                cursor = _decoded(kept.value)
+                now_ms = int(self._clock.now() * 1000)
+                captured = capture_turn(
+                    messages,
+                    identity=identity,
+                    session=ref.key,
+                    cursor=cursor,
+                    echoes=session.echoes,
+                    settings=self._settings,
+                    audience=host.said_to(ref),
+                    now_ms=now_ms,
+                    host=host.host,
+                )
+                if captured.cursor == cursor:
+                    return self._report(captured, queued=0)
+                mark = Mark(owner, name, captured.cursor.encode().encode(), kept.revision)
+                try:
+                    return await self._queue(captured, owner, mark, now_ms)
+                except MarkMoved:
+                    # Another process captured this session just now: what is new is another question now.
+                    continue
+            detail = "another process keeps capturing the same session"
+            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=detail)
+
+    async def _queue(self, captured: Captured, owner: Waiting, mark: Mark, now_ms: int) -> CaptureReport:
+        if captured.request is None:
+            await off_loop(self._outbox, self._outbox.keep, mark)
+            return self._report(captured, queued=0)
+        await off_loop(self._outbox, self._outbox.put, OutboxItem(owner, captured.request, now_ms), mark)
+        return self._report(captured, queued=len(captured.request.turns))
+
+    def _report(self, captured: Captured, *, queued: int) -> CaptureReport:
+        return CaptureReport(
+            "queued" if queued else "empty",
+            new=captured.new,
+            queued=queued,
+            dropped=captured.dropped,
+            waiting=self._outbox.waiting(),
+        )
+
+
+def _decoded(value: bytes) -> TurnCursor:
+    try:
+        return TurnCursor.decode(value.decode()) if value else TurnCursor()
+    except (Malformed, UnicodeDecodeError):
+        return TurnCursor()

@@ -1,0 +1,216 @@
+"""What the bridge answers to OpenClaw's plugin: turns, session events, tools, commands, and how things stand.
+
+Nothing here raises into a turn. Wrong settings end neither the bridge nor the gateway: the plugin is told once what is
+wrong, and every later request is answered with the same reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from gateway_plugin import __version__
+from gateway_plugin.async_plugin import AsyncMemoryPlugin
+from gateway_plugin.bridge.protocol import INVALID_PARAMS, BridgeError, Call
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.hosts.openclaw.commands import run_command
+from gateway_plugin.hosts.openclaw.config import without_host_keys
+from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
+from gateway_plugin.settings import PluginSettings, Position, load_settings
+from gateway_plugin.setup import connect
+from gateway_plugin.status import CaptureReport, Injection
+
+__all__ = ["OpenClawHost"]
+
+_FLUSH_SECONDS: Final = 2.0
+_HEALTH_SECONDS: Final = 10.0
+_OWN_SHARE: Final = 0.9
+_MAX_BEHIND: Final = 1000
+_SLOTS: Final = {
+    Position.PREPEND: "prependContext",
+    Position.APPEND: "appendContext",
+    Position.SYSTEM_APPEND: "appendSystemContext",
+}
+
+Json = Mapping[str, Any]
+MakePlugin = Callable[[PluginSettings], AsyncMemoryPlugin]
+
+
+class OpenClawHost:
+    """One gateway's memory.
+
+    Args:
+        environ: the environment, without which no settings are complete.
+        make_plugin: makes the plugin once settings are known.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str] | None = None, make_plugin: MakePlugin | None = None
+    ) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._make_plugin = make_plugin or (lambda settings: AsyncMemoryPlugin(settings=settings))
+        self._plugin: AsyncMemoryPlugin | None = None
+        self._problem = "memory was not started"
+        self._runs = Runs()
+        # Sessions of which a turn could not be put into the outbox: their next capture looks further back.
+        self._behind: dict[str, None] = {}
+
+    async def initialize(self, params: Json) -> Json:
+        """Take the configuration; see `Host.initialize`."""
+        await self.aclose()
+        try:
+            settings = load_settings(without_host_keys(params.get("config")), self._environ)
+            self._plugin = self._make_plugin(settings)
+        except GatewayError as error:
+            self._problem = str(error)
+            return {"version": __version__, "problem": self._problem, "deadlineMs": 1000}
+        self._problem = ""
+        await self._plugin.start()
+        return {
+            "version": __version__,
+            "problem": "",
+            "deadlineMs": settings.deadline_ms,
+            "url": settings.url,
+            "account": self._plugin.status().account,
+            "disabled": settings.disabled,
+        }
+
+    def methods(self) -> Mapping[str, Callable[[Call], Awaitable[object]]]:
+        """Return what can be asked; see `Host.methods`."""
+        return {
+            "turn.before": self._before,
+            "turn.after": self._after,
+            "session.event": self._session_event,
+            "status": self._status,
+            "health": self._health,
+            "command": self._command,
+        }
+
+    async def aclose(self) -> None:
+        """Deliver what waits and let go; see `Host.aclose`."""
+        plugin, self._plugin = self._plugin, None
+        if plugin is not None:
+            await plugin.aclose()
+
+    async def _before(self, call: Call) -> Json:
+        context = _context(call)
+        total = call.params.get("historyLength")
+        self._runs.began(context, before=total if isinstance(total, int) else 0)
+        plugin = self._plugin
+        if plugin is None:
+            return {"status": "failed", "detail": self._problem}
+        injection = await plugin.before_turn(
+            str(call.params.get("prompt", "")),
+            session_key=session_key_of(context),
+            messages=messages_of(call.params),
+            host=host_turn(context),
+            deadline=_within(call.deadline, plugin.settings.deadline_ms),
+        )
+        return _answer(injection)
+
+    async def _after(self, call: Call) -> Json:
+        context = _context(call)
+        messages = messages_of(call.params)
+        total = call.params.get("historyLength")
+        added, inter_session = self._runs.ended(
+            context, messages, total=total if isinstance(total, int) else len(messages)
+        )
+        key = session_key_of(context) or ""
+        plugin = self._plugin
+        if plugin is None:
+            return {"status": "failed", "detail": self._problem}
+        report = await plugin.after_turn(
+            messages if key in self._behind else added,
+            session_key=session_key_of(context),
+            success=call.params.get("success") is not False,
+            host=host_turn(context, inter_session=inter_session, stop_reason=_stop_reason(added)),
+        )
+        self._note_behind(key, report)
+        return _captured(report)
+
+    async def _session_event(self, call: Call) -> Json:
+        """Catch up where a capture failed, and deliver, before a session's history is rewritten or ends."""
+        context = _context(call)
+        key = session_key_of(context) or ""
+        if self._plugin is None:
+            return {"status": "failed", "detail": self._problem}
+        report = await self._plugin.flush_session(
+            messages_of(call.params) if key in self._behind else (),
+            session_key=key,
+            host=host_turn(context),
+            seconds=_within(call.deadline, _FLUSH_SECONDS * 1000),
+        )
+        self._note_behind(key, report)
+        return _captured(report)
+
+    async def _health(self, call: Call) -> Json:
+        del call
+        if self._plugin is None:
+            return {"ok": False, "text": self._problem}
+        if self._plugin.settings.disabled:
+            return {"ok": False, "text": "switched off by MEMRELAY_DISABLE"}
+        client = connect(self._plugin.settings, self._environ, clock=SystemClock())
+        try:
+            version = await client.version(deadline=_HEALTH_SECONDS)
+        except GatewayError as error:
+            return {"ok": False, "text": f"health check failed: {error}"}
+        finally:
+            await client.aclose()
+        return {"ok": True, "text": f"connected (ok, {version.version})"}
+
+    async def _command(self, call: Call) -> Json:
+        if self._plugin is None:
+            return {"text": f"Memory is not available: {self._problem}"}
+        return {"text": run_command(self._plugin, str(call.params.get("args", "")), _context(call))}
+
+    async def _status(self, call: Call) -> Json:
+        del call
+        if self._plugin is None:
+            return {"status": "failed", "detail": self._problem, "version": __version__}
+        return {"status": "ok", "version": __version__, **asdict(self._plugin.status())}
+
+    def _note_behind(self, key: str, report: CaptureReport) -> None:
+        if report.status in {"full", "failed", "unwritable"} and len(self._behind) < _MAX_BEHIND:
+            self._behind[key] = None
+        elif report.status in {"queued", "empty"}:
+            self._behind.pop(key, None)
+
+
+def _context(call: Call) -> Json:
+    context = call.params.get("context", {})
+    if not isinstance(context, Mapping):
+        raise BridgeError(INVALID_PARAMS, "context is an object")
+    return context
+
+
+def _within(asked: float | None, milliseconds: float) -> float:
+    own = milliseconds / 1000
+    # A little earlier than the host gives up: a status that says why is better than an aborted request.
+    return own if asked is None else min(asked * _OWN_SHARE, own)
+
+
+def _answer(injection: Injection) -> Json:
+    result = {_SLOTS[injection.position]: injection.text} if injection.text else None
+    return {
+        "result": result,
+        "status": injection.status,
+        "detail": injection.detail,
+        "line": injection.line,
+        "milliseconds": injection.milliseconds,
+    }
+
+
+def _captured(report: CaptureReport) -> Json:
+    told = asdict(report)
+    return {name: told[name] for name in ("status", "new", "queued", "waiting", "detail")}
+
+
+def _stop_reason(messages: tuple[Json, ...]) -> str:
+    """Return why the last answer ended: the host calls a provider's error a success and says it here."""
+    reasons = (
+        message.get("stopReason") for message in reversed(messages) if message.get("role") == "assistant"
+    )
+    return str(next(reasons, None) or "")

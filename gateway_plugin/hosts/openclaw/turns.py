@@ -1,0 +1,124 @@
+"""From the host's events to the plugin's words: who speaks, where, and which messages are this turn's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway_plugin.host_turn import HostTurn
+from gateway_plugin.session_keys import DEFAULT_AGENT, Audience
+
+__all__ = ["HOST", "Runs", "host_turn", "messages_of", "session_key_of"]
+
+HOST: Final = "openclaw"
+
+_MAX_RUNS: Final = 512
+_CHAT_TYPES: Final = {
+    "direct": Audience.DIRECT,
+    "dm": Audience.DIRECT,
+    "group": Audience.GROUP,
+    "channel": Audience.CHANNEL,
+}
+
+Json = Mapping[str, Any]
+
+
+def session_key_of(context: Json) -> str | None:
+    """Return the session key, or None outside any session."""
+    return _text(context, "sessionKey")
+
+
+def host_turn(context: Json, *, inter_session: bool = False, stop_reason: str = "") -> HostTurn:
+    """Read a hook's context.
+
+    Args:
+        context: the ``ctx`` of a hook, a tool or a command.
+        inter_session: an earlier event of the run said that no person wrote the message.
+        stop_reason: why the last answer ended.
+    """
+    provenance = context.get("inputProvenance")
+    kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
+    return HostTurn(
+        host=HOST,
+        agent=_agent(context),
+        audience=_CHAT_TYPES.get(_text(context, "chatType") or ""),
+        sender=_text(context, "senderId") or _text(context, "requesterSenderId"),
+        workspace=_text(context, "workspaceDir"),
+        trigger=_text(context, "trigger") or "user",
+        run_id=_text(context, "runId") or "",
+        chat_id=_text(context, "chatId") or _text(context, "channelId"),
+        inter_session=inter_session or kind == "inter_session",
+        stop_reason=stop_reason,
+    )
+
+
+def messages_of(params: Json) -> tuple[Json, ...]:
+    """Return the messages of a call; what is no message is left out."""
+    given = params.get("messages")
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return ()
+    return tuple(message for message in given if isinstance(message, Mapping))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    before: int
+    inter_session: bool
+
+
+class Runs:
+    """What the beginning of a run told that its end does not: where in the history it began, and who wrote.
+
+    The host hands over the whole history at the end of a run. Only what the run added is captured: what came before was
+    seen when it was new, perhaps by a process that is gone.
+    """
+
+    def __init__(self, limit: int = _MAX_RUNS) -> None:
+        self._limit = limit
+        self._known: OrderedDict[str, _Run] = OrderedDict()
+
+    def began(self, context: Json, *, before: int) -> None:
+        """Note a run, with how many messages its session had."""
+        run = _text(context, "runId")
+        if run is not None:
+            inter_session = host_turn(context).inter_session
+            self._known[run] = _Run(before, inter_session)
+            self._known.move_to_end(run)
+        while len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+    def ended(self, context: Json, messages: Sequence[Json], *, total: int) -> tuple[tuple[Json, ...], bool]:
+        """Return the messages that a run added, and whether another session wrote to it.
+
+        Args:
+            context: the ``ctx`` of the event that ended it.
+            messages: the end of the history.
+            total: how many messages the history has.
+        """
+        run = self._known.pop(_text(context, "runId") or "", None)
+        missing = total - len(messages)
+        start = run.before - missing if run is not None else -1
+        # A history that became shorter was compacted on the way: its latest question is where the run began.
+        if not 0 <= start < len(messages):
+            start = max(_questions(messages), default=0)
+        return tuple(messages[start:]), run is not None and run.inter_session
+
+
+def _questions(messages: Sequence[Json]) -> Iterator[int]:
+    return (index for index, message in enumerate(messages) if message.get("role") == "user")
+
+
+def _agent(context: Json) -> str | None:
+    """Return the agent where no session key names one; the host's default agent is nobody's name."""
+    key = session_key_of(context) or ""
+    named = _text(context, "agentId")
+    if key.startswith("agent:") or named is None or named.casefold() == DEFAULT_AGENT:
+        return None
+    return named
+
+
+def _text(context: Json, name: str) -> str | None:
+    value = context.get(name)
+    return value if isinstance(value, str) and value.strip() else None

@@ -1,0 +1,150 @@
+"""Answers from ``/chat/completions``. Servers differ in what they take; what works is found out once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from relayer.adapters.openai_compatible.endpoint import Endpoint
+from relayer.adapters.openai_compatible.faults import EndpointFault, Fault
+from relayer.errors import ConfigurationError, ModelAnswerUnusable, ModelUnavailable
+from relayer.ports import ChatAnswer, ChatMessage
+
+__all__ = ["OpenAIChat"]
+
+# From the strictest form of request to the plainest: (response format, temperature, name of the length's field).
+# Models that reason take no temperature and another field; small servers know no schema, or no format at all.
+_FORMS: tuple[tuple[str, bool, str], ...] = (
+    ("json_schema", True, "max_tokens"),
+    ("json_schema", False, "max_completion_tokens"),
+    ("json_object", True, "max_tokens"),
+    ("", True, "max_tokens"),
+    ("", False, "max_completion_tokens"),
+)
+_BYTES_PER_TOKEN = 4  # the usual estimate, for servers that do not count
+
+
+class OpenAIChat:
+    """The `ChatModel` port over an endpoint, which `close` closes."""
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self._endpoint = endpoint
+        self._model = model
+        self._form = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the model, as the server knows it."""
+        return self._model
+
+    @property
+    def trouble(self) -> str:
+        """Why the last request failed, empty when all is well."""
+        return self._endpoint.trouble
+
+    async def start(self) -> None:
+        """Ask for one word, to see that URL, key and model are right.
+
+        Raises:
+            ConfigurationError: one of them is not, and which.
+            ModelUnavailable: the endpoint does not answer; trying later may work.
+        """
+        body = {"model": self._model, "messages": [{"role": "user", "content": "Answer with: ok"}]}
+        try:
+            await self._endpoint.post("/chat/completions", body, _choice)
+        except EndpointFault as fault:
+            if fault.fault is Fault.TRANSIENT:
+                raise _unavailable(fault) from None
+            raise ConfigurationError(self._advice(fault)) from None
+
+    async def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        schema: Mapping[str, object] | None,
+        max_tokens: int,
+        seconds: float,
+    ) -> ChatAnswer:
+        """Ask the model; see `relayer.ports.ChatModel`."""
+        told = [{"role": message.role, "content": message.text} for message in messages]
+        for form in range(self._form, len(_FORMS)):
+            body = {"model": self._model, "messages": told} | _options(form, schema, max_tokens)
+            try:
+                found = await self._endpoint.post("/chat/completions", body, _choice, seconds=seconds)
+            except EndpointFault as fault:
+                if fault.fault is Fault.REJECTED:
+                    continue
+                raise _unavailable(fault) from None
+            self._form = form
+            return _answer(found, sum(len(message.text) for message in messages))
+        # No form was taken, so the forms are not what is wrong: a text that is too long, as a rule.
+        raise ModelAnswerUnusable("request_rejected")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._endpoint.close()
+
+    def _advice(self, fault: EndpointFault) -> str:
+        if "key" in fault.what:
+            return (
+                f"--model-url: {self._endpoint.url}: {fault.what}: give the key as MEMRELAY_MODEL_API_KEY or "
+                "MEMRELAY_MODEL_API_KEY_FILE"
+            )
+        return (
+            f"--model-url: {self._endpoint.url}/chat/completions with --model-name {self._model}: {fault.what}; the URL "
+            "ends before /chat/completions, as in https://api.example.org/v1"
+        )
+
+
+def _options(form: int, schema: Mapping[str, object] | None, max_tokens: int) -> dict[str, object]:
+    shape, temperature, length = _FORMS[form]
+    options: dict[str, object] = {length: max_tokens, "stream": False}
+    if temperature:
+        options["temperature"] = 0
+    if shape == "json_schema" and schema is not None:
+        named = {"name": "answer", "strict": True, "schema": dict(schema)}
+        options["response_format"] = {"type": shape, "json_schema": named}
+    elif shape and schema is not None:
+        options["response_format"] = {"type": "json_object"}
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    text: str
+    refused: bool
+    finish: object
+    tokens: int
+
+
+def _choice(document: object) -> _Choice:
+    """Read the first choice of an answer."""
+    choices = document.get("choices") if isinstance(document, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    if not isinstance(first, dict) or not isinstance(message, dict):
+        raise EndpointFault(Fault.TRANSIENT, "the answer holds no message")
+    content, finish = message.get("content"), first.get("finish_reason")
+    refused = bool(message.get("refusal")) or finish == "content_filter"
+    return _Choice(content if isinstance(content, str) else "", refused, finish, _tokens(document))
+
+
+def _answer(choice: _Choice, asked: int) -> ChatAnswer:
+    tokens = choice.tokens or (asked + len(choice.text)) // _BYTES_PER_TOKEN
+    if choice.refused:
+        raise ModelAnswerUnusable("refused", tokens)
+    if choice.finish == "length":
+        raise ModelAnswerUnusable("truncated", tokens)
+    if not choice.text.strip():
+        raise ModelAnswerUnusable("empty", tokens)
+    return ChatAnswer(choice.text, tokens)
+
+
+def _tokens(document: object) -> int:
+    usage = document.get("usage") if isinstance(document, dict) else None
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return total if isinstance(total, int) and 0 < total < 2**31 else 0
+
+
+def _unavailable(fault: EndpointFault) -> ModelUnavailable:
+    return ModelUnavailable(f"the model endpoint: {fault.what}", fault.retry_after or 1.0)

@@ -1,0 +1,227 @@
+"""Vectors from ``/embeddings``: asked in batches, checked number by number, and never taken on trust."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.adapters.openai_compatible.endpoint import Endpoint
+from relayer.adapters.openai_compatible.faults import EndpointFault, Fault
+from relayer.errors import ConfigurationError, EmbedderUnavailable
+from relayer.ports import EmbeddingModel
+
+__all__ = ["OpenAIEmbedder", "endpoint_model"]
+
+Vectors = NDArray[np.float32]
+T = TypeVar("T")
+
+_BATCH = 64
+_MAX_CHARACTERS = 16_384
+# A text that is refused is halved until it is shorter than this; every model takes so much.
+_SHORTEST = 256
+_MAX_DIMENSION = 16_384
+_TINY = 1e-12
+
+
+def endpoint_model(name: str, dimension: int) -> EmbeddingModel:
+    """Return the identity of a model that only its server can see: its name and dimension, wherever it is served."""
+    digest = hashlib.sha256(f"openai-compatible\0{name}\0{dimension}".encode()).hexdigest()
+    return EmbeddingModel(name, digest, dimension)
+
+
+class OpenAIEmbedder:
+    """The `Embedder` port over an endpoint; call `start` first.
+
+    Args:
+        endpoint: where; closed by `close`.
+        model: its name, as the server knows it.
+        dimension: of the vectors; None asks the server.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str, dimension: int | None = None) -> None:
+        self._endpoint = endpoint
+        self._name = model
+        self._model = None if dimension is None else endpoint_model(model, dimension)
+        self._formats = ["base64", "float"]
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """Identity of the model; known from the start when the dimension was given."""
+        if self._model is None:
+            raise EmbedderUnavailable("the embeddings endpoint was not asked for its dimension yet")
+        return self._model
+
+    @property
+    def trouble(self) -> str:
+        """Why the last request failed, empty when all is well."""
+        return self._endpoint.trouble
+
+    async def start(self) -> None:
+        """Ask for one vector, to see that URL, key, model and dimension are right.
+
+        Raises:
+            ConfigurationError: one of them is not, and which.
+            EmbedderUnavailable: the endpoint does not answer, and the dimension was given: trying later may work.
+        """
+        try:
+            rows = await self._ask(["memrelay"], lambda document: _rows(document, 1))
+        except EndpointFault as fault:
+            if fault.fault is not Fault.TRANSIENT:
+                raise ConfigurationError(self._advice(fault)) from None
+            if self._model is None:
+                raise ConfigurationError(
+                    f"--embeddings-url: {self._endpoint.url} gives no usable answer now ({fault.what}), so the dimension "
+                    "is not known: start it first, or give --embeddings-dimension to start without it"
+                ) from None
+            raise EmbedderUnavailable(f"the embeddings endpoint: {fault.what}") from None
+        dimension = rows[0].size
+        if self._model is not None and self._model.dimension != dimension:
+            raise ConfigurationError(
+                f"--embeddings-dimension: is {self._model.dimension}, and {self._name} answers with {dimension} numbers: "
+                "give that, or another --embeddings-model"
+            )
+        self._model = endpoint_model(self._name, dimension)
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Embed texts; shape (len(texts), dimension), float32, rows of length 1, in the order given.
+
+        Raises:
+            EmbedderUnavailable: no usable answer; nothing of it is used.
+            QueueFull: too many calls wait.
+        """
+        dimension = self.model.dimension
+        if not texts:
+            return np.empty((0, dimension), dtype=np.float32)
+        cut = [_sendable(text) for text in texts]
+        batches = [cut[start : start + _BATCH] for start in range(0, len(cut), _BATCH)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._batch(batch)) for batch in batches]
+        except BaseExceptionGroup as errors:
+            raise _translated(errors) from None
+        return np.concatenate([task.result() for task in tasks])
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._endpoint.close()
+
+    async def _batch(self, texts: list[str]) -> Vectors:
+        """Embed one batch; a text that the server refuses is halved, and spoils no other."""
+        dimension = self.model.dimension
+        try:
+            return await self._ask(texts, lambda document: _unit(_rows(document, len(texts)), dimension))
+        except EndpointFault as fault:
+            if fault.fault is not Fault.REJECTED:
+                raise
+            if len(texts) > 1:
+                middle = len(texts) // 2
+                halves = [await self._batch(texts[:middle]), await self._batch(texts[middle:])]
+                return np.concatenate(halves)
+            if len(texts[0]) <= _SHORTEST:
+                raise
+            return await self._batch([texts[0][: len(texts[0]) // 2]])
+
+    async def _ask(self, texts: Sequence[str], read: Callable[[object], T]) -> T:
+        """Ask in the form that this server is known to take; base64 is a third of the size of decimal numbers."""
+        for form in list(self._formats):
+            body = {"model": self._name, "input": list(texts), "encoding_format": form}
+            try:
+                found = await self._endpoint.post("/embeddings", body, read)
+            except EndpointFault as fault:
+                if fault.fault is Fault.REJECTED and form != self._formats[-1]:
+                    continue
+                raise
+            self._formats = [form]
+            return found
+        raise EndpointFault(Fault.REJECTED, "no form of request is accepted")
+
+    def _advice(self, fault: EndpointFault) -> str:
+        if "key" in fault.what:
+            return (
+                f"--embeddings-url: {self._endpoint.url}: {fault.what}: give the key as MEMRELAY_EMBEDDINGS_API_KEY or "
+                "MEMRELAY_EMBEDDINGS_API_KEY_FILE"
+            )
+        return (
+            f"--embeddings-url: {self._endpoint.url}/embeddings with --embeddings-model {self._name}: {fault.what}; the "
+            "URL ends before /embeddings, as in https://api.example.org/v1"
+        )
+
+
+def _sendable(text: str) -> str:
+    # A lone surrogate is no Unicode text, and an empty input is refused by most servers.
+    return text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8") or " "
+
+
+def _rows(document: object, count: int) -> list[NDArray[np.float64]]:
+    """Read vectors out of an answer, in the order of their index; each is finite and has a direction."""
+    data = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(data, list):
+        raise EndpointFault(Fault.TRANSIENT, "the answer holds no vectors")
+    if len(data) != count:
+        raise EndpointFault(Fault.TRANSIENT, f"{len(data)} vectors for {count} texts")
+    rows: dict[int, NDArray[np.float64]] = {}
+    for place, item in enumerate(data):
+        number = item.get("index", place) if isinstance(item, dict) else None
+        row = _numbers(item.get("embedding")) if isinstance(item, dict) else None
+        if row is None or not isinstance(number, int):
+            raise EndpointFault(Fault.TRANSIENT, "the answer holds no vectors")
+        rows[number] = row
+    if sorted(rows) != list(range(count)):
+        raise EndpointFault(Fault.TRANSIENT, "the vectors are not numbered as the texts")
+    return [_directed(rows[number]) for number in range(count)]
+
+
+def _directed(row: NDArray[np.float64]) -> NDArray[np.float64]:
+    norm = float(np.linalg.norm(row))
+    if not np.isfinite(norm):
+        raise EndpointFault(Fault.TRANSIENT, "a vector holds what is no number")
+    if norm < _TINY:
+        raise EndpointFault(Fault.TRANSIENT, "a vector is zero: it has no direction")
+    return row / norm
+
+
+def _unit(rows: Sequence[NDArray[np.float64]], dimension: int) -> Vectors:
+    """Return the rows as one matrix; one of another dimension says that the others are not to be trusted either."""
+    for row in rows:
+        if row.size != dimension:
+            raise EndpointFault(Fault.TRANSIENT, f"vectors of {row.size} numbers instead of {dimension}")
+    return np.stack(rows).astype(np.float32)
+
+
+def _numbers(raw: object) -> NDArray[np.float64] | None:
+    """Read a vector in either form; None when it is neither."""
+    if isinstance(raw, str):
+        return _unpacked(raw)
+    if not isinstance(raw, list) or not 0 < len(raw) <= _MAX_DIMENSION:
+        return None
+    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in raw):
+        return None
+    try:
+        return np.asarray(raw, np.float64)
+    except (OverflowError, ValueError):
+        return None
+
+
+def _unpacked(raw: str) -> NDArray[np.float64] | None:
+    """Read base64 of little-endian 32-bit floats."""
+    try:
+        data = base64.b64decode(raw, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if not data or len(data) % 4 or len(data) > 4 * _MAX_DIMENSION:
+        return None
+    return np.frombuffer(data, np.dtype("<f4")).astype(np.float64)
+
+
+def _translated(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = errors.exceptions[0]
+    if isinstance(first, EndpointFault):
+        return EmbedderUnavailable(f"the embeddings endpoint: {first.what}")
+    return first

@@ -1,0 +1,219 @@
+"""One HTTP endpoint that is asked for JSON: connections, time, retries, and how much at once.
+
+Everything that a server may get wrong on the way to one JSON document is dealt with here; what the document says is
+for `embedder` and `chat`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import aiohttp
+
+from relayer.adapters.openai_compatible.faults import (
+    EndpointFault,
+    Fault,
+    fault_of_status,
+    retry_after_seconds,
+)
+from relayer.adapters.openai_compatible.patience import Breaker, RetryBudget
+from relayer.errors import QueueFull
+from relayer.ports import Clock, Randomness
+
+__all__ = ["Endpoint", "EndpointLimits"]
+
+T = TypeVar("T")
+
+_ATTEMPTS = 3
+_FIRST_PAUSE = 0.2
+_CHUNK = 64 * 1024
+# What aiohttp and the sockets below it raise when a connection fails; its messages may name hosts and are not used.
+_BROKEN = (aiohttp.ClientError, ConnectionError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointLimits:
+    """Bounds of one endpoint; times in seconds.
+
+    Attributes:
+        connect: to make a connection.
+        total: one call, retries and waiting included.
+        at_once: requests under way.
+        waiting: calls under way and waiting; beyond them `QueueFull`.
+        answer_bytes: of one answer.
+    """
+
+    connect: float = 5.0
+    total: float = 60.0
+    at_once: int = 4
+    waiting: int = 64
+    answer_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """A base URL such as ``https://api.example.org/v1`` and how it is asked. The key is in no representation.
+
+    Args:
+        url: without a slash at its end.
+        clock: for time and pauses.
+        randomness: for jitter.
+        key: sent as a bearer token; empty for none.
+        limits: see `EndpointLimits`.
+    """
+
+    url: str
+    clock: Clock
+    randomness: Randomness
+    key: str = field(default="", repr=False)
+    limits: EndpointLimits = field(default_factory=EndpointLimits)
+    _budget: RetryBudget = field(default_factory=RetryBudget, repr=False)
+    _breaker: Breaker = field(init=False, repr=False)
+    _slots: asyncio.Semaphore = field(init=False, repr=False)
+    _calls: int = field(default=0, repr=False)
+    _session: aiohttp.ClientSession | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._breaker = Breaker(self.clock)
+        self._slots = asyncio.Semaphore(self.limits.at_once)
+
+    @property
+    def trouble(self) -> str:
+        """Why the last request failed; empty when it did not, or none was made."""
+        return self._breaker.reason
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, object],
+        read: Callable[[object], T],
+        *,
+        seconds: float | None = None,
+    ) -> T:
+        """Send JSON and return what ``read`` makes of the JSON document of the answer.
+
+        Tried again after transient faults while time and the retry budget last. Cancelling the caller closes the
+        connection, so that the server can stop its work.
+
+        Args:
+            path: below the base URL.
+            body: to be encoded.
+            read: called with the document; a fault that it raises is a fault of the endpoint.
+            seconds: for everything; the endpoint's own bound if that is sooner.
+
+        Raises:
+            EndpointFault: see there.
+            QueueFull: too many calls wait.
+        """
+        if self._calls >= self.limits.waiting:
+            raise QueueFull("too many requests wait for the model endpoint", retry_after=1.0)
+        self._calls += 1
+        try:
+            async with self._in_time(seconds):
+                return await self._persist(path, json.dumps(body).encode(), read, self._end(seconds))
+        finally:
+            self._calls -= 1
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _end(self, seconds: float | None) -> float:
+        return self.clock.monotonic() + self._bound(seconds)
+
+    def _bound(self, seconds: float | None) -> float:
+        return self.limits.total if seconds is None else min(seconds, self.limits.total)
+
+    @asynccontextmanager
+    async def _in_time(self, seconds: float | None) -> AsyncIterator[None]:
+        bound = self._bound(seconds)
+        try:
+            async with asyncio.timeout(bound):
+                yield
+        except TimeoutError:
+            what = f"no answer within {bound:.0f} s"
+            self._breaker.failed(what)
+            raise EndpointFault(Fault.TRANSIENT, what) from None
+
+    async def _persist(self, path: str, body: bytes, read: Callable[[object], T], end: float) -> T:
+        for attempt in range(_ATTEMPTS):
+            wait = self._breaker.wait()
+            if wait > 0:
+                raise EndpointFault(Fault.TRANSIENT, self._breaker.reason, wait)
+            try:
+                async with self._slots:
+                    found = read(await self._exchange(path, body))
+            except EndpointFault as fault:
+                if fault.fault is Fault.REJECTED:
+                    raise
+                self._breaker.failed(fault.what, fault.retry_after)
+                pause = self._pause(attempt, fault)
+                if pause is None or self.clock.monotonic() + pause >= end:
+                    raise
+                await self.clock.sleep(pause)
+            else:
+                self._budget.succeeded()
+                self._breaker.succeeded()
+                return found
+        raise EndpointFault(Fault.TRANSIENT, self._breaker.reason)
+
+    def _pause(self, attempt: int, fault: EndpointFault) -> float | None:
+        """Return how long to wait before the next attempt; None when there is none."""
+        if fault.fault is not Fault.TRANSIENT or attempt + 1 >= _ATTEMPTS or not self._budget.take():
+            return None
+        draw = int.from_bytes(self.randomness.bytes(4), "big") / 2**32
+        jittered = _FIRST_PAUSE * 2.0**attempt * (0.5 + draw)
+        return jittered + max(fault.retry_after or 0.0, 0.0)
+
+    async def _exchange(self, path: str, body: bytes) -> object:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        try:
+            # A redirect would carry texts and the key to somewhere nobody chose.
+            async with self._connected().post(
+                self.url + path, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                if answer.status != 200:
+                    asked = retry_after_seconds(answer.headers.get("Retry-After"), self.clock.now_ms())
+                    raise fault_of_status(answer.status, asked)
+                raw = await self._read(answer)
+        except _BROKEN as error:
+            # The chain would carry the URL's host into logs, and nothing that helps.
+            raise EndpointFault(Fault.TRANSIENT, f"the connection failed ({type(error).__name__})") from None
+        return _parsed(raw)
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in answer.content.iter_chunked(_CHUNK):
+            size += len(piece)
+            if size > self.limits.answer_bytes:
+                raise EndpointFault(Fault.REJECTED, "the answer is larger than any that makes sense")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self.limits.at_once),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+            )
+        return self._session
+
+
+def _parsed(raw: bytes) -> object:
+    try:
+        document: object = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise EndpointFault(Fault.TRANSIENT, "the answer is not JSON") from None
+    return document

@@ -1,0 +1,1 @@
+"""The ``llm`` extractor: a language model proposes facts, and what it cannot prove is dropped without asking it."""

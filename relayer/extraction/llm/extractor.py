@@ -1,0 +1,144 @@
+"""One call of the model for one batch of turns: ask, read, check, and report what passed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from relayer.domain.record import Kind, Role
+from relayer.extraction.llm.answer import SCHEMA, Proposal, RelationName, read_answer
+from relayer.extraction.llm.conversation import Line, day_of, render
+from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of
+from relayer.extraction.llm.folding import find_passage, fold
+from relayer.extraction.llm.prompts import extract_prompt
+from relayer.extraction.llm.times import said_of
+from relayer.ports import ChatMessage, ChatModel
+
+__all__ = ["DROPPED", "Extraction", "Fact", "LlmExtractor"]
+
+_MAX_TOKENS = 2048
+_IMPORTANCE = {"vital": 0.9, "standard": 0.5, "trivial": 0.2}
+# Everything that `Extraction.dropped` counts.
+DROPPED = ("malformed", *Doubt, *(f"summary_{doubt}" for doubt in Doubt))
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A fact that the conversation says.
+
+    Attributes:
+        text: one sentence.
+        kind: fact, preference, decision, event or task.
+        importance: 0.9, 0.5 or 0.2.
+        line: index of the message that says it.
+        span: the evidence, in characters of that message.
+        occurred_at_ms: the day of which it speaks if that could be checked, else the message's own time.
+        relation: what it does to a known memory; ``new`` when to none.
+        known: index of that memory; None for ``new``.
+    """
+
+    text: str
+    kind: Kind
+    importance: float
+    line: int
+    span: tuple[int, int]
+    occurred_at_ms: int | None
+    relation: RelationName = "new"
+    known: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What came of one call; ``dropped`` counts by `Doubt` and ``malformed``, without any text."""
+
+    facts: tuple[Fact, ...]
+    summary: str
+    tokens: int
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+class LlmExtractor:
+    """Extracts with a chat model; which turns may be shown to it is the caller's to decide.
+
+    Args:
+        model: is asked once for each call of `extract`.
+        summaries: whether to ask for a summary of the turns as well.
+    """
+
+    def __init__(self, model: ChatModel, *, summaries: bool = False) -> None:
+        self._model = model
+        self._prompt = extract_prompt(summary=summaries)
+
+    @property
+    def name(self) -> str:
+        """``llm``."""
+        return "llm"
+
+    @property
+    def version(self) -> str:
+        """The prompt's name and version."""
+        return self._prompt.name
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    async def extract(self, lines: Sequence[Line], known: Sequence[str], *, seconds: float) -> Extraction:
+        """Ask for the facts of some messages, given memories that are known already.
+
+        Raises:
+            ModelUnavailable, QueueFull: trying again later may work.
+            ModelAnswerUnusable: the answer is none.
+        """
+        messages = (ChatMessage("system", self._prompt.text), ChatMessage("user", render(lines, known)))
+        answer = await self._model.complete(messages, schema=SCHEMA, max_tokens=_MAX_TOKENS, seconds=seconds)
+        read = read_answer(answer.text, answer.tokens)
+        ground = Ground.of(part for line in lines for part in (line.shown, line.speaker))
+        dropped: Counter[str] = Counter()
+        if read.malformed:
+            dropped["malformed"] = read.malformed
+        facts: dict[str, Fact] = {}
+        for proposal in read.facts:
+            checked = _check(proposal, lines, len(known), ground)
+            if isinstance(checked, Doubt):
+                dropped[checked.value] += 1
+            else:
+                facts.setdefault(fold(checked.text), checked)
+        summary = " ".join(read.summary.split())
+        if summary and (doubt := doubt_of(summary, ground)) is not None:
+            dropped[f"summary_{doubt.value}"] += 1
+            summary = ""
+        return Extraction(tuple(facts.values()), summary, answer.tokens, dropped)
+
+
+def _check(proposal: Proposal, lines: Sequence[Line], known: int, ground: Ground) -> Fact | Doubt:
+    """Return the fact if its message says it."""
+    if not 1 <= proposal.message <= len(lines):
+        return Doubt.NO_SUCH_MESSAGE
+    line = lines[proposal.message - 1]
+    span = find_passage(line.shown, proposal.evidence)
+    if span is None:
+        return Doubt.NO_EVIDENCE
+    text = " ".join(proposal.text.split())
+    day = said_of(proposal.time, line.shown, day_of(line.occurred_at_ms)) if proposal.time else None
+    doubt = doubt_of(text, ground, day)
+    if doubt is not None:
+        return doubt
+    related = proposal.relation != "new" and 1 <= proposal.known <= known
+    return Fact(
+        text=text,
+        kind=Kind(proposal.kind),
+        importance=_IMPORTANCE[proposal.importance],
+        line=proposal.message - 1,
+        span=span,
+        occurred_at_ms=line.occurred_at_ms if day is None else int(day.timestamp() * 1000),
+        # An assistant's words may be noted; they never do anything to what a person said.
+        relation=_allowed(proposal.relation, line.role) if related else "new",
+        known=proposal.known - 1 if related else None,
+    )
+
+
+def _allowed(relation: RelationName, role: Role) -> RelationName:
+    return "contradicts" if relation == "supersedes" and role is not Role.USER else relation

@@ -1,0 +1,84 @@
+"""Ask a relayer of this machine how it is: what a container runs to check itself, so it costs little to start."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from relayer.errors import ConfigurationError
+
+__all__ = ["NotWell", "ask", "own_url"]
+
+_SECONDS = 8.0
+_MOST_BYTES = 65536
+_ANY = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - compared with, not bound to
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class NotWell(Exception):
+    """Raised when the relayer does not answer, or says itself that it is not ready."""
+
+
+def own_url(environment: Mapping[str, str]) -> str:
+    """Return where the relayer with this environment answers, as seen from its own machine."""
+    host = environment.get("MEMRELAY_HOST", "")
+    if host in _ANY:
+        host = "127.0.0.1"
+    scheme = "https" if environment.get("MEMRELAY_TLS_CERT") else "http"
+    shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return f"{scheme}://{shown}:{environment.get('MEMRELAY_PORT') or 8787}"
+
+
+def ask(url: str, *, ready: bool) -> str:
+    """Ask ``GET /health``, or ``GET /ready``, and return a line about the answer.
+
+    The certificate of a loopback address is not verified: it is made out to the public name, and nothing is sent.
+
+    Raises:
+        ConfigurationError: not a URL of a relayer.
+        NotWell: nobody answers within eight seconds, or a check fails; with the checks that do.
+    """
+    status, document = _get(url, "/ready" if ready else "/health")
+    checks = document.get("checks")
+    if isinstance(checks, dict):
+        failing = [f"{name}: {state}" for name, state in checks.items() if state != "ok"]
+        if failing:
+            raise NotWell(f"{url} is not ready: {'; '.join(failing)}")
+    if status != http.client.OK:
+        raise NotWell(f"{url} answers {status}, not as a relayer does")
+    return f"{url} is {'ready' if ready else 'alive'}"
+
+
+def _get(url: str, path: str) -> tuple[int, dict[str, Any]]:
+    try:
+        connection = _connection(url)
+    except ValueError as error:
+        raise ConfigurationError(f"--url: {url} is no URL; write http://127.0.0.1:8787") from error
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        document = json.loads(answer.read(_MOST_BYTES))
+    except (OSError, http.client.HTTPException) as error:
+        raise NotWell(f"no relayer answers at {url} ({type(error).__name__})") from error
+    except ValueError as error:
+        raise NotWell(f"{url} does not answer as a relayer does") from error
+    finally:
+        connection.close()
+    return answer.status, document if isinstance(document, dict) else {}
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(url)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_SECONDS)
+    context = ssl.create_default_context()
+    if parts.hostname in _LOOPBACK:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_SECONDS, context=context)

@@ -1,0 +1,38 @@
+"""The keys of model endpoints: from the environment or from a file of the operator's, and from nowhere else."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from relayer.config import RelayerSettings
+from relayer.errors import ConfigurationError
+
+__all__ = ["find_model_key"]
+
+
+def find_model_key(settings: RelayerSettings, which: Literal["embeddings", "model"]) -> str:
+    """Return the key of an endpoint; empty when there is none, which is right for a server of one's own.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or what was given cannot be a key.
+    """
+    name = f"MEMRELAY_{which.upper()}_API_KEY"
+    given = settings.embeddings_api_key if which == "embeddings" else settings.model_api_key
+    file = settings.embeddings_api_key_file if which == "embeddings" else settings.model_api_key_file
+    key = "" if given is None else given.get_secret_value()
+    if file is not None:
+        name = f"{name}_FILE"
+        try:
+            key = file.expanduser().read_text("ascii")
+        except OSError as error:
+            raise ConfigurationError(f"{name}: {file} cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{name}: {file} holds no key: a key is printable ASCII") from None
+    key = key.strip()
+    if (
+        (file is not None and not key)
+        or not key.isascii()
+        or any(not char.isprintable() or char == " " for char in key)
+    ):
+        raise ConfigurationError(f"{name}: holds no key: a key is one word of printable ASCII")
+    return key

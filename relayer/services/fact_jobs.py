@@ -1,0 +1,239 @@
+"""Facts from a promised job: its sealed input, the one call of the model, and the one operation that ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin, Stored
+from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust
+from relayer.domain.state import JobState, Standing
+from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.extraction.language import guess_language
+from relayer.extraction.llm.conversation import Line
+from relayer.extraction.llm.extractor import Extraction, Fact
+from relayer.extraction.normal_text import normal_text
+from relayer.services.context import Context, FactWork
+from relayer.services.deadline import Deadline
+from relayer.services.drafting import EMBED, Draft, seal_results
+from relayer.services.open_namespace import OpenNamespace
+from relayer.services.view import header_of
+from relayer.wire import schemas, ulid
+from relayer.wire.sealing import SALT_SIZE
+
+__all__ = ["EXTRACT", "JobInput", "JobLine", "finish_facts", "seal_input", "unseal_input"]
+
+EXTRACT = "extract"
+_APPEND_SECONDS = 60.0
+_MOST_KNOWN = 12
+_LOOKED_AT = 48
+_QUERY_CHARACTERS = 2000
+_KNOWN_FLOOR = 0.1
+
+
+class JobLine(msgspec.Struct, frozen=True, array_like=True):
+    """One message of a job's input; ``record`` is the memory that holds it verbatim, empty when none was asked for."""
+
+    role: Role
+    text: str
+    occurred_at: int | None = None
+    speaker: str = ""
+    message_id: str = ""
+    record: bytes = b""
+
+
+class JobInput(msgspec.Struct, frozen=True, array_like=True):
+    """What a job needs to know, sealed in the log beside its promise."""
+
+    lines: tuple[JobLine, ...]
+    audience: Audience
+    host: str
+    agent: str
+    session: str
+    author: bytes
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(JobInput)
+
+
+def seal_input(ctx: Context, opened: OpenNamespace, job: bytes, given: JobInput) -> bytes:
+    """Seal a job's input under its id."""
+    return opened.keys.seal_record(job, _ENCODER.encode(given), salt=ctx.randomness.bytes(SALT_SIZE))
+
+
+def unseal_input(opened: OpenNamespace, job: JobState) -> JobInput:
+    """Open a job's input; raises `relayer.wire.errors.UnsealError` or `msgspec.MsgspecError`."""
+    return _DECODER.decode(opened.keys.unseal_record(job.job, job.sealed))
+
+
+async def finish_facts(
+    ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState
+) -> Extraction | None:
+    """Run a job to its end, unless it has one: one call of the model, one entry in the log.
+
+    Returns:
+        What the model said; None when it was not asked.
+
+    Raises:
+        ModelUnavailable, ModelAnswerUnusable, QueueFull: as `LlmExtractor.extract`.
+        UnsealError, msgspec.MsgspecError: the input cannot be read.
+        RelayerError: the log could not be read or written.
+    """
+    await opened.read(schemas.Consistency.STRONG)
+    current = opened.log.state.jobs.get(job.job)
+    if current is None or current.outcome is not None:
+        return None
+    given = unseal_input(opened, current)
+    sources = [_sources(opened, line) for line in given.lines]
+    shown = [
+        (line, records)
+        for line, records in zip(given.lines, sources, strict=True)
+        if records or not line.record
+    ]
+    if not any(records for _, records in shown):
+        # Whatever was said is forgotten or erased by now: nothing may be made of it any more.
+        await opened.log.append([JobFinished(job.job)])
+        return None
+    lines = [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in shown]
+    known = await _known(ctx, opened, given, shown)
+    found = await work.extractor.extract(lines, [header_of(record) for record in known], seconds=work.seconds)
+    await _append(ctx, work, opened, current, given=given, shown=shown, known=known, found=found)
+    return found
+
+
+_Shown = Sequence[tuple[JobLine, tuple[bytes, ...]]]
+
+
+async def _append(
+    ctx: Context,
+    work: FactWork,
+    opened: OpenNamespace,
+    job: JobState,
+    *,
+    given: JobInput,
+    shown: _Shown,
+    known: Sequence[Record],
+    found: Extraction,
+) -> None:
+    facts = [fact for fact in found.facts if fact.relation != "duplicate"]
+    drafts = [_draft(work, given, shown, known, fact) for fact in facts]
+    if found.summary:
+        drafts.append(_summary(work, given, shown, found.summary))
+    deadline = Deadline.after(ctx.clock, _APPEND_SECONDS)
+    results = await seal_results(ctx, opened, drafts, given.author, deadline)
+    replaced = tuple(
+        (stored.record, known[fact.known].id)
+        for fact, stored in zip(facts, results, strict=False)
+        if fact.known is not None
+        and fact.relation == "supersedes"
+        and _may_replace(work, given, known[fact.known])
+    )
+    operations: list[Operation] = [JobFinished(job.job, stored=tuple(results), supersedes=replaced)]
+    if any(not stored.vector for stored in results):
+        operations.append(_vectors_later(ctx, job, results))
+    await opened.log.append(operations)
+
+
+def _vectors_later(ctx: Context, job: JobState, results: Sequence[Stored]) -> JobAccepted:
+    """Promise the vectors of results that could not be embedded; the job's second operation, however often it runs."""
+    missing = tuple(stored.record for stored in results if not stored.vector)
+    promised = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
+    return JobAccepted(Origin(author=b"", nonce=job.job, index=1), promised, EMBED, missing)
+
+
+def _sources(opened: OpenNamespace, line: JobLine) -> tuple[bytes, ...]:
+    """Return the live memories that hold a line verbatim: its own, or the one it was a duplicate of."""
+    records = opened.log.state.records
+    own = records.get(line.record)
+    if own is not None:
+        return (line.record,) if own.standing is Standing.LIVE else ()
+    if not line.record:
+        return ()
+    content = opened.keys.content_mac(normal_text(line.text))
+    return tuple(
+        state.record
+        for state in records.values()
+        if state.content == content and state.standing is Standing.LIVE
+    )
+
+
+async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: _Shown) -> list[Record]:
+    """Return memories that the facts may repeat, replace or contradict: none that is itself a verbatim turn."""
+    query = "\n".join(line.text for line, _ in shown if line.role is Role.USER)[:_QUERY_CHARACTERS]
+    if not query:
+        return []
+    try:
+        vector = (await ctx.embedder.embed([query]))[0]
+    except (EmbedderUnavailable, QueueFull):
+        vector = None
+    await opened.settle()
+    allowed = opened.view.allowed(
+        kinds=(), audiences=(given.audience.value,), trusts=(), suspect=False, now=ctx.clock.now_ms()
+    )
+    found = opened.view.index.search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
+    records = [opened.view.by_number(hit.key) for hit in found.hits]
+    return [record for record in records if record.extractor.name != ctx.extractor.name][:_MOST_KNOWN]
+
+
+def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
+    """Whether a model's word is enough: for what a model noted, among the same people, and nobody pinned."""
+    return old.extractor.name == work.extractor.name and old.audience is given.audience and not old.pinned
+
+
+def _draft(work: FactWork, given: JobInput, shown: _Shown, known: Sequence[Record], fact: Fact) -> Draft:
+    line, records = shown[fact.line]
+    contradicted: tuple[bytes, ...] = ()
+    if fact.known is not None and fact.relation != "new":
+        old = known[fact.known]
+        replaces = fact.relation == "supersedes" and _may_replace(work, given, old)
+        contradicted = () if replaces else (old.id,)
+    return Draft(
+        text=fact.text,
+        kind=fact.kind,
+        audience=given.audience,
+        trust=Trust.USER if line.role is Role.USER else Trust.ASSISTANT,
+        importance=fact.importance,
+        lang=guess_language(fact.text),
+        occurred_at=fact.occurred_at_ms,
+        extractor=_made_by(work),
+        captured=True,
+        # A message that is no memory itself was read beside the others, and goes with any of them.
+        sources=records or _all_of(shown),
+        contradicts=contradicted,
+        source=Source(
+            host=given.host,
+            agent=given.agent,
+            session=given.session,
+            speaker=line.speaker,
+            role=line.role,
+            message_ids=(line.message_id,) if line.message_id else (),
+            span=fact.span,
+            reference=ulid.render(records[0]) if records else "",
+        ),
+    )
+
+
+def _summary(work: FactWork, given: JobInput, shown: _Shown, text: str) -> Draft:
+    times = [line.occurred_at for line, _ in shown if line.occurred_at is not None]
+    return Draft(
+        text=text,
+        kind=Kind.SUMMARY,
+        audience=given.audience,
+        trust=Trust.ASSISTANT,
+        lang=guess_language(text),
+        occurred_at=max(times, default=None),
+        extractor=_made_by(work),
+        captured=True,
+        sources=_all_of(shown),
+        source=Source(host=given.host, agent=given.agent, session=given.session, role=Role.ASSISTANT),
+    )
+
+
+def _all_of(shown: _Shown) -> tuple[bytes, ...]:
+    return tuple(dict.fromkeys(record for _, records in shown for record in records))
+
+
+def _made_by(work: FactWork) -> Model:
+    return Model(work.extractor.name, work.extractor.model, work.extractor.version)

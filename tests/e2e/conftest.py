@@ -1,0 +1,43 @@
+"""Real hosts, started as a user would start them. They are large and slow: ``make test-e2e`` asks for them, ``make test`` skips."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openclaw_install import Installed, installed
+from stub_model import StubModel
+
+from gateway_plugin.demo.relayer_process import RelayerProcess
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    wanted = bool(os.environ.get("MEMRELAY_E2E"))
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(600))
+            if not wanted:
+                item.add_marker(pytest.mark.skip(reason="real hosts: run `make test-e2e`"))
+
+
+@pytest.fixture(scope="session")
+def openclaw() -> Installed:
+    found = installed()
+    if not found.complete:
+        pytest.fail(f"OpenClaw is not in {found.folder}: run `make test-e2e`, which fetches it")
+    return found
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[StubModel]:
+    with StubModel() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def relayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayerProcess]:
+    with RelayerProcess(tmp_path_factory.mktemp("relayer")) as process:
+        yield process

@@ -1,0 +1,78 @@
+"""A line to the relayer that can be cut, stalled, or led elsewhere while everything runs."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Self
+
+
+class FaultProxy:
+    """Forwards connections of loopback; use as a context manager.
+
+    Attributes:
+        target: the port to which new connections go; None refuses them.
+        stalled: new connections are taken and never answered.
+        connections: how many were made.
+    """
+
+    def __init__(self) -> None:
+        self.target: int | None = None
+        self.stalled = False
+        self.connections = 0
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._open: set[socket.socket] = set()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def lead(self, target: int | None, *, stalled: bool = False) -> None:
+        """Change what happens, for open connections too."""
+        self.target, self.stalled = target, stalled
+        for line in list(self._open):
+            _close(line)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _close(self._socket)
+        self.lead(None)
+        self._thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                line, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.add(line)
+            if self.stalled:
+                continue
+            try:
+                onward = socket.create_connection(("127.0.0.1", self.target or 1), 5)
+            except OSError:
+                _close(line)
+                continue
+            self._open.add(onward)
+            for source, sink in ((line, onward), (onward, line)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        for end in (source, sink):
+            self._open.discard(end)
+            _close(end)
+
+
+def _close(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()

@@ -1,0 +1,142 @@
+"""A model server that does as it is told: OpenAI-compatible, on loopback, keeping every request it was sent.
+
+A message ``CALL name {json}`` makes the model call that tool and then repeat what came back; any other message is
+answered with ``Noted.``, or by what `answer_with` was given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+Answer = Callable[[dict[str, Any]], str | None]
+_CALL = re.compile(r"CALL (\w+) (\{.*\})")
+
+
+def text_of(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", "") for part in content or [])
+
+
+class StubModel:
+    """The server; use as a context manager."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self._answer: Answer = lambda _request: None
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def answer_with(self, answer: Answer) -> None:
+        """Have requests answered by a function first; None leaves it to the rules above."""
+        self._answer = answer
+
+    def asked(self, needle: str) -> list[dict[str, Any]]:
+        """Return the requests whose latest messages of the user hold a text."""
+        return [request for request in self.requests if needle in said(request)]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the assistant's message."""
+        told = self._answer(request)
+        last = request["messages"][-1]
+        if told is not None:
+            return {"role": "assistant", "content": told}
+        if last["role"] == "tool":
+            return {"role": "assistant", "content": f"TOOL SAID: {text_of(last)}"}
+        call = _CALL.search(said(request))
+        if call is None:
+            return {"role": "assistant", "content": "Noted."}
+        function = {"name": call[1], "arguments": call[2]}
+        calls = [{"index": 0, "id": f"call_{len(self.requests)}", "type": "function", "function": function}]
+        return {"role": "assistant", "content": None, "tool_calls": calls}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        model = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._send(json.dumps({"object": "list", "data": [{"id": "stub-model"}]}).encode())
+
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                model.requests.append(request)
+                message = model.reply(request)
+                if request.get("stream"):
+                    self._send(b"".join(_events(message)), "text/event-stream")
+                else:
+                    choice = {"index": 0, "message": message, "finish_reason": _reason(message)}
+                    body = _frame("chat.completion") | {"choices": [choice], "usage": _USAGE}
+                    self._send(json.dumps(body).encode())
+
+            def _send(self, body: bytes, kind: str = "application/json") -> None:
+                self.send_response(200)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+def said(request: dict[str, Any]) -> str:
+    """Return the messages of the user at the end of a request: the host adds context of its own behind the prompt."""
+    trailing: list[str] = []
+    for message in reversed(request["messages"]):
+        if message["role"] != "user":
+            break
+        trailing.insert(0, text_of(message))
+    return "\n".join(trailing)
+
+
+def system(request: dict[str, Any]) -> str:
+    """Return the system prompt of a request."""
+    return "\n".join(
+        text_of(message) for message in request["messages"] if message["role"] in {"system", "developer"}
+    )
+
+
+_USAGE = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
+
+
+def _frame(kind: str) -> dict[str, Any]:
+    return {"id": "chatcmpl-stub", "object": kind, "created": 1_790_000_000, "model": "stub-model"}
+
+
+def _reason(message: dict[str, Any]) -> str:
+    return "tool_calls" if message.get("tool_calls") else "stop"
+
+
+def _events(message: dict[str, Any]) -> Iterator[bytes]:
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": message, "finish_reason": None}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": _reason(message)}]},
+        {"choices": [], "usage": _USAGE},
+    ]
+    for chunk in chunks:
+        yield b"data: " + json.dumps(_frame("chat.completion.chunk") | chunk).encode() + b"\n\n"
+    yield b"data: [DONE]\n\n"
