@@ -52,7 +52,9 @@ def load(path: Path = SET) -> list[Case]:
 def _case(row: dict[str, Any]) -> Case:
     rng = random.Random(row["id"])
     made = [_built(parts, rng) for parts in row.get("parts", [])]
-    text = re.sub(r"\{(\d)\}", lambda match: made[int(match[1])] if int(match[1]) < len(made) else match[0], row["text"])
+    text = re.sub(
+        r"\{(\d)\}", lambda match: made[int(match[1])] if int(match[1]) < len(made) else match[0], row["text"]
+    )
     return Case(row["id"], text, tuple(made), row["redact"], row["unseen"], row.get("class", ""))
 
 
@@ -81,7 +83,8 @@ def _drawn(alphabet: str, size: int, rng: random.Random) -> str:
 def _card(prefix: str, size: int, grouping: str, rng: random.Random) -> str:
     body = prefix + "".join(rng.choice("0123456789") for _ in range(size - 1))
     total = sum(
-        sum(divmod(2 * int(digit), 10)) if index % 2 == 0 else int(digit) for index, digit in enumerate(reversed(body))
+        sum(divmod(2 * int(digit), 10)) if index % 2 == 0 else int(digit)
+        for index, digit in enumerate(reversed(body))
     )
     number = body + str(-total % 10)
     between = {"spaced": " ", "dashed": "-"}.get(grouping, "")
@@ -111,7 +114,9 @@ def measure(cases: list[Case]) -> dict[str, float | int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--failures", action="store_true", help="print the failing cases of the half that may be seen")
+    parser.add_argument(
+        "--failures", action="store_true", help="print the failing cases of the half that may be seen"
+    )
     options = parser.parse_args()
     cases = load()
     report = {

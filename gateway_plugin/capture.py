@@ -22,11 +22,13 @@ from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.turn_cursor import TurnCursor, fingerprint
 from relayer.wire.keys import derive
 from relayer.wire.lp import lp
+from relayer.wire.redaction import redact
 from relayer.wire.schemas import AnalyzeRequest, AudienceName, TurnItem
 
 __all__ = ["Captured", "audience_name", "capture_turn"]
 
 _ECHO: Final = "echo"
+_HELD_BACK: Final = "secret"
 _OVER_LIMIT: Final = "over_max_messages"
 _MAX_SESSION: Final = 512
 
@@ -40,12 +42,14 @@ class Captured:
         cursor: the session's cursor afterwards; moved also when nothing is sent, so that nothing is judged twice.
         new: how many messages were new.
         dropped: how many of them were left out, by reason.
+        redacted: the classes of secrets that were taken out of the rest.
     """
 
     request: AnalyzeRequest | None = field(repr=False)
     cursor: TurnCursor
     new: int
     dropped: dict[str, int]
+    redacted: tuple[str, ...] = ()
 
 
 def audience_name(audience: Audience | None) -> AudienceName:
@@ -103,7 +107,8 @@ def capture_turn(
         host=host[:_MAX_SESSION],
         session=session[:_MAX_SESSION],
     )
-    return Captured(request, after, len(fresh), dict(dropped))
+    redacted = tuple(sorted({kind for item in kept for kind in item.redacted}))
+    return Captured(request, after, len(fresh), dict(dropped), redacted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,7 @@ class _Kept:
     message: ChatMessage
     text: str
     suspect: bool
+    redacted: tuple[str, ...]
 
 
 def _cleaned(
@@ -127,7 +133,12 @@ def _cleaned(
     if not text:
         dropped[_ECHO] += 1
         return None
-    return _Kept(message, text, bool(judgement.suspect))
+    # Last, so that nothing that is added later can bring back what was taken out.
+    clean = redact(text, settings.redaction)
+    if clean.blocked:
+        dropped[_HELD_BACK] += 1
+        return None
+    return _Kept(message, clean.text, bool(judgement.suspect), clean.kinds)
 
 
 def _turn(item: _Kept, now_ms: int) -> TurnItem:

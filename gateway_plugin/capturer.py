@@ -108,6 +108,7 @@ class Capturer:
             queued=queued,
             dropped=captured.dropped,
             waiting=self._outbox.waiting(),
+            redacted=captured.redacted,
         )
 
 

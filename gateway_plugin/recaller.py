@@ -23,6 +23,7 @@ from gateway_plugin.session_keys import Audience
 from gateway_plugin.sessions import Session
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import Injection, TurnTrace, status_of
+from relayer.wire.redaction import redact
 from relayer.wire.schemas import RecallRequest, RecallResponse
 
 __all__ = ["Recaller"]
@@ -74,6 +75,8 @@ class Recaller:
         """
         start = self._clock.monotonic()
         query = build_query(prompt, history(earlier), self._settings).search
+        # A question may hold a secret as well as an answer, and finds nothing by it.
+        query = redact(query, self._settings.capture.redaction).text
         trace = TurnTrace("", agent=identity.agent, namespace=identity.namespace, query_chars=len(query))
         try:
             answer, cached = await self._find(self._request(query, audience), identity, start + seconds)

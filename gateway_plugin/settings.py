@@ -7,6 +7,7 @@ Every key of the plugins that memrelay replaces is accepted, see ``crosswalk``.
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from gateway_plugin import crosswalk
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.patterns import MAX_PATTERNS, compile_pattern
 from gateway_plugin.session_keys import Audience
+from relayer.wire.redaction import CLASSES, Action
 
 __all__ = [
     "DEFAULT_URL",
@@ -176,6 +178,16 @@ def _relative(path: str) -> str:
     return path
 
 
+def _redaction(policy: dict[str, Action]) -> dict[str, Action]:
+    for kind in policy:
+        if kind not in CLASSES:
+            near = difflib.get_close_matches(kind, CLASSES, 1, 0.4)
+            raise ValueError(
+                f"names no class of secrets; {f'is {near[0]} meant?' if near else 'see docs/security.md'}"
+            )
+    return policy
+
+
 _Pattern = Annotated[str, AfterValidator(_pattern)]
 _Patterns = Annotated[tuple[_Pattern, ...], Field(max_length=MAX_PATTERNS)]
 _Name = Annotated[str, Field(min_length=1, max_length=128)]
@@ -249,6 +261,10 @@ class CaptureSettings(_Settings):
     summary: bool = True
     store_transcript: bool = False
     durable: bool = Field(True, description="keep captured turns in a sealed file until the relayer has them")
+    redaction: Annotated[dict[str, Action], AfterValidator(_redaction)] = Field(
+        default_factory=dict,
+        description="what becomes of each class of secret: redact (default), block or allow",
+    )
 
 
 class NamespaceSettings(_Settings):

@@ -81,6 +81,7 @@ class CaptureReport:
         dropped: messages left out, by reason.
         waiting: turns in the outbox, this one included.
         detail: the reason, in a sentence for people.
+        redacted: the classes of secrets that were taken out before anything was kept.
     """
 
     status: str
@@ -89,6 +90,7 @@ class CaptureReport:
     dropped: dict[str, int] = field(default_factory=dict)
     waiting: int = 0
     detail: str = ""
+    redacted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

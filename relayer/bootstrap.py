@@ -144,6 +144,7 @@ async def build(
             extractor=StatementExtractor(),
             namespaces=namespaces,
             facts=await _facts(settings, ports, readiness, stack),
+            redacts=settings.redaction == "on",
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
         await stack.enter_async_context(_background(relayer))

@@ -76,6 +76,7 @@ def serve(
     tls_cert: _File = None,
     tls_key: _File = None,
     rate_limits: Annotated[str | None, typer.Option(help="on or off.")] = None,
+    redaction: Annotated[str | None, typer.Option(help="Take secrets out of texts: on or off.")] = None,
     embedder: Annotated[str | None, typer.Option(help="local, or openai for an endpoint.")] = None,
     embeddings_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
     embeddings_model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,

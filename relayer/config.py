@@ -115,6 +115,7 @@ class RelayerSettings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     rate_limits: Literal["on", "off"] = "on"
+    redaction: Literal["on", "off"] = "on"
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     ready_file: Path | None = None

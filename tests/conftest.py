@@ -1,6 +1,7 @@
 """What all tests share: how many seeds a simulation runs, and hypothesis without a stopwatch.
 
 pytest tests/simulation --seeds 2000                     more schedules
+pytest tests/integration/test_s3_kills.py --rounds 30
 pytest tests/simulation --seeds 1 --first-seed 4711      the one that failed
 """
 
@@ -14,6 +15,7 @@ from hypothesis import settings
 from s3_servers import CREDENTIALS, S3Server, moto, seaweedfs
 
 DEFAULT_SEEDS = 300
+DEFAULT_ROUNDS = 3
 
 # A shared machine may stall any single example; a slow test is caught by the test's own time limit.
 settings.register_profile("memrelay", parent=settings.default, deadline=None, print_blob=True)
@@ -23,12 +25,20 @@ settings.load_profile("memrelay")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("memrelay")
     group.addoption("--seeds", type=int, default=DEFAULT_SEEDS, help="how many seeds a simulation runs")
+    group.addoption("--rounds", type=int, default=DEFAULT_ROUNDS, help="how often relayer and store are killed")
     group.addoption("--first-seed", type=int, default=0, help="the seed that a simulation begins with")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     seeds = _seeds(config)
     return f"simulation seeds: {seeds.start} to {seeds.stop - 1}"
+
+
+@pytest.fixture(scope="session")
+def rounds(request: pytest.FixtureRequest) -> int:
+    """How often a process is killed."""
+    count: int = request.config.getoption("--rounds")
+    return count
 
 
 @pytest.fixture(scope="session")

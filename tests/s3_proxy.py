@@ -32,7 +32,7 @@ class Request:
     method: str
     path: str
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes | None  # None: announced, and it never comes
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,11 @@ class S3Proxy:
             for name, text in request.headers.items():
                 if name not in _HOP:
                     connection.putheader(name, text)
-            connection.putheader("content-length", str(len(request.body)))
+            size = request.headers.get("content-length", "0")
+            connection.putheader("content-length", size if request.body is None else str(len(request.body)))
             connection.endheaders(request.body)
+            if request.body is None:
+                connection.sock.shutdown(socket.SHUT_WR)
             answer = connection.getresponse()
             headers = {name.lower(): text for name, text in answer.getheaders() if name.lower() not in _HOP}
             return Answer(answer.status, headers, answer.read())
@@ -209,10 +212,6 @@ class _Handler(BaseHTTPRequestHandler):
         size = int(self.headers.get("content-length", "0"))
         headers = {name.lower(): text for name, text in self.headers.items()}
         try:
-            if rule is not None and rule.fault is cut_body:
-                self.rfile.read(size // 2)
-                self._reset()
-                return
             request = Request(self.command, self.path, headers, self.rfile.read(size))
             forward = self.proxy.forward
             self._send(forward(request) if rule is None else rule.fault(request, forward))
@@ -238,8 +237,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-def cut_body(_: Request, __: Forward) -> Answer:
-    """Reset the connection in the middle of the request's body; nothing reaches the server."""
+def cut_body(request: Request, forward: Forward) -> Answer:
+    """Break off between the request's head and its body, as a client does that is killed; the server has the head."""
+    forward(replace(request, body=None))
     raise Reset
 
 

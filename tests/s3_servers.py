@@ -76,7 +76,45 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[S3Server]:
-    """SeaweedFS in one process; it would listen everywhere and report home if it were not told otherwise."""
+    """SeaweedFS in one process."""
+    command, url = _seaweedfs(folder)
+    with _running(command, folder / "seaweedfs.log", url) as server:
+        yield server
+
+
+class MortalSeaweed:
+    """SeaweedFS over one folder and port, to be killed and started again; ``close`` it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._command, self.url = _seaweedfs(folder)
+        self._log = folder / "seaweedfs.log"
+        self._admin = _admin(self.url)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> float:
+        """Start, and wait until a signed write and read succeed; returns how many seconds that took."""
+        began = time.monotonic()
+        with self._log.open("ab") as sink:
+            self._process = subprocess.Popen(
+                self._command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL
+            )
+        _wait(self._admin, self._process, self._log)
+        return time.monotonic() - began
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(PATIENCE)
+
+    def close(self) -> None:
+        self.kill()
+        self._admin.close()
+
+
+def _seaweedfs(folder: Path) -> tuple[list[str], str]:
+    """Return command and URL; it would listen everywhere and report home if it were not told otherwise."""
     ports = free_ports(8)
     identity = {
         "name": "admin",
@@ -110,8 +148,7 @@ def seaweedfs(folder: Path) -> Iterator[S3Server]:
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
     ]
-    with _running(command, folder / "seaweedfs.log", f"http://127.0.0.1:{ports[6]}") as server:
-        yield server
+    return command, f"http://127.0.0.1:{ports[6]}"
 
 
 @contextmanager
@@ -142,7 +179,8 @@ def _wait(admin: Any, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            admin.create_bucket(Bucket=BUCKET)
+            with suppress(admin.exceptions.BucketAlreadyOwnedByYou):
+                admin.create_bucket(Bucket=BUCKET)
             admin.put_object(Bucket=BUCKET, Key="ready", Body=b"yes")
             admin.get_object(Bucket=BUCKET, Key="ready")["Body"].close()
             admin.delete_object(Bucket=BUCKET, Key="ready")

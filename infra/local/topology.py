@@ -145,7 +145,7 @@ class Topology:
         nginx = self.data / "nginx"
         command = (
             _find("nginx", "on Debian apt-get install nginx-light, on macOS brew install nginx"),
-            *("-p", str(nginx), "-c", str(nginx / "nginx.conf"), "-g", "daemon off;"),
+            *("-e", "stderr", "-p", str(nginx), "-c", str(nginx / "nginx.conf"), "-g", "daemon off;"),
         )
         return Part("nginx", command, _own_environment(), self.url)
 

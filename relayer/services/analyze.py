@@ -22,6 +22,7 @@ from relayer.services.fact_work import check_room
 from relayer.services.jobs import wait_for_end
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered
+from relayer.services.redaction import without_secrets_said
 from relayer.services.remember import append_drafts
 from relayer.wire import schemas, ulid
 
@@ -41,6 +42,7 @@ async def analyze(
         QueueFull: too many extractions of this account wait; nothing was written.
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log.
     """
+    request = await without_secrets_said(ctx, request)
     candidates = await _extract(ctx, request, deadline)
     if not candidates:
         return schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)

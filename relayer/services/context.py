@@ -28,13 +28,14 @@ class FactWork:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One per relayer process, made by the composition root."""
+    """One per relayer process, made by the composition root; ``redacts`` takes secrets out of what is stored."""
 
     ports: LogPorts
     embedder: Embedder
     extractor: Extractor
     namespaces: OpenNamespaces
     facts: FactWork | None = None
+    redacts: bool = True
 
     @property
     def clock(self) -> Clock:

@@ -99,6 +99,7 @@ async def finish_facts(
     lines = [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in shown]
     known = await _known(ctx, opened, given, shown)
     found = await work.extractor.extract(lines, [header_of(record) for record in known], seconds=work.seconds)
+    work.budget.spend(opened.namespace.account, found.tokens, ctx.clock.now_ms())
     await _append(ctx, work, opened, current, given=given, shown=shown, known=known, found=found)
     return found
 

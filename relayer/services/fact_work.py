@@ -135,7 +135,6 @@ async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: Job
     else:
         queue.ended(job.job, "done")
         if found is not None:
-            work.budget.spend(account, found.tokens, ctx.clock.now_ms())
             queue.counts["facts"] += len(found.facts)
             queue.counts.update({f"dropped_{why}": count for why, count in found.dropped.items()})
 

@@ -13,6 +13,7 @@ from relayer.services.deadline import Deadline
 from relayer.services.drafting import Draft, Sealed, embed_job, parse_vector, seal_drafts
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered
+from relayer.services.redaction import without_secrets
 from relayer.wire import schemas, ulid
 
 __all__ = ["append_drafts", "remember"]
@@ -27,6 +28,7 @@ async def remember(
         Refused: ``bad_vector`` or ``idempotency_conflict``.
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log.
     """
+    request = await without_secrets(ctx, request)
     drafts = [_draft(ctx, access, item) for item in request.items]
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         sealed, outcomes, job, _ = await append_drafts(

@@ -63,6 +63,11 @@ class _Rule:
     kind: str
     pattern: re.Pattern[str]
     check: _Check | None = None
+    hints: tuple[str, ...] = ()
+
+    def may_match(self, lowered: str) -> bool:
+        """Whether a text in lower case holds what the pattern cannot do without: most texts are spared most rules."""
+        return not self.hints or any(hint in lowered for hint in self.hints)
 
 
 _EDGE: Final = r"(?<![A-Za-z0-9_-])"
@@ -70,53 +75,141 @@ _STOP: Final = r"(?![A-Za-z0-9_-])"
 _HIGH_ENTROPY: Final = 3.0
 _LONG: Final = 20
 
-# Forms that their issuers publish so that scanners can find them: the prefix alone decides.
-_PUBLISHED: Final[tuple[tuple[str, str], ...]] = (
-    ("anthropic_key", r"sk-ant-[A-Za-z0-9_-]{20,200}"),
-    ("openrouter_key", r"sk-or-v1-[0-9a-f]{32,64}"),
-    ("openai_key", r"sk-(?:proj-|svcacct-|admin-|None-)[A-Za-z0-9_-]{20,200}|sk-[A-Za-z0-9]{32,64}"),
-    ("google_key", r"AIza[A-Za-z0-9_-]{35}|GOCSPX-[A-Za-z0-9_-]{24,40}|ya29\.[A-Za-z0-9_-]{20,400}"),
-    ("aws_key", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
-    ("github_token", r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}"),
-    ("gitlab_token", r"gl(?:pat|rt|ptt|dt|cbt|soat|ft)-[A-Za-z0-9_-]{20,64}"),
-    ("slack_token", r"xox[abeoprs]-[A-Za-z0-9-]{10,250}|xapp-\d-[A-Za-z0-9-]{10,250}"),
-    ("slack_webhook", r"https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,200}"),
-    ("discord_webhook", r"https://(?:\w{1,20}\.)?discord(?:app)?\.com/api/webhooks/\d{10,25}/[A-Za-z0-9_-]{30,100}"),
-    ("discord_token", r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}"),
-    ("stripe_key", r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,247}|whsec_[A-Za-z0-9+/=]{24,100}"),
-    ("huggingface_token", r"hf_[A-Za-z]{30,40}"),
-    ("npm_token", r"npm_[A-Za-z0-9]{36}"),
-    ("pypi_token", r"pypi-AgE[A-Za-z0-9_-]{50,400}"),
-    ("sendgrid_key", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}"),
-    ("twilio_key", r"(?:SK|AC)[0-9a-fA-F]{32}"),
-    ("telegram_token", r"\d{8,10}:AA[A-Za-z0-9_-]{32,35}"),
-    ("digitalocean_token", r"do[opr]_v1_[0-9a-f]{64}"),
-    ("shopify_token", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
-    ("databricks_token", r"dapi[0-9a-f]{32}(?:-\d)?"),
-    ("groq_key", r"gsk_[A-Za-z0-9]{40,60}"),
-    ("xai_key", r"xai-[A-Za-z0-9]{60,100}"),
-    ("perplexity_key", r"pplx-[A-Za-z0-9]{40,60}"),
-    ("replicate_token", r"r8_[A-Za-z0-9]{30,45}"),
-    ("linear_key", r"lin_(?:api|oauth)_[A-Za-z0-9]{30,64}"),
-    ("notion_token", r"(?:ntn_|secret_)[A-Za-z0-9]{40,60}"),
-    ("vault_token", r"hv[sbr]\.[A-Za-z0-9_-]{24,200}"),
-    ("figma_token", r"fig[dou]_[A-Za-z0-9_-]{35,60}"),
-    ("age_key", r"AGE-SECRET-KEY-1[A-Z0-9]{50,62}"),
-    ("jwt", r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{16,2000}"),
+# Forms that their issuers publish so that scanners can find them: the prefix alone decides. Then what none is without.
+_PUBLISHED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("anthropic_key", r"sk-ant-[A-Za-z0-9_-]{20,200}", ("sk-ant-",)),
+    ("openrouter_key", r"sk-or-v1-[0-9a-f]{32,64}", ("sk-or-v1-",)),
+    (
+        "openai_key",
+        r"sk-(?:proj-|svcacct-|admin-|None-)[A-Za-z0-9_-]{20,200}|sk-[A-Za-z0-9]{32,64}",
+        ("sk-",),
+    ),
+    (
+        "google_key",
+        r"AIza[A-Za-z0-9_-]{35}|GOCSPX-[A-Za-z0-9_-]{24,40}|ya29\.[A-Za-z0-9_-]{20,400}",
+        (
+            "aiza",
+            "gocspx-",
+            "ya29.",
+        ),
+    ),
+    (
+        "aws_key",
+        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}",
+        (
+            "akia",
+            "asia",
+            "abia",
+            "acca",
+        ),
+    ),
+    (
+        "github_token",
+        r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}",
+        (
+            "gh",
+            "github_pat_",
+        ),
+    ),
+    ("gitlab_token", r"gl(?:pat|rt|ptt|dt|cbt|soat|ft)-[A-Za-z0-9_-]{20,64}", ("gl",)),
+    (
+        "slack_token",
+        r"xox[abeoprs]-[A-Za-z0-9-]{10,250}|xapp-\d-[A-Za-z0-9-]{10,250}",
+        (
+            "xox",
+            "xapp-",
+        ),
+    ),
+    (
+        "slack_webhook",
+        r"https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,200}",
+        ("hooks.slack.com",),
+    ),
+    (
+        "discord_webhook",
+        r"https://(?:\w{1,20}\.)?discord(?:app)?\.com/api/webhooks/\d{10,25}/[A-Za-z0-9_-]{30,100}",
+        ("/api/webhooks/",),
+    ),
+    ("discord_token", r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}", (".",)),
+    (
+        "stripe_key",
+        r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,247}|whsec_[A-Za-z0-9+/=]{24,100}",
+        (
+            "_live_",
+            "_test_",
+            "whsec_",
+        ),
+    ),
+    ("huggingface_token", r"hf_[A-Za-z]{30,40}", ("hf_",)),
+    ("npm_token", r"npm_[A-Za-z0-9]{36}", ("npm_",)),
+    ("pypi_token", r"pypi-AgE[A-Za-z0-9_-]{50,400}", ("pypi-age",)),
+    ("sendgrid_key", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}", ("sg.",)),
+    (
+        "twilio_key",
+        r"(?:SK|AC)[0-9a-fA-F]{32}",
+        (
+            "sk",
+            "ac",
+        ),
+    ),
+    ("telegram_token", r"\d{8,10}:AA[A-Za-z0-9_-]{32,35}", (":aa",)),
+    ("digitalocean_token", r"do[opr]_v1_[0-9a-f]{64}", ("_v1_",)),
+    ("shopify_token", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", ("shp",)),
+    ("databricks_token", r"dapi[0-9a-f]{32}(?:-\d)?", ("dapi",)),
+    ("groq_key", r"gsk_[A-Za-z0-9]{40,60}", ("gsk_",)),
+    ("xai_key", r"xai-[A-Za-z0-9]{60,100}", ("xai-",)),
+    ("perplexity_key", r"pplx-[A-Za-z0-9]{40,60}", ("pplx-",)),
+    ("replicate_token", r"r8_[A-Za-z0-9]{30,45}", ("r8_",)),
+    ("linear_key", r"lin_(?:api|oauth)_[A-Za-z0-9]{30,64}", ("lin_",)),
+    (
+        "notion_token",
+        r"(?:ntn_|secret_)[A-Za-z0-9]{40,60}",
+        (
+            "ntn_",
+            "secret_",
+        ),
+    ),
+    (
+        "vault_token",
+        r"hv[sbr]\.[A-Za-z0-9_-]{24,200}",
+        (
+            "hvs.",
+            "hvb.",
+            "hvr.",
+        ),
+    ),
+    (
+        "figma_token",
+        r"fig[dou]_[A-Za-z0-9_-]{35,60}",
+        (
+            "figd_",
+            "figo_",
+            "figu_",
+        ),
+    ),
+    ("age_key", r"AGE-SECRET-KEY-1[A-Z0-9]{50,62}", ("age-secret-key-1",)),
+    ("jwt", r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{16,2000}", ("eyj",)),
 )
 
 # What names a secret, in the languages people ask in.
-_PASSWORD_WORDS: Final = (
+_SAID_BEFORE: Final = (
     r"password|passwd|passphrase|passcode|pwd|pw|pass|passwort|kennwort|contrase\u00f1a|mot de passe|senha|wachtwoord|"
     r"\u043f\u0430\u0440\u043e\u043b\u044c|\u5bc6\u7801|\u30d1\u30b9\u30ef\u30fc\u30c9"
 )
 _KEY_WORDS: Final = (
     r"(?:api|access|secret|private|encryption|signing|master|account|auth|client|service|shared|session|refresh|bearer|"
     r"webhook|deploy|totp|otp|mfa)[ _.-]?(?:key|token|secret|id)"
-    r"|secret|token|credential|authtoken|sessionid|apikey|\w{0,40}_(?:key|token|secret)|x-api-key|\w{1,20} token"
+    r"|secret|token|credential|authtoken|sessionid|apikey|(?<=_)key"
 )
+_SAID_HINTS: Final = (
+    "pass", "pw", "kennwort", "contrase\u00f1a", "mot de", "senha", "wachtwoord", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801",
+    "\u30d1\u30b9",
+)  # fmt: skip
+_KEY_HINTS: Final = ("key", "token", "secret", "id", "credential")
 _IS: Final = r"""(?:["']?\s*(?:=>|:=|[:=])\s*|\s+(?:is|ist|es|est|\u00e9|lautet|was|to)[:\s]\s*)"""
-_VALUE: Final = r"""(?:"(?P<dq>[^"\n]{4,200})"|'(?P<sq>[^'\n]{4,200})'|(?P<bare>[^\s"'`,;<>(){}\[\]]{4,200}))"""
+_VALUE: Final = (
+    r"""(?:"(?P<dq>[^"\n]{4,200})"|'(?P<sq>[^'\n]{4,200})'|(?P<bare>[^\s"'`,;<>(){}\[\]]{4,200}))"""
+)
 _PLACEHOLDER: Final = re.compile(
     r"(?:\$|%|<|\{|\*{2}|\.{3}|your|my[-_]|example|placeholder|changeme|xxx|redacted|none$|null$|true$|false$|os\.|process\.|"
     r"env|req|self\.|config|get|input|str$|string$|int$|bytes$|optional|required|secrets?\.|settings)",
@@ -167,9 +260,12 @@ def _user_info(value: str) -> bool:
 def _luhn(text: str) -> bool:
     """Whether digits pass Luhn's check (ISO/IEC 7812-1), as card numbers do."""
     digits = [int(char) for char in text if char.isdigit()]
-    if not 13 <= len(digits) <= 19 or len(set(digits)) < 3:
+    if not 13 <= len(digits) <= 19 or len(set(digits)) < 2:
         return False
-    doubled = [digit if index % 2 == 0 else sum(divmod(2 * digit, 10)) for index, digit in enumerate(reversed(digits))]
+    doubled = [
+        digit if index % 2 == 0 else sum(divmod(2 * digit, 10))
+        for index, digit in enumerate(reversed(digits))
+    ]
     return sum(doubled) % 10 == 0
 
 
@@ -182,30 +278,41 @@ def _iban(text: str) -> bool:
     return int("".join(str(int(char, 36)) for char in turned)) % 97 == 1
 
 
-def _published(kind: str, form: str) -> _Rule:
-    return _Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"))
+def _published(kind: str, form: str, hints: tuple[str, ...]) -> _Rule:
+    return _Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints=hints)
 
 
-def _named(kind: str, words: str, value: str, check: _Check, *, then: str = _IS) -> _Rule:
-    return _Rule(kind, re.compile(rf"(?<![A-Za-z0-9])(?:{words}){then}{value}", re.IGNORECASE), check)
+def _named(
+    kind: str, words: str, value: str, check: _Check, hints: tuple[str, ...], *, then: str = _IS
+) -> _Rule:
+    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{words}){then}{value}", re.IGNORECASE)
+    return _Rule(kind, pattern, check, hints)
 
 
 _RULES: Final[tuple[_Rule, ...]] = (
     _Rule(
         "private_key",
         re.compile(
-            r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=:,.\s-]{0,20000}?"
-            r"-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s]{0,20000})"
+            # The body ends at the next two dashes, so that many beginnings without an end cost no more than one.
+            r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=:,.\s]|-(?!-)){0,20000}+"
+            r"(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?"
         ),
     ),
-    *(_published(kind, form) for kind, form in _PUBLISHED),
+    *(_published(*form) for form in _PUBLISHED),
     _Rule(
         "url_password",
-        re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,100}:(?P<secret>[^\s/@\"'<>]{3,200})@", re.IGNORECASE),
+        re.compile(
+            r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,100}:(?P<secret>[^\s/@\"'<>]{3,200})@", re.IGNORECASE
+        ),
         _user_info,
     ),
-    _Rule("azure_key", re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<secret>[A-Za-z0-9+/]{20,100}={0,2})", re.IGNORECASE)),
-    _Rule("azure_signature", re.compile(r"[?&]sig=(?P<secret>[A-Za-z0-9%+/]{30,100}(?:=|%3D)?)", re.IGNORECASE)),
+    _Rule(
+        "azure_key",
+        re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<secret>[A-Za-z0-9+/]{20,100}={0,2})", re.IGNORECASE),
+    ),
+    _Rule(
+        "azure_signature", re.compile(r"[?&]sig=(?P<secret>[A-Za-z0-9%+/]{30,100}(?:=|%3D)?)", re.IGNORECASE)
+    ),
     _Rule(
         "authorization",
         re.compile(r"\b(?:Bearer|Basic|Token)\s+(?P<secret>[A-Za-z0-9._~+/-]{16,2000}={0,2})(?![\w$<{])"),
@@ -219,11 +326,25 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
         _like_a_random,
     ),
-    _named("password", _PASSWORD_WORDS, _VALUE, _like_a_password),
-    _named("passphrase", _PASSWORD_WORDS, r"""["'](?P<secret>[^"'\n]{8,200})["']""", _in_quotes),
-    _named("password", r"password|passwort|pass|pw", r"(?P<secret>[^\s\"'`,;<>(){}\[\]]{8,200})", _like_a_password, then=r"\s+"),
-    _named("assigned_secret", _KEY_WORDS, _VALUE, _like_a_key),
-    _named("assigned_secret", _KEY_WORDS, r"(?P<secret>[A-Za-z0-9+/_=-]{24,200})", _like_a_key, then=r"\s+"),
+    _named("password", _SAID_BEFORE, _VALUE, _like_a_password, _SAID_HINTS),
+    _named("passphrase", _SAID_BEFORE, r"""["'](?P<secret>[^"'\n]{8,200})["']""", _in_quotes, _SAID_HINTS),
+    _named(
+        "password",
+        r"password|passwort|pass|pw",
+        r"(?P<secret>[^\s\"'`,;<>(){}\[\]]{8,200})",
+        _like_a_password,
+        _SAID_HINTS,
+        then=r"\s+",
+    ),
+    _named("assigned_secret", _KEY_WORDS, _VALUE, _like_a_key, _KEY_HINTS),
+    _named(
+        "assigned_secret",
+        _KEY_WORDS,
+        r"(?P<secret>[A-Za-z0-9+/_=-]{24,200})",
+        _like_a_key,
+        _KEY_HINTS,
+        then=r"\s+",
+    ),
     _Rule(
         "recovery_phrase",
         re.compile(
@@ -239,7 +360,9 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
     ),
     _Rule("card_number", re.compile(r"(?<![\w.-])(?P<secret>[3-6]\d{3}(?:[ -]?\d){9,15})(?![\w-])"), _luhn),
-    _Rule("iban", re.compile(r"\b(?P<secret>[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?)\b"), _iban),
+    _Rule(
+        "iban", re.compile(r"\b(?P<secret>[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?)\b"), _iban
+    ),
 )
 
 CLASSES: Final = tuple(dict.fromkeys(rule.kind for rule in _RULES))
@@ -261,12 +384,15 @@ def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]
     """Return the secrets of a text that a policy does not allow, in order, without overlaps."""
     known = policy or {}
     taken: list[Finding] = []
+    covered = bytearray(len(text))
+    lowered = text.lower()
     for rule in _RULES:
-        if action_for(rule.kind, known) is Action.ALLOW:
+        if action_for(rule.kind, known) is Action.ALLOW or not rule.may_match(lowered):
             continue
         for match in rule.pattern.finditer(text):
             found = _finding(rule, match)
-            if found is not None and not any(f.start < found.end and found.start < f.end for f in taken):
+            if found is not None and not any(covered[found.start : found.end]):
+                covered[found.start : found.end] = b"\1" * (found.end - found.start)
                 taken.append(found)
     return tuple(sorted(taken, key=lambda finding: finding.start))
 

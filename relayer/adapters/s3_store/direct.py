@@ -23,7 +23,13 @@ from relayer.adapters.s3_store.signature import signed_headers
 __all__ = ["DirectClient"]
 
 _METHODS = {"get_object": "GET", "put_object": "PUT"}
-_HEADERS = {"IfNoneMatch": "if-none-match", "IfMatch": "if-match", "Range": "range"}
+_HEADERS = {
+    "ContentMD5": "content-md5",
+    "IfNoneMatch": "if-none-match",
+    "IfMatch": "if-match",
+    "Range": "range",
+}
+_KNOWN = {"Key", "Body", *_HEADERS}
 # An error's body is a few hundred bytes, and its code stands near the beginning.
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
 _LOOKED_AT = 4096
@@ -51,7 +57,7 @@ class DirectClient:
 
     def ask(self, operation: str, **parameters: Any) -> Answer:
         """Make one request, named as boto3 names it; raises `NoSuccess`."""
-        method = _METHODS.get(operation)
+        method = _METHODS.get(operation) if parameters.keys() <= _KNOWN else None
         try:
             route = None if method is None else self._find_route()
             if method is None or route is None or self._pool is None:

@@ -33,7 +33,7 @@ _THROTTLING = frozenset(
 )
 _QUOTA = frozenset({"QuotaExceeded", "QuotaExceededException"})
 # The server waited in vain for the rest of a request: somebody between us may have cut it, so it says nothing certain.
-_CUT = frozenset({"RequestTimeout", "IncompleteBody"})
+_CUT = frozenset({"RequestTimeout", "IncompleteBody", "BadDigest"})
 # What boto3 and urllib3 raise before the first byte of a request has left.
 _NEVER_SENT = (
     boto.ConnectTimeoutError,

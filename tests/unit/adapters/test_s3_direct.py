@@ -105,12 +105,15 @@ def test_a_request_asks_for_the_same_as_boto3_s(
 
 def test_what_is_not_a_read_or_write_of_one_object_is_left_to_boto3(server: ScriptedS3) -> None:
     _, direct = _clients(server.url)
-    server.will_answer(stored(), stored())
+    server.will_answer(stored(), stored(), found())
     direct.ask("put_object", Key=KEY, Body=b"", IfNoneMatch="*")
     direct.ask("delete_object", Key=KEY)
-    one, two = (request.headers.get("user-agent", "") for request in server.requests)
+    direct.ask("get_object", Key=KEY, VersionId="v1")
+    one, two, three = (request.headers.get("user-agent", "") for request in server.requests)
     assert one == "memrelay"
     assert "Boto3" in two
+    assert "Boto3" in three
+    assert server.requests[2].path.endswith("?versionId=v1")
     direct.close()
 
 

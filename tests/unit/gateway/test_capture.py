@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture import capture_turn
 from gateway_plugin.echoes import EchoFilter
+from gateway_plugin.errors import SettingsError
 from gateway_plugin.messages import ChatMessage, parse_messages
 from gateway_plugin.query import Role
 from gateway_plugin.session_keys import Audience
-from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.settings import CaptureSettings, load_settings
 from gateway_plugin.turn_cursor import MAX_REMEMBERED, TurnCursor, fingerprint
 from relayer.wire.errors import Malformed
 
@@ -284,3 +286,35 @@ def test_a_doubtful_message_is_sent_and_marked(identity):
         (doubtful, True),
         (COFFEE, False),
     ]
+
+
+def _secret():
+    return "gh" + "p_" + "Z9" * 18
+
+
+@pytest.mark.row("MW-30")
+def test_a_secret_is_taken_out_of_what_is_captured(wire, environ):
+    with MemoryPlugin(wire.url, secret="11" * 32, environ=environ) as plugin:
+        text = f"Remember that I push to the mirror with {_secret()} every Monday."
+        report = plugin.after_turn([{"role": "user", "content": text}])
+        assert report.redacted == ("github_token",)
+        assert plugin.flush(10)
+        plugin.before_turn(f"Where do I use {_secret()} again?")
+    assert wire.texts("default") == [
+        "Remember that I push to the mirror with [redacted: github_token] every Monday."
+    ]
+    assert not any(_secret().encode() in body for _, _, _, body in wire.seen)
+
+
+def test_a_blocked_class_keeps_the_whole_message_back(wire, environ):
+    settings = {"capture": {"redaction": {"github_token": "block"}}}
+    with MemoryPlugin(wire.url, secret="11" * 32, environ=environ, settings=settings) as plugin:
+        report = plugin.after_turn(
+            [{"role": "user", "content": f"Remember that I push to the mirror with {_secret()}."}]
+        )
+    assert (report.status, report.dropped) == ("empty", {"secret": 1})
+
+
+def test_a_class_that_does_not_exist_is_refused_with_the_nearest_one():
+    with pytest.raises(SettingsError, match="github_token"):
+        load_settings({"capture": {"redaction": {"github_tokens": "allow"}}}, {})

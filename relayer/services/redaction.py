@@ -1,0 +1,42 @@
+"""Taking secrets out of what is to be stored: before the extractor, the model and the log see it.
+
+Gateways redact before they send. This is for those that do not: other clients, and older gateways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from relayer.services.context import Context
+from relayer.wire.redaction import redact
+from relayer.wire.schemas import AnalyzeRequest, RememberRequest
+
+__all__ = ["without_secrets", "without_secrets_said"]
+
+# Above this, the search leaves the event loop: it takes a few ms for a thousand characters on a busy core.
+_INLINE_CHARACTERS = 4096
+
+
+async def without_secrets(ctx: Context, request: RememberRequest) -> RememberRequest:
+    """Return a request whose texts hold no secrets; the same one where redaction is off."""
+    if not ctx.redacts:
+        return request
+    texts = await _redacted([item.text for item in request.items])
+    items = [item.model_copy(update={"text": text}) for item, text in zip(request.items, texts, strict=True)]
+    return request.model_copy(update={"items": tuple(items)})
+
+
+async def without_secrets_said(ctx: Context, request: AnalyzeRequest) -> AnalyzeRequest:
+    """Return a request whose turns hold no secrets; the same one where redaction is off."""
+    if not ctx.redacts:
+        return request
+    texts = await _redacted([turn.text for turn in request.turns])
+    turns = [turn.model_copy(update={"text": text}) for turn, text in zip(request.turns, texts, strict=True)]
+    return request.model_copy(update={"turns": tuple(turns)})
+
+
+async def _redacted(texts: list[str]) -> list[str]:
+    def work() -> list[str]:
+        return [redact(text).text for text in texts]
+
+    return work() if sum(map(len, texts)) <= _INLINE_CHARACTERS else await asyncio.to_thread(work)

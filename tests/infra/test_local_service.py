@@ -1,0 +1,224 @@
+"""`infra/local/up` as a person would use it: store, three relayers and a proxy, two gateways, a kill, and an end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from infra_tools import INFRA, run, tool
+from processes import CLEAN, wait_until
+from s3_servers import free_ports
+
+from gateway_plugin import MemoryPlugin
+
+SECRET = "5a" * 32
+COFFEE = "I only drink oat milk coffee, never after 2 pm."
+QUESTION = "How do I take my coffee?"
+PATIENCE = 20.0
+PORTS = 16
+
+
+@dataclass
+class Service:
+    """One data directory, and the three commands on it."""
+
+    data: Path
+    port: int
+
+    def command(self, name: str, *arguments: str) -> tuple[int, str]:
+        ended = run(
+            INFRA / "local" / name,
+            "--data",
+            str(self.data),
+            *arguments,
+            env=CLEAN | {"PYTHON": sys.executable},
+        )
+        return ended.returncode, ended.stdout + ended.stderr
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def pids(self) -> dict[str, int]:
+        _, shown = self.command("status")
+        return {name: int(pid) for name, pid in re.findall(r"^(\S+) +(\d+) ", shown, re.MULTILINE)}
+
+    def recalls(self) -> dict[str, int]:
+        """Return how many recalls each relayer that answers has answered."""
+        counted: dict[str, int] = {}
+        for number in (1, 2, 3):
+            try:
+                text = httpx.get(f"http://127.0.0.1:{self.port + number}/metrics", trust_env=False).text
+            except httpx.TransportError:
+                continue
+            rows = re.findall(r'memrelay_http_requests_total\{.*route="/v1/recall".*\} (\d+)', text)
+            counted[f"relayer-{number}"] = sum(map(int, rows))
+        return counted
+
+
+def _first_port() -> int:
+    """Return the first of as many free ports in a row as the service takes."""
+    while True:
+        [first] = free_ports(1)
+        sockets = [socket.socket() for _ in range(PORTS)]
+        try:
+            for number, trial in enumerate(sockets):
+                trial.bind(("127.0.0.1", first + number))
+        except OSError:
+            continue
+        else:
+            return first
+        finally:
+            for trial in sockets:
+                trial.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    for program in ("nginx", "weed"):
+        tool(program)
+    made = Service(tmp_path_factory.mktemp("service") / "data", _first_port())
+    try:
+        code, said = made.command("up", "--port", str(made.port))
+        assert code == 0, said
+        assert f"export MEMRELAY_URL={made.url}" in said
+        yield made
+    finally:
+        made.command("down")
+
+
+@pytest.fixture
+def gateways(service: Service, tmp_path: Path) -> Iterator[tuple[MemoryPlugin, MemoryPlugin]]:
+    """Two gateways of one account, each with a disk of its own."""
+    with (
+        MemoryPlugin(
+            service.url, agent="a", secret=SECRET, environ={"XDG_CONFIG_HOME": str(tmp_path / "1")}
+        ) as first,
+        MemoryPlugin(
+            service.url, agent="a", secret=SECRET, environ={"XDG_CONFIG_HOME": str(tmp_path / "2")}
+        ) as second,
+    ):
+        yield first, second
+
+
+def _recall(gateway: MemoryPlugin, question: str = QUESTION) -> str:
+    turn = gateway.before_turn(question, deadline=PATIENCE)
+    assert turn.status in {"ok", "empty"}, turn.detail
+    return turn.text
+
+
+@pytest.mark.slow
+def test_what_one_gateway_remembers_another_recalls_whatever_relayer_dies(
+    service: Service, gateways: tuple[MemoryPlugin, MemoryPlugin]
+) -> None:
+    first, second = gateways
+    first.after_turn([{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}])
+    assert first.flush(PATIENCE)
+    for number, gateway in enumerate((second, first, second)):
+        assert COFFEE in _recall(gateway, f"{QUESTION} Asked {number} times.")
+    [serving] = [name for name, count in service.recalls().items() if count]
+
+    os.kill(service.pids()[serving], signal.SIGKILL)
+    wait_until(lambda: serving not in service.pids())
+    assert service.command("status")[0] == 1
+    assert COFFEE in _recall(second, f"{QUESTION} Asked again.")
+    [other] = [name for name, count in service.recalls().items() if count]
+    assert other != serving
+
+    code, said = service.command("up")
+    assert code == 0, said
+    assert f"{serving}  starts" in said
+    assert "store      starts" not in said
+
+    def back() -> bool:
+        # nginx asks a relayer that failed it again after five seconds.
+        _recall(second, f"{QUESTION} {os.urandom(4).hex()}")
+        return service.recalls()[serving] > 0
+
+    wait_until(back)
+
+
+@pytest.mark.slow
+def test_metrics_and_bodies_that_are_too_large_stop_at_the_proxy(service: Service) -> None:
+    answers = [
+        httpx.get(f"{service.url}/metrics", trust_env=False),
+        httpx.post(f"{service.url}/v1/recall", content=b"x" * 2_400_000, trust_env=False),
+    ]
+    assert [answer.json()["code"] for answer in answers] == ["not_found", "too_large"]
+    assert all(answer.headers["x-request-id"] for answer in answers)
+
+
+@pytest.mark.slow
+def test_up_a_second_time_changes_nothing_and_moves_nowhere(service: Service) -> None:
+    before = service.pids()
+    assert len(before) == 5
+    code, said = service.command("up")
+    assert code == 0, said
+    assert "nothing to do" in said
+    code, said = service.command("up", "--port", str(service.port + 100))
+    assert code == 2
+    assert "--port" in said
+    assert service.pids() == before
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_named_before_anything_starts(service: Service, tmp_path: Path) -> None:
+    other = Service(tmp_path / "other", service.port)
+    code, said = other.command("up", "--port", str(service.port))
+    assert code == 2
+    assert f"--port: {service.port} is in use" in said
+    assert other.pids() == {}
+
+
+@pytest.mark.slow
+def test_keys_are_the_owner_s_alone(service: Service) -> None:
+    secrets = [service.data / name for name in ("relayer.key", "credentials.json", "s3.json")]
+    assert [file.stat().st_mode & 0o777 for file in secrets] == [0o600] * 3
+
+
+@pytest.mark.slow
+def test_down_ends_every_process_and_purge_leaves_nothing(service: Service) -> None:
+    # The last test of the service, which it ends.
+    pids = service.pids()
+    assert len(pids) == 5
+    code, said = service.command("down", "--purge")
+    assert code == 0, said
+    assert not [name for name, pid in pids.items() if _runs(pid)]
+    assert not _mentioning(str(service.data))
+    assert not service.data.exists()
+    assert "nothing ran" in service.command("down")[1]
+
+
+def test_a_process_id_that_is_somebody_else_s_by_now_is_left_alone(tmp_path: Path) -> None:
+    state = f'{{"port": 8700, "processes": {{"nginx": {{"pid": {os.getpid()}, "started": "1"}}}}}}'
+    (tmp_path / "state.json").write_text(state)
+    service = Service(tmp_path, 8700)
+    assert "nothing ran" in service.command("down")[1]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def _mentioning(text: str) -> list[str]:
+    """Return the command lines on this machine that name a path."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        found += [line] if text in line else []
+    return found

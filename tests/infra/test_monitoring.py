@@ -1,0 +1,126 @@
+"""Dashboard and alerts ask for what a relayer really publishes, and every alert leads to a page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from border import border
+from infra_tools import INFRA, ROOT, run, tool
+
+from relayer.http.problems import CODES
+
+MONITORING = INFRA / "monitoring"
+ALERTS = [
+    rule
+    for group in yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+EXPRESSIONS = [rule["expr"] for rule in ALERTS] + [
+    target["expr"] for panel in PANELS for target in panel["targets"]
+]
+SELECTOR = re.compile(r"\b((?:memrelay|process)_[a-z_]+)(?:\{([^}]*)\})?")
+
+
+@pytest.fixture
+async def published() -> tuple[str, set[str], set[str]]:
+    """The metrics of a relayer that was used, its routes, and its checks."""
+    async with border() as at:
+        await at.call("POST", "/v1/memories", {"items": [{"text": "the canary sings"}]})
+        await at.call("POST", "/v1/recall", {"query": "what does the canary do?"})
+        text = (await at.http.get(f"{at.url}/metrics")).text
+        routes = {route.path for route in at.relayer.front.routes.table}
+        return text, routes, set((await at.relayer.readiness.check()).checks)
+
+
+async def test_every_metric_and_label_is_one_that_a_relayer_publishes(
+    published: tuple[str, set[str], set[str]],
+) -> None:
+    text, routes, checks = published
+    samples: dict[str, set[str]] = {}
+    for name, labels in re.findall(r"^([a-z_]+)(?:\{(.*)\})? ", text, re.MULTILINE):
+        samples.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    values = {
+        "route": routes,
+        "check": checks,
+        "code": {*CODES, "ok", "corrupt_namespace", "rollback_detected"},
+    }
+    seen = 0
+    for expression in EXPRESSIONS:
+        for name, selector in SELECTOR.findall(expression):
+            seen += 1
+            assert name in samples, expression
+            for label, operator, wanted in re.findall(r'(\w+)(=~|!~|!=|=)"([^"]*)"', selector):
+                assert label in samples[name] | {"job", "instance"}, expression
+                if label in values:
+                    assert set(wanted.split("|")) <= values[label], expression
+                assert operator
+    assert seen > 40
+
+
+async def test_a_dashboard_groups_by_labels_that_exist(published: tuple[str, set[str], set[str]]) -> None:
+    text, _, _ = published
+    known = set(re.findall(r'[{,](\w+)="', text)) | {"instance"}
+    named = {
+        label.strip()
+        for expression in EXPRESSIONS
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
+        for label in labels.split(",")
+    }
+    assert named
+    assert named <= known
+
+
+def test_prometheus_takes_the_configuration_and_the_alerts(tmp_path: Path) -> None:
+    promtool = tool("promtool")
+    shutil.copy(INFRA / "compose/prometheus.yml", tmp_path)
+    shutil.copy(MONITORING / "alerts.yml", tmp_path)
+    for arguments in (
+        ("check", "config", tmp_path / "prometheus.yml"),
+        ("test", "rules", MONITORING / "alerts_test.yml"),
+    ):
+        checked = run(promtool, *arguments)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_prometheus_understands_every_expression_of_the_dashboard(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"panel:number{number}", "expr": expression.replace("$__rate_interval", "5m")}
+        for number, expression in enumerate(EXPRESSIONS)
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    checked = run(tool("promtool"), "check", "rules", file)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_alert_leads_to_a_runbook() -> None:
+    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
+    assert not [rule["alert"] for rule in ALERTS if not (ROOT / rule["annotations"]["runbook"]).is_file()]
+
+
+def test_every_alert_that_a_runbook_names_exists_and_every_one_is_named() -> None:
+    pages = "".join(file.read_text() for file in (ROOT / "docs/runbooks").glob("*.md"))
+    assert set(re.findall(r"`(Memrelay[A-Za-z]+)`", pages)) == {rule["alert"] for rule in ALERTS}
+
+
+def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)

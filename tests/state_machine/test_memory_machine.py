@@ -1,0 +1,268 @@
+"""Whatever is asked in whatever order, through whichever of two relayers: the answers are those of a dictionary."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+from hypothesis import Phase, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+from model_memory import Model
+from two_relayers import TwoRelayers
+
+from relayer.domain.outcomes import Refusal
+from relayer.domain.state import NamespaceState
+from relayer.domain.twins import Twins
+from relayer.errors import Refused, RelayerError
+from relayer.log.replica import Replica
+from relayer.search.calibration import Calibration, calibrate
+from relayer.search.index import MemoryIndex
+from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.wire.schemas import RememberRequest, RememberResponse
+
+# Few texts, so that they meet; the second is the first one in another dress.
+TEXTS = (
+    "The harbour closes at noon.",
+    "the  harbour closes at noon",
+    "Oat milk, no sugar.",
+    "Lena moved to Berlin.",
+    "The spare key hangs behind the door.",
+)
+SAME = {TEXTS[1]: TEXTS[0]}
+NOWHERE = "0" * 26
+LIFE_SECONDS = 60
+# About ten seconds on two busy cores.
+EXAMPLES = 40
+
+texts = st.sampled_from(TEXTS)
+relayers = st.integers(0, 1)
+
+
+@cache
+def calibration() -> Calibration:
+    return asyncio.run(calibrate(HashingEmbedder()))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A write and what was answered to it."""
+
+    nonce: bytes
+    request: RememberRequest
+    answer: RememberResponse
+
+
+class MemoryMachine(RuleBasedStateMachine):
+    """A new operation of the product is one more rule, a method of the model and one of `TwoRelayers`."""
+
+    ids = Bundle("ids")
+    sent = Bundle("sent")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relayers = TwoRelayers(calibration())
+        self.model = Model()
+        self.nonces = 0
+
+    def teardown(self) -> None:
+        try:
+            # What is true must be so for a relayer that has seen nothing of it happen.
+            self.relayers.restart(0)
+            self.look(0)
+        finally:
+            self.relayers.close()
+
+    def nonce(self) -> bytes:
+        self.nonces += 1
+        return self.nonces.to_bytes(16, "big")
+
+    def request(self, *contents: str, key: str | None = None, ends: bool = False) -> RememberRequest:
+        life = {"ttl_seconds": LIFE_SECONDS} if ends else {}
+        return RememberRequest(items=[{"text": text} | life for text in contents], idempotency_key=key)
+
+    def stored(self, request: RememberRequest, answer: RememberResponse) -> None:
+        """Take into the model what was just written for the first time."""
+        now = self.relayers.now()
+        for item, told in zip(request.items, answer.memories, strict=True):
+            ends = now + item.ttl_seconds * 1000 if item.ttl_seconds else None
+            assert told.status == self.model.put(told.id, SAME.get(item.text, item.text), ends, now)
+
+    @initialize(target=ids)
+    def nobody(self) -> str:
+        return NOWHERE
+
+    @rule(
+        target=sent,
+        which=relayers,
+        contents=st.lists(texts, min_size=1, max_size=3),
+        keyed=st.booleans(),
+        ends=st.booleans(),
+    )
+    def put(self, which: int, contents: list[str], keyed: bool, ends: bool) -> Sent:
+        nonce = self.nonce()
+        request = self.request(*contents, key=nonce.hex() if keyed else None, ends=ends)
+        answer = self.relayers.remember(which, nonce, request)
+        self.stored(request, answer)
+        return Sent(nonce, request, answer)
+
+    @rule(target=sent, which=relayers, text=texts)
+    def put_without_an_embedder(self, which: int, text: str) -> Sent:
+        nonce, request = self.nonce(), self.request(text)
+        answer = self.relayers.remember_without_vectors(which, nonce, request)
+        self.stored(request, answer)
+        return Sent(nonce, request, answer)
+
+    @rule(target=sent, one=texts, other=texts)
+    def put_through_both_at_once(self, one: str, other: str) -> object:
+        nonces, requests = (self.nonce(), self.nonce()), (self.request(one), self.request(other))
+        answers = self.relayers.remember_at_once(nonces, requests)
+        # Which was first, the positions tell; of one entry, the only stored one was.
+        order = sorted(range(2), key=lambda which: (answers[which].memories[0].status == "duplicate", which))
+        if answers[0].memories[0].status == answers[1].memories[0].status:
+            shown = [memory.id for memory in self.relayers.list(0)][::-1]
+            order = sorted(range(2), key=lambda which: shown.index(answers[which].memories[0].id))
+        for which in order:
+            self.stored(requests[which], answers[which])
+        return multiple(*map(Sent, nonces, requests, answers))
+
+    @rule(target=ids, write=sent)
+    def know(self, write: Sent) -> object:
+        return multiple(*(memory.id for memory in write.answer.memories))
+
+    @rule(which=relayers, write=sent, anew=st.booleans())
+    def send_again(self, which: int, write: Sent, anew: bool) -> None:
+        """The same signature, or with a key another one: the first answer, and nothing happens."""
+        nonce = self.nonce() if anew and write.request.idempotency_key else write.nonce
+        again = self.relayers.remember(which, nonce, write.request)
+        assert [memory.id for memory in again.memories] == [memory.id for memory in write.answer.memories]
+        assert [memory.status for memory in again.memories] == [
+            memory.status for memory in write.answer.memories
+        ]
+
+    @rule(which=relayers, write=sent, text=texts)
+    def use_a_key_for_something_else(self, which: int, write: Sent, text: str) -> None:
+        key = write.request.idempotency_key
+        if key is None:
+            return
+        with pytest.raises(Refused) as caught:
+            self.relayers.remember(which, self.nonce(), self.request(text, "and more", key=key))
+        assert caught.value.code == "idempotency_conflict"
+
+    @rule(which=relayers, memory=ids)
+    def forget(self, which: int, memory: str) -> None:
+        assert self.relayers.forget(which, self.nonce(), memory) == self.model.forget(memory)
+
+    @rule(target=ids, which=relayers, memory=ids, text=texts)
+    def supersede(self, which: int, memory: str, text: str) -> str:
+        told, made = self.relayers.supersede(which, self.nonce(), memory, text)
+        assert told == self.model.supersede(memory, made, SAME.get(text, text))
+        return made if told == "superseded" else memory
+
+    @rule(which=relayers, memory=ids, at_its_head=st.booleans())
+    def restore(self, which: int, memory: str, at_its_head: bool) -> None:
+        head = self.model.head_of(memory) if at_its_head else memory
+        assert self.relayers.restore(which, self.nonce(), memory, head) == self.model.restore(memory, head)
+
+    @rule(which=relayers, memory=consumes(ids))
+    def erase(self, which: int, memory: str) -> None:
+        assert self.relayers.erase(which, self.nonce(), memory) == self.model.erase(memory)
+
+    @rule(which=relayers, memory=ids)
+    def get(self, which: int, memory: str) -> None:
+        told = self.relayers.get(which, memory)
+        expected = self.model.memories.get(memory)
+        if expected is None:
+            assert told == "not_found"
+        else:
+            assert not isinstance(told, str)
+            assert (told.state, told.reinforced) == (expected.state, expected.reinforced)
+
+    @rule(which=relayers)
+    def look(self, which: int) -> None:
+        shown = [
+            (memory.id, SAME.get(memory.text, memory.text), memory.state, memory.superseded_by)
+            for memory in self.relayers.list(which)
+        ]
+        assert shown == [
+            (memory.id, memory.text, memory.state, memory.superseded_by)
+            for memory in self.model.shown(self.relayers.now())
+        ]
+
+    @rule(which=relayers, query=texts)
+    def recall(self, which: int, query: str) -> None:
+        hits = [SAME.get(hit.text, hit.text) for hit in self.relayers.recall(which, query)]
+        assert len(hits) == len(set(hits))
+        assert set(hits) == self.model.recallable(self.relayers.now())
+
+    @rule(which=relayers)
+    def restart(self, which: int) -> None:
+        self.relayers.restart(which)
+
+    @rule(seconds=st.sampled_from([3, LIFE_SECONDS + 1, 700]))
+    def pass_time(self, seconds: int) -> None:
+        """Long enough for a view to be stale, for a memory to end, for a namespace to be let go."""
+        self.relayers.pass_time(seconds)
+
+
+def run_machine(**changes: object) -> None:
+    run_state_machine_as_test(
+        MemoryMachine,
+        settings=settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None, **changes),
+    )
+
+
+@pytest.mark.slow
+def test_relayers_answer_as_a_dictionary_would() -> None:
+    run_machine()
+
+
+async def read_nothing(self: Replica, *_: object) -> object:
+    return self.state.position
+
+
+def remember_no_key(*_: object) -> None:
+    return None
+
+
+def take_nobody_for_a_twin(*_: object) -> bytes:
+    return b""
+
+
+def let_anything_stand_at_the_head(self: NamespaceState, head: bytes) -> object:
+    return self.records.get(head, Refusal.UNKNOWN_RECORD)
+
+
+def show_everything(*_: object, **__: object) -> None:
+    return None
+
+
+WRONG = {
+    "a strong read that reads nothing": (Replica, "read", read_nothing),
+    "an idempotency key that is not remembered": (NamespaceState, "_by_idempotency", remember_no_key),
+    "duplicates that are stored": (Twins, "like", take_nobody_for_a_twin),
+    "stale heads that are taken": (NamespaceState, "_head", let_anything_stand_at_the_head),
+    "a recall of what is not live": (MemoryIndex, "remove", show_everything),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*WRONG[name])
+    # Another answer than the dictionary's, or a refusal where there must be none.
+    with pytest.raises((AssertionError, RelayerError, pytest.fail.Exception)):
+        run_machine(
+            phases=(Phase.generate,), database=None, print_blob=False, report_multiple_bugs=False,
+            verbosity=Verbosity.quiet,
+        )  # fmt: skip

@@ -1,0 +1,228 @@
+"""Two relayers without HTTP over one store, and an agent that asks them: each call runs to its end before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from relayer.adapters.memory_store import MemoryStore
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.domain.namespace import Custody
+from relayer.domain.operations import Erase, Operation, Origin, Put, Restore, Supersede
+from relayer.domain.record import Audience, Kind, Source, Trust
+from relayer.errors import Refused
+from relayer.extraction.statements import StatementExtractor
+from relayer.log.log_ports import LogPorts
+from relayer.search.calibration import Calibration
+from relayer.services.access import Access, Principal
+from relayer.services.context import Context
+from relayer.services.deadline import Deadline
+from relayer.services.drafting import Draft, seal_drafts
+from relayer.services.memories import forget_memory, get_memory, list_memories
+from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.services.tending import tend
+from relayer.testing.fake_clock import FakeClock
+from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.testing.seeded_randomness import SeededRandomness
+from relayer.wire import schemas, ulid
+from relayer.wire.certificates import Certificate, Right
+from relayer.wire.keys import RootKeys
+
+__all__ = ["AGENT", "TwoRelayers"]
+
+T = TypeVar("T")
+
+AGENT = "researcher"
+KEYS = RelayerKeys.derive(hashlib.sha256(b"a relayer key").digest())
+ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
+AGENT_KEYS = ROOT.agent(AGENT)
+SECRET = AGENT_KEYS.namespace_secret(AGENT, 0)
+CERTIFICATE = Certificate(
+    bytes(ROOT.account_identity.verify_key),
+    AGENT,
+    bytes(AGENT_KEYS.identity.verify_key),
+    (AGENT, f"{AGENT}/*"),
+    tuple(Right),
+    0,
+    2**40,
+    bytes(16),
+)
+ALL_STATES = ("live", "superseded", "forgotten")
+
+
+class TwoRelayers:
+    """Everything that can be asked, by the number of the relayer. Time stands still unless `pass_time` is called."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.clock = FakeClock()
+        self._calibration = calibration
+        self._store = MemoryStore(self.clock)
+        self._embedder = HashingEmbedder()
+        self._loop = asyncio.new_event_loop()
+        self._started = 0
+        self._relayers = [self._start(), self._start()]
+
+    def _start(self) -> Context:
+        self._started += 1
+        ports = LogPorts(self._store, self.clock, SeededRandomness(self._started), KEYS)
+        namespaces = OpenNamespaces(ports, self._embedder.model, self._calibration)
+        return Context(ports, self._embedder, StatementExtractor(), namespaces)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(self.clock.run(work))
+
+    def close(self) -> None:
+        for relayer in self._relayers:
+            self.run(relayer.namespaces.close(1.0))
+        self._loop.close()
+
+    def restart(self, which: int) -> None:
+        """Let a relayer go, and start one that knows nothing but the store."""
+        self.run(self._relayers[which].namespaces.close(0.0))
+        self._relayers[which] = self._start()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass; namespaces whose keys ended meanwhile are let go, as a relayer does in the background."""
+        self._loop.run_until_complete(self.clock.advance(seconds))
+        for relayer in self._relayers:
+            self.run(relayer.namespaces.drop_expired())
+
+    def now(self) -> int:
+        return self.clock.now_ms()
+
+    def access(self, nonce: bytes, body: bytes = b"") -> Access:
+        signed = Principal(CERTIFICATE, nonce, self.now() + 120_000, hashlib.sha256(body).digest())
+        return Access(signed, AGENT, 0, Custody.AGENT, self.now() + 600_000, SECRET)
+
+    def remember(
+        self, which: int, nonce: bytes, request: schemas.RememberRequest
+    ) -> schemas.RememberResponse:
+        """Store items.
+
+        Raises:
+            Refused: as the use case.
+        """
+        return self.run(self._remember(which, nonce, request))
+
+    async def _remember(
+        self, which: int, nonce: bytes, request: schemas.RememberRequest
+    ) -> schemas.RememberResponse:
+        access = self.access(nonce, request.model_dump_json().encode())
+        return await remember(self._relayers[which], access, request, self._deadline())
+
+    def remember_at_once(
+        self, nonces: tuple[bytes, bytes], requests: tuple[schemas.RememberRequest, schemas.RememberRequest]
+    ) -> list[schemas.RememberResponse]:
+        """Store through both relayers at the same time."""
+
+        async def both() -> list[schemas.RememberResponse]:
+            writes = (
+                self._remember(which, nonces[which], requests[which]) for which in range(len(self._relayers))
+            )
+            return await asyncio.gather(*writes)
+
+        return self.run(both())
+
+    def remember_without_vectors(
+        self, which: int, nonce: bytes, request: schemas.RememberRequest
+    ) -> schemas.RememberResponse:
+        """Store while no embedding can be had; the other relayer makes up for it later."""
+        self._embedder.down = True
+        try:
+            answer = self.remember(which, nonce, request)
+        finally:
+            self._embedder.down = False
+        other = self._relayers[1 - which]
+        self.list(1 - which)  # what nobody opened is not looked after
+        self.run(tend(other))
+        return answer
+
+    def forget(self, which: int, nonce: bytes, memory: str) -> str:
+        return self._told(
+            forget_memory(self._relayers[which], self.access(nonce), memory, self._deadline()),
+            lambda answer: answer.state,
+        )
+
+    def get(self, which: int, memory: str) -> schemas.Memory | str:
+        return self._told(
+            get_memory(self._relayers[which], self.access(b"read" * 4), memory, self._deadline()),
+            lambda answer: answer.memory,
+        )
+
+    def list(self, which: int) -> list[schemas.Memory]:
+        """Return everything, whatever its state, newest first."""
+        memories: list[schemas.Memory] = []
+        cursor: str | None = None
+        while True:
+            page = self.run(
+                list_memories(
+                    self._relayers[which],
+                    self.access(b"read" * 4),
+                    limit=3,
+                    cursor=cursor,
+                    kinds=(),
+                    states=ALL_STATES,
+                    deadline=self._deadline(),
+                )
+            )
+            memories += page.memories
+            cursor = page.next_cursor
+            if cursor is None:
+                return memories
+
+    def recall(self, which: int, query: str) -> list[schemas.RecallHit]:
+        request = schemas.RecallRequest(query=query, limit=schemas.MAX_LIMIT, floor=0)
+        access = self.access(b"read" * 4)
+        return list(self.run(recall(self._relayers[which], access, request, self._deadline())).memories)
+
+    def supersede(self, which: int, nonce: bytes, head: str, text: str) -> tuple[str, str]:
+        """Put a new version in a memory's place; returns what came of it and the new id."""
+
+        async def work() -> tuple[str, str]:
+            context, access = self._relayers[which], self.access(nonce)
+            async with context.namespaces.use(access, self._deadline(), create=True) as opened:
+                draft = Draft(
+                    text=text, kind=Kind.STATEMENT, audience=Audience.AGENT, trust=Trust.USER, source=Source()
+                )
+                sealed = await seal_drafts(
+                    context, opened, access, [draft], idempotency_key=None, deadline=self._deadline()
+                )
+                [made] = sealed.operations
+                assert isinstance(made, Put)
+                [outcome] = await opened.log.append([Supersede(made.origin, ulid.parse(head), made.stored)])
+                return outcome.refusal or outcome.result, ulid.render(outcome.subject)
+
+        return self.run(work())
+
+    def restore(self, which: int, nonce: bytes, memory: str, head: str) -> str:
+        origin = self._origin(nonce)
+        return self._append(which, nonce, Restore(origin, ulid.parse(memory), ulid.parse(head)))
+
+    def erase(self, which: int, nonce: bytes, memory: str) -> str:
+        return self._append(which, nonce, Erase(self._origin(nonce), (ulid.parse(memory),)))
+
+    def _origin(self, nonce: bytes) -> Origin:
+        principal = self.access(nonce).principal
+        return Origin(principal.author, nonce, 0, principal.expires)
+
+    def _append(self, which: int, nonce: bytes, operation: Operation) -> str:
+        async def work() -> str:
+            context = self._relayers[which]
+            async with context.namespaces.use(self.access(nonce), self._deadline(), create=True) as opened:
+                [outcome] = await opened.log.append([operation])
+                return outcome.refusal or outcome.result
+
+        return self.run(work())
+
+    def _told(self, work: Coroutine[Any, Any, Any], take: Any) -> Any:
+        try:
+            return take(self.run(work))
+        except Refused as error:
+            return error.code
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 30)

@@ -1,0 +1,97 @@
+"""Secrets go, ordinary speech and code stay; the labelled set says how well."""
+
+from __future__ import annotations
+
+import random
+import string
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.redaction import load, measure
+from relayer.wire.redaction import CLASSES, Action, find_secrets, redact
+
+RNG = random.Random(7)
+
+
+def drawn(size, alphabet=string.ascii_letters + string.digits):
+    return "Z9" + "".join(RNG.choice(alphabet) for _ in range(size - 2))
+
+
+def test_both_halves_of_the_labelled_set_are_met():
+    cases = load()
+    for half in (False, True):
+        rates = measure([case for case in cases if case.unseen is half])
+        assert rates["precision"] >= 0.9, rates
+        assert rates["recall"] >= 0.9, rates
+
+
+def test_there_are_at_least_25_classes():
+    assert len(CLASSES) >= 25
+    assert len(set(CLASSES)) == len(CLASSES)
+
+
+def test_only_the_secret_goes_and_its_class_is_said():
+    secret = "gh" + "p_" + drawn(36)
+    found = redact(f"push with {secret}, then tell Ana")
+    assert found.text == "push with [redacted: github_token], then tell Ana"
+    assert found.kinds == ("github_token",)
+
+
+def test_redacting_twice_changes_nothing_more():
+    once = redact(f"password is {drawn(12)} and the token: {drawn(40)}")
+    assert redact(once.text).text == once.text
+
+
+def test_several_secrets_of_one_text_all_go():
+    secrets = ["gh" + "p_" + drawn(36), "sk-" + "ant-" + drawn(60), "AK" + "IA" + "QZ7ABCDEFGH2IJKL"]
+    found = redact(" and ".join(secrets))
+    assert not any(secret in found.text for secret in secrets)
+    assert len(found.kinds) == 3
+
+
+@pytest.mark.parametrize(("policy", "kept", "blocked"), [
+    ({}, False, ()),
+    ({"card_number": Action.REDACT}, False, ()),
+    ({"card_number": Action.ALLOW}, True, ()),
+    ({"card_number": Action.BLOCK}, False, ("card_number",)),
+])  # fmt: skip
+def test_a_policy_decides_by_class(policy, kept, blocked):
+    number = "4111 1111 1111 " + "1111"
+    found = redact(f"my card is {number}", policy)
+    assert (number in found.text, found.blocked) == (kept, blocked)
+
+
+def test_an_account_number_stays_unless_a_policy_asks():
+    text = "transfer to DE89 3704 0044 0532 0130 " + "00"
+    assert redact(text).text == text
+    assert redact(text, {"iban": Action.REDACT}).kinds == ("iban",)
+
+
+def test_a_number_that_fails_its_check_is_no_card():
+    assert redact("order 4111 1111 1111 1112").kinds == ()
+
+
+def test_a_finding_never_carries_what_it_found():
+    secret = "gh" + "p_" + drawn(36)
+    (found,) = find_secrets(f"x {secret}")
+    assert secret not in repr(found)
+
+
+@given(st.text(max_size=300))
+def test_no_text_breaks_it_and_what_it_changes_it_says(text):
+    found = redact(text)
+    assert (found.text == text) == (not found.kinds)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["a", "sk-", "password is ", 'password="', "-----BEGIN PRIVATE KEY-----\n", "4 ", "_", "x_token ", "a://b:",
+     "eyJaaaaaaaaa.eyJ", "password is abc123xyz\n", "aws secret key ", "seed phrase: word "],
+)  # fmt: skip
+def test_a_hostile_text_costs_no_more_than_its_length(part):
+    start = time.perf_counter()
+    redact((part * (60_000 // len(part) + 1))[:60_000])
+    assert time.perf_counter() - start < 3
