@@ -72,7 +72,7 @@ class Keyring(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
-    """One segment of a manifest."""
+    """One segment of a manifest: ``digest`` is the SHA-256 of its bytes, ``live`` counts operations with a body."""
 
     first_seq: int
     last_seq: int
@@ -83,7 +83,13 @@ class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):
-    """The only mutable object of a log. Times are the store's, in ms."""
+    """The only mutable object of a log. Times are the store's, in ms.
+
+    Segments are in the order of the log and without gaps: the first begins with entry 1, the last ends with
+    ``snap_seq``, whose digest is ``chain_digest``. Slots up to ``gc_watermark`` may be gone; ``gc_moved_at`` is a time
+    at which the store showed that watermark, 0 until somebody saw it; ``gc_epoch`` counts its moves, and ``gc_swept`` is
+    the last one whose leftovers were deleted.
+    """
 
     format: int
     segments: tuple[SegmentRow, ...] = ()
@@ -99,6 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     live_count: int = 0
     live_bytes: int = 0
     last_time: int = 0
+    gc_swept: int = 0
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):

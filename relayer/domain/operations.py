@@ -61,6 +61,8 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
 
     ``vector`` and ``context_vector`` are sealed apart from the text and from each other: the second one also depends
     on the neighbour ``context_of`` and is dropped with it.
+
+    ``left_out`` is the size of the bodies that a segment no longer holds, because nothing needs them.
     """
 
     record: bytes
@@ -75,6 +77,7 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     captured: bool = False
     key_epoch: int = 1
     likeness: bytes = b""
+    left_out: int = 0
 
     @property
     def alike(self) -> bytes:
@@ -83,8 +86,8 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """Stored bytes."""
-        return len(self.sealed) + len(self.vector) + len(self.context_vector)
+        """Stored bytes, those included that were left out since."""
+        return len(self.sealed) + len(self.vector) + len(self.context_vector) + self.left_out
 
 
 class VectorSet(msgspec.Struct, frozen=True, array_like=True):

@@ -143,7 +143,7 @@ class Committer:
             # The collector may have passed us between our last read and the create (I3).
             alive = await replica.vouched(entry.seq, (outcome.store_time,))
             if alive and replica.state.position == built_on:
-                replica.apply(LinkedEntry(entry, digest_of(sealed)))
+                replica.apply(LinkedEntry(entry, digest_of(sealed), len(sealed)))
                 replica.seen_at = self._clock.monotonic()
                 self._queue.answer(lambda operation: self._known(operation) or self._undecidable(), batch)
                 return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relayer.domain.object_keys import check_key
+from relayer.wire.ulid import render
 
 __all__ = ["Layout"]
 
@@ -73,6 +74,31 @@ class Layout:
     def manifest(incarnation: bytes) -> str:
         """The manifest."""
         return f"ns/{incarnation.hex()}/manifest"
+
+    @staticmethod
+    def entries(incarnation: bytes) -> str:
+        """What the keys of all entries start with."""
+        return f"ns/{incarnation.hex()}/wal/"
+
+    @staticmethod
+    def segments(incarnation: bytes) -> str:
+        """What the keys of all segments start with."""
+        return f"ns/{incarnation.hex()}/seg/"
+
+    @staticmethod
+    def segment(incarnation: bytes, first_seq: int, ulid: bytes) -> str:
+        """A segment; the ULID keeps apart what several relayers make of the same entries."""
+        return f"ns/{incarnation.hex()}/seg/{first_seq:020d}-{render(ulid)}"
+
+    @staticmethod
+    def indexes(incarnation: bytes) -> str:
+        """What the keys of all stored indexes start with."""
+        return f"ns/{incarnation.hex()}/index/"
+
+    @staticmethod
+    def index(incarnation: bytes, seq: int, ulid: bytes) -> str:
+        """An index of the state after an entry."""
+        return f"ns/{incarnation.hex()}/index/{seq:020d}-{render(ulid)}"
 
     @staticmethod
     def entry(incarnation: bytes, seq: int) -> str:

@@ -1,22 +1,31 @@
 """What this process knows of a namespace's manifest, and whether that is recent enough to trust a slot.
 
 The collector moves the watermark before it deletes (I2) and deletes no sooner than an hour later by the store's time, so
-an answer of the manifest vouches for the slots above its watermark for ten minutes (I11).
+an answer of the manifest vouches for the slots above its watermark for ten minutes (I11). Both times are settings, and
+the second is always the shorter one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from relayer.domain.namespace import Manifest
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.ports import Found, GetOutcome, Unchanged
+from relayer.ports import Found, GetOutcome, SwapOutcome, Unchanged
 
-__all__ = ["VALID_MS", "ManifestView"]
+__all__ = ["ManifestView", "SeenManifest"]
 
-VALID_MS = 10 * 60 * 1000
+
+@dataclass(frozen=True, slots=True)
+class SeenManifest:
+    """A manifest as the store showed it: what a swap is made from. ``store_time`` is in ms."""
+
+    manifest: Manifest
+    etag: str
+    store_time: int
 
 
 class ManifestView:
@@ -47,10 +56,19 @@ class ManifestView:
 
     def recently_validated(self, store_time: int) -> bool:
         """Whether an answer given at ``store_time`` may be trusted without reading the manifest again (I11)."""
-        return self._validated_at is not None and 0 <= store_time - self._validated_at < VALID_MS
+        return self._validated_at is not None and 0 <= store_time - self._validated_at < self._ports.trust_ms
+
+    @property
+    def snap_seq(self) -> int:
+        """The last entry that is in a segment, as last read; 0 before the first answer."""
+        return 0 if self._manifest is None else self._manifest.snap_seq
 
     async def read(self) -> Manifest:
-        """Read the manifest and return it.
+        """Read the manifest and return it; raises as `see`."""
+        return (await self.see()).manifest
+
+    async def see(self) -> SeenManifest:
+        """Read the manifest and return it with what a swap needs.
 
         Raises:
             CorruptNamespace: it does not open, or is older than one seen before.
@@ -62,22 +80,34 @@ class ManifestView:
             outcome = await self._ports.store.get(self._at, if_none_match=self._etag)
             if isinstance(outcome, Unchanged):
                 assert self._manifest is not None, "an etag was given"
+                assert self._etag is not None, "an etag was given"
                 self._validated_at = outcome.store_time
-                return self._manifest
+                return SeenManifest(self._manifest, self._etag, outcome.store_time)
             try:
                 return self._take(outcome)
             except CorruptNamespace:
                 # An answer that was cut short looks like that, once.
                 return self._take(await self._ports.store.get(self._at))
 
-    def _take(self, outcome: GetOutcome) -> Manifest:
+    async def swap(self, seen: SeenManifest, new: Manifest) -> SwapOutcome:
+        """Replace the manifest if, and only if, it is still the one that was ``seen``.
+
+        What this view knows stays as it is: only `see` tells what the store holds now.
+
+        Raises:
+            StoreError: the store did not take it.
+        """
+        sealed = self._sealer.seal_manifest(self._account, self._incarnation, self._key, new)
+        return await self._ports.store.swap(self._at, sealed, seen.etag)
+
+    def _take(self, outcome: GetOutcome) -> SeenManifest:
         if not isinstance(outcome, Found):
             raise NamespaceClosed("the namespace has no manifest: it was erased")
         manifest = self._sealer.unseal_manifest(self._account, self._incarnation, self._key, outcome.data)
         self._refuse_rollback(manifest)
         self._manifest, self._etag = manifest, outcome.etag
         self._validated_at = outcome.store_time
-        return manifest
+        return SeenManifest(manifest, outcome.etag, outcome.store_time)
 
     def _refuse_rollback(self, manifest: Manifest) -> None:
         seen = self._manifest

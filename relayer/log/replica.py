@@ -1,15 +1,18 @@
 """A process's copy of one namespace: follows the log and answers how fresh it is.
 
 The state changes in two ways only, and both take the next entry of the chain: catching up applies what is read, the
-committer applies what it wrote. `reload` starts over from the manifest.
+committer applies what it wrote. What is read comes from segments as far as the manifest names any beyond the state, and
+from slots after that; either way it goes through the same `apply`. `reload` starts over from nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
+from itertools import islice
+from typing import TypeVar
 
 from relayer.domain.namespace import Manifest, Position, genesis
 from relayer.domain.state import Applied, NamespaceState
@@ -17,6 +20,7 @@ from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
 from relayer.log.errors import PositionUnknown, RollbackDetected
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest_view import ManifestView
+from relayer.log.segments import Segment, Segments, windows
 from relayer.log.single_flight import SingleFlight
 from relayer.log.slots import FoundSlot, LinkedEntry, Slots, Tail
 from relayer.log.together import AT_ONCE
@@ -25,6 +29,7 @@ __all__ = ["Consistency", "OnApplied", "OnReset", "Replica"]
 
 OnApplied = Callable[[list[Applied]], None]
 OnReset = Callable[[NamespaceState], None]
+T = TypeVar("T")
 
 DIGESTS_KEPT = 4096
 _RELOADS = 5
@@ -46,6 +51,7 @@ class Replica:
     Attributes:
         state: the state so far; replaced by `reload`, changed in place otherwise.
         slots: the slots of the log.
+        segments: what the log was compacted to.
         manifest: what is known of the manifest.
         seen_at: when the head of the log was last seen, by the clock's `monotonic`; None before the first time.
         store_time: the store's time of its last answer about a slot or manifest, in ms.
@@ -53,6 +59,7 @@ class Replica:
 
     def __init__(self, ports: LogPorts, account: str, incarnation: bytes) -> None:
         self.slots = Slots(ports, account, incarnation)
+        self.segments = Segments(ports, account, incarnation)
         self.manifest = ManifestView(ports, account, incarnation)
         self.seen_at: float | None = None
         self.store_time = 0
@@ -62,11 +69,13 @@ class Replica:
         self._flight = SingleFlight(self._follow)
         self._refusal: RelayerError | None = None
         self._restart_wanted = True
-        self._start_from(Position(0, genesis(incarnation)))
+        self._load_wanted = True
+        self._start_from(NamespaceState(Position(0, genesis(incarnation))))
 
-    def _start_from(self, position: Position) -> None:
-        self.state = NamespaceState(position)
-        self._digests = deque([position], DIGESTS_KEPT)
+    def _start_from(self, state: NamespaceState) -> None:
+        self.state = state
+        self._digests = deque([state.position], DIGESTS_KEPT)
+        self._sizes: deque[int] = deque(maxlen=DIGESTS_KEPT)
 
     def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
         """Register a projection of the log; before the first `reload`, because nothing is told twice.
@@ -83,31 +92,75 @@ class Replica:
         """Start over from the manifest, and catch up. What made the replica refuse to serve is forgotten.
 
         Raises:
-            UpgradeRequired: the log was compacted, which takes a reader of segments.
-            CorruptNamespace, NamespaceClosed, StoreError: as `catch_up`.
+            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `catch_up`.
         """
         self._restart_wanted = True
         await self._flight.run()
         return self.state.position
 
-    async def _restart(self) -> None:
-        """Begin again where the manifest says; the one place where segments would be read."""
-        manifest = await self.manifest.read()
-        self.store_time = self.manifest.validated_at or 0
-        self._start_from(self._snapshot(manifest))
+    def _restart(self) -> None:
+        """Begin again. Whatever state this starts from, `_load` and `_follow` add the rest of the log to it."""
+        self._start_from(NamespaceState(Position(0, genesis(self._incarnation))))
         self._refusal = None
         self._restart_wanted = False
+        self._load_wanted = True
         self.seen_at = None
         for _, on_reset in self._subscribers:
             on_reset(self.state)
 
-    def _snapshot(self, manifest: Manifest) -> Position:
-        if manifest.segments or manifest.snap_seq or manifest.gc_watermark > manifest.snap_seq:
-            raise UpgradeRequired("the log was compacted by a newer relayer; this one reads no segments")
-        start = Position(0, genesis(self._incarnation))
-        if manifest.chain_digest != start.digest:
-            raise CorruptNamespace("the manifest begins another chain")
-        return start
+    async def _load(self) -> None:
+        """Apply what the manifest's segments hold beyond the state, if anything.
+
+        A segment that is absent was merged with others and deleted: the manifest that is there now names its successor.
+        """
+        for _ in range(_RELOADS):
+            manifest = await self.manifest.read()
+            self.store_time = self.manifest.validated_at or 0
+            if self._restart_wanted:
+                self._restart()
+            if await self._guarded(self._replay(manifest)):
+                self._load_wanted = False
+                return
+        raise self._refuse(CorruptNamespace("the manifest names a segment that does not exist"))
+
+    async def _replay(self, manifest: Manifest) -> bool:
+        """Apply a manifest's segments in order; False if one is absent."""
+        _check_rows(manifest)
+        missing = [row for row in manifest.segments if row.last_seq > self.state.position.seq]
+        for window in windows(missing):
+            for segment in await self.segments.read_all(window):
+                if segment is None:
+                    return False
+                await self._apply_segment(segment)
+        if self.digest_at(manifest.snap_seq) not in {manifest.chain_digest, None}:
+            raise CorruptNamespace("the manifest belongs to another log than its entries")
+        return True
+
+    async def _apply_segment(self, segment: Segment) -> None:
+        budget = _SLICE_BYTES
+        for linked in segment.entries():
+            if budget <= 0:
+                await asyncio.sleep(0)
+                budget = _SLICE_BYTES
+            budget -= sum(map(len, linked.entry.operations))
+            if linked.entry.seq < self.state.next_seq:
+                continue  # the state has it already
+            if linked.entry.previous != self.state.position.digest:
+                raise CorruptNamespace(
+                    f"entry {linked.entry.seq} of a segment does not follow the one before it"
+                )
+            self.apply(linked)
+
+    async def _guarded(self, work: Awaitable[T]) -> T:
+        """Remember what makes this replica unable to serve."""
+        try:
+            return await work
+        except (CorruptNamespace, UpgradeRequired) as error:
+            raise self._refuse(error) from error
+
+    def _refuse(self, error: RelayerError) -> RelayerError:
+        self._refusal = error
+        return error
 
     async def catch_up(self) -> Position:
         """Apply everything that was in the log when this was called, and return where that leads.
@@ -123,8 +176,8 @@ class Replica:
         return self.state.position
 
     async def _follow(self) -> None:
-        if self._restart_wanted:
-            await self._restart()
+        if self._restart_wanted or self._load_wanted:
+            await self._load()
         # The first read asks for one slot: a replica that is warm finds it absent and is done.
         count = 1
         for _ in range(_RELOADS):
@@ -139,7 +192,7 @@ class Replica:
                     self.seen_at = self._clock.monotonic()
                     return
                 count = AT_ONCE
-            await self._restart()
+            await self._load()
         raise CorruptNamespace("the watermark stays above what the manifest leads to")
 
     async def vouched(self, start: int, times: Sequence[int]) -> bool:
@@ -170,11 +223,7 @@ class Replica:
 
     async def _linked(self, slot: FoundSlot) -> LinkedEntry | None:
         position = self.state.position
-        try:
-            linked = await self.slots.link(slot, position)
-        except (CorruptNamespace, UpgradeRequired) as error:
-            self._refusal = error
-            raise
+        linked = await self._guarded(self.slots.link(slot, position))
         return linked if self.state.position == position else None
 
     def apply(self, linked: LinkedEntry) -> None:
@@ -187,9 +236,10 @@ class Replica:
         try:
             applied = self.state.apply(linked.entry, linked.digest)
         except UpgradeRequired as error:
-            self._refusal = error
+            self._refuse(error)
             raise
         self._digests.append(self.state.position)
+        self._sizes.append(linked.size)
         self._tell(applied)
 
     def _tell(self, applied: list[Applied]) -> None:
@@ -216,6 +266,11 @@ class Replica:
         """Return the digest of a slot, if it is among the last 4,096."""
         back = self.state.position.seq - seq
         return self._digests[-1 - back].digest if 0 <= back < len(self._digests) else None
+
+    def bytes_after(self, seq: int) -> int:
+        """Return the stored size of the applied entries above ``seq``, as far as they are among the last 4,096."""
+        count = self.state.position.seq - seq
+        return sum(islice(reversed(self._sizes), max(0, count)))
 
     async def read(self, consistency: Consistency, min_position: Position | None = None) -> Position:
         """Make the state as fresh as asked and return where it stands.
@@ -248,3 +303,15 @@ class Replica:
             raise PositionUnknown(self.state.position)
         if digest != remembered.digest:
             raise RollbackDetected("the log holds another entry at a position that was seen in it")
+
+
+def _check_rows(manifest: Manifest) -> None:
+    expected = 1
+    for row in manifest.segments:
+        if row.first_seq != expected or row.last_seq < row.first_seq:
+            raise CorruptNamespace(f"the manifest's segments leave a gap at entry {expected}")
+        expected = row.last_seq + 1
+    if manifest.snap_seq != expected - 1:
+        raise CorruptNamespace("the manifest's segments do not end where it says")
+    if manifest.gc_watermark > manifest.snap_seq:
+        raise CorruptNamespace("the manifest's watermark is above its segments")

@@ -43,10 +43,14 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class LinkedEntry:
-    """An entry that belongs where it was found, and the digest that the next one carries."""
+    """An entry that belongs where it was found, and the digest that the next one carries.
+
+    ``size`` is that of its stored bytes, 0 when it comes from a segment.
+    """
 
     entry: Entry
     digest: bytes
+    size: int = 0
 
 
 class Slots:
@@ -103,7 +107,7 @@ class Slots:
             raise CorruptNamespace(f"slot {slot.seq} holds an entry of another slot")
         if entry.previous != after.digest:
             raise CorruptNamespace(f"the entry in slot {slot.seq} does not follow the one before it")
-        return LinkedEntry(entry, digest_of(slot.data))
+        return LinkedEntry(entry, digest_of(slot.data), len(slot.data))
 
     def seal(self, entry: Entry) -> bytes:
         """Return the bytes to store for an entry."""

@@ -179,6 +179,11 @@ class NamespaceView:
         )
 
     def _add(self, stored: Stored) -> None:
+        if not stored.sealed:
+            # Erased later in the log, and its segment holds no text of it: it takes its number and nothing else, so
+            # that the others have the numbers that they have on every relayer.
+            self._ids.append(stored.record)
+            return
         try:
             record = decode_record(self._keys.unseal_record(stored.record, stored.sealed))
             row = self._row(stored.record, record, stored.vector, stored.context_vector)

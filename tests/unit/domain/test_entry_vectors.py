@@ -38,6 +38,7 @@ from relayer.domain.operations import (
     decode_operation,
     encode_operation,
 )
+from relayer.domain.segment_page import Page, PageRow, decode_page, encode_page
 from relayer.errors import CorruptNamespace, UpgradeRequired
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal, unseal
@@ -59,6 +60,7 @@ STORED = Stored(
     captured=True,
     key_epoch=2,
     likeness=b"\x11" * 32,
+    left_out=300,
 )
 OPERATIONS = {
     "put": Put(ORIGIN, STORED),
@@ -102,11 +104,24 @@ SMALL = {
         live_count=60,
         live_bytes=4000,
         last_time=1_700_000_000_002,
+        gc_swept=2,
     ),
     "manifest_empty": Manifest(1, chain_digest=genesis(INCARNATION)),
     "pointer": Pointer(INCARNATION, Custody.AGENT, PointerState.LIVE, "research/notes", 2, 1_700_000_000_000),
     "keyring": Keyring(1, b"\x5a" * 32, b"\x1d" * 16, b"\xcc" * 32),
 }
+PAGE = Page(
+    format=1,
+    previous=b"\xdd" * 32,
+    texts_at=10,
+    vectors_at=300,
+    rows=(
+        PageRow(
+            1, 7, 1_700_000_000_002, b"\xee" * 32, (encode_operation(OPERATIONS["put"]), b""), (6, 0, 768)
+        ),
+        PageRow(1, 8, 1_700_000_000_003, b"\xef" * 32, (encode_operation(OPERATIONS["forget"]),), ()),
+    ),
+)
 
 
 def raw(*path: str) -> bytes:
@@ -128,9 +143,38 @@ def test_an_operation_is_encoded_and_decoded_as_ever(name: str) -> None:
 
 
 def test_a_record_stored_before_likeness_was_known_is_like_every_other_of_its_text() -> None:
-    older = decode_operation(raw("operations_older", "put"))
-    assert older == Put(ORIGIN, replace(STORED, likeness=b""))
+    older = decode_operation(raw("operations_older", "without_likeness"))
+    assert older == Put(ORIGIN, replace(STORED, likeness=b"", left_out=0))
     assert older.stored.alike == STORED.content
+
+
+def test_a_record_stored_before_bodies_were_left_out_has_all_of_them() -> None:
+    assert decode_operation(raw("operations_older", "without_left_out")) == Put(
+        ORIGIN, replace(STORED, left_out=0)
+    )
+
+
+def test_a_manifest_from_before_there_were_collections_was_never_swept() -> None:
+    assert decode_manifest(raw("manifests_older", "without_gc_swept")) == replace(
+        SMALL["manifest"], gc_swept=0
+    )
+
+
+def test_a_page_of_a_segment_is_encoded_and_decoded_as_ever() -> None:
+    assert encode_page(PAGE) == raw("page")
+    assert decode_page(raw("page")) == PAGE
+
+
+@pytest.mark.parametrize("name", VECTORS["pages_corrupt"])
+def test_what_is_no_page_is_corruption(name: str) -> None:
+    with pytest.raises(CorruptNamespace):
+        decode_page(raw("pages_corrupt", name))
+
+
+@pytest.mark.parametrize("name", VECTORS["pages_newer"])
+def test_i12_a_newer_page_asks_for_an_upgrade_whatever_follows_the_format(name: str) -> None:
+    with pytest.raises(UpgradeRequired):
+        decode_page(raw("pages_newer", name))
 
 
 def test_a_field_appended_by_a_newer_version_is_passed_over() -> None:

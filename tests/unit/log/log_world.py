@@ -10,10 +10,12 @@ import msgspec
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.entry import ENTRY_VERSION, Entry
-from relayer.domain.namespace import MANIFEST_FORMAT, Custody, Manifest, Pointer, genesis
+from relayer.domain.namespace import MANIFEST_FORMAT, Custody, Manifest, Pointer, Position, genesis
 from relayer.domain.operations import Origin, Put, Stored
+from relayer.domain.state import NamespaceState
 from relayer.log import creation
 from relayer.log.committer import Committer
+from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.replica import Replica
@@ -130,3 +132,42 @@ def manifest_of(world: World, **changes: object) -> Manifest:
     return msgspec.structs.replace(
         Manifest(MANIFEST_FORMAT, chain_digest=genesis(world.pointer.incarnation)), **changes
     )
+
+
+async def manifest_in(world: World) -> Manifest:
+    """Return the manifest that the store holds."""
+    return await world.replica().manifest.read()
+
+
+async def compact(world: World, replica: Replica, entries: int = 1, **limits: int) -> list[Compaction]:
+    """Compact until there is nothing to do; every segment has at least ``entries`` entries."""
+    compactor = Compactor(world.ports(), replica, CompactionLimits(entries=entries, **limits))
+    done = []
+    while (compaction := await compactor.run()) is not None:
+        done.append(compaction)
+    return done
+
+
+async def drop_slots(world: World) -> None:
+    """Move the watermark to the last segment's end and delete what it covers, as a collector would in the end."""
+    manifest = await manifest_in(world)
+    await write_manifest(
+        world,
+        msgspec.structs.replace(
+            manifest, gc_watermark=manifest.snap_seq, gc_epoch=manifest.gc_epoch + 1, gc_moved_at=1
+        ),
+    )
+    replica = world.replica()
+    for seq in range(1, manifest.snap_seq + 1):
+        await world.memory.delete(replica.slots.key(seq))
+
+
+async def plain(world: World) -> NamespaceState:
+    """Replay the slots that the store holds, all of them, without replica or segments."""
+    assert world.pointer is not None
+    slots = world.replica().slots
+    state = NamespaceState(Position(0, genesis(world.pointer.incarnation)))
+    while (tail := await slots.read(state.next_seq, 1)).slots:
+        linked = await slots.link(tail.slots[0], state.position)
+        state.apply(linked.entry, linked.digest)
+    return state

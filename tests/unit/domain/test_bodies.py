@@ -1,0 +1,211 @@
+"""Which bodies a segment may leave out, and that leaving them out changes no outcome."""
+
+import msgspec
+import pytest
+
+from relayer.domain.bodies import Section, put_back, reduce, take_out
+from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.domain.namespace import Position
+from relayer.domain.operations import (
+    Erase,
+    Forget,
+    JobAccepted,
+    JobFinished,
+    Malformed,
+    Operation,
+    Origin,
+    Put,
+    Stored,
+    Supersede,
+    VectorSet,
+    decode_operation,
+    encode_operation,
+)
+from relayer.domain.state import NamespaceState
+
+ORIGIN = Origin(b"a" * 32, b"n" * 16, 0, 5, b"i" * 32, b"b" * 32)
+STORED = Stored(b"r" * 16, b"c" * 32, b"sealed", b"vector", b"context", sources=(b"s" * 16,), likeness=b"l")
+OPERATIONS = [
+    Put(ORIGIN, STORED),
+    Supersede(ORIGIN, b"h" * 16, STORED),
+    Forget(ORIGIN, b"h" * 16),
+    JobAccepted(ORIGIN, b"j" * 16, "extract", (b"r" * 16,), b"input"),
+    JobFinished(b"j" * 16, vectors=(VectorSet(b"r" * 16, b"v", b"w"),), stored=(STORED, STORED)),
+]
+
+
+class Log:
+    """A state, and the operations that made it, by slot."""
+
+    def __init__(self) -> None:
+        self.state = NamespaceState(Position(0, b""))
+        self.raws: list[bytes] = []
+        self._nonces = 0
+
+    def append(self, operation: Operation) -> int:
+        self.raws.append(encode_operation(operation))
+        self.state.apply(self._entry(len(self.raws), self.raws[-1]), b"d%d" % len(self.raws))
+        return len(self.raws)
+
+    @staticmethod
+    def _entry(seq: int, raw: bytes) -> Entry:
+        return Entry(ENTRY_VERSION, seq, b"", b"", b"", seq, (raw,))
+
+    def origin(self) -> Origin:
+        self._nonces += 1
+        return Origin(b"author", self._nonces.to_bytes(16, "big"))
+
+    def put(self, record: bytes, content: bytes = b"", **changes: object) -> int:
+        stored = Stored(record, content or b"c" + record, b"text", b"vec", b"ctx", **changes)
+        return self.append(Put(self.origin(), stored))
+
+    def reduced(self, seq: int) -> Operation | Malformed:
+        return decode_operation(reduce(self.raws[seq - 1], seq, self.state))
+
+    def replayed(self) -> NamespaceState:
+        state = NamespaceState(Position(0, b""))
+        for seq, raw in enumerate(self.raws, 1):
+            state.apply(self._entry(seq, reduce(raw, seq, self.state)), b"d%d" % seq)
+        return state
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: type(operation).__name__)
+def test_what_was_taken_out_can_be_put_back(operation: Operation) -> None:
+    raw = encode_operation(operation)
+    outer, bodies = take_out(raw)
+    rest = iter(body for _, body in bodies)
+    order: list[Section] = []
+
+    def take(section: Section) -> bytes:
+        order.append(section)
+        return next(rest)
+
+    assert put_back(outer, take) == raw
+    assert order == [section for section, _ in bodies]
+
+
+def test_an_outer_form_holds_no_body_and_texts_are_parted_from_vectors() -> None:
+    outer, bodies = take_out(encode_operation(Put(ORIGIN, STORED)))
+    assert bodies == [(Section.TEXTS, b"sealed"), (Section.VECTORS, b"vector"), (Section.VECTORS, b"context")]
+    assert decode_operation(outer) == Put(
+        ORIGIN, msgspec.structs.replace(STORED, sealed=b"", vector=b"", context_vector=b"")
+    )
+
+
+def left_out(operation: Operation | Malformed) -> bool:
+    assert isinstance(operation, Put | Supersede)
+    stored = operation.stored
+    return (stored.sealed, stored.vector, stored.context_vector, stored.left_out) == (b"", b"", b"", 10)
+
+
+def test_what_is_live_superseded_or_forgotten_is_kept_to_the_byte(log: Log) -> None:
+    live, superseded, forgotten = log.put(b"1"), log.put(b"2"), log.put(b"3")
+    newer = log.append(Supersede(log.origin(), b"2", Stored(b"4", b"c4", b"text")))
+    log.append(Forget(log.origin(), b"3"))
+    for seq in (live, superseded, forgotten, newer):
+        assert reduce(log.raws[seq - 1], seq, log.state) == log.raws[seq - 1]
+
+
+def test_the_bodies_of_erased_duplicate_and_refused_memories_are_left_out(log: Log) -> None:
+    erased, kept = log.put(b"1"), log.put(b"2")
+    duplicate, refused = log.put(b"3", b"c2"), log.put(b"2", b"other")
+    log.append(Erase(log.origin(), (b"1",)))
+    assert [left_out(log.reduced(seq)) for seq in (erased, kept, duplicate, refused)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_memory_that_was_erased_and_made_anew_elsewhere_keeps_only_what_is_live(log: Log) -> None:
+    first = log.put(b"1", b"tea")
+    log.append(Erase(log.origin(), (b"1",)))
+    second = log.put(b"2", b"tea")
+    assert left_out(log.reduced(first))
+    assert not left_out(log.reduced(second))
+
+
+def test_a_jobs_input_is_kept_as_long_as_the_state_keeps_it(log: Log) -> None:
+    done, failed = (
+        log.append(JobAccepted(log.origin(), job, "extract", (), b"input")) for job in (b"j", b"k")
+    )
+    repeated = log.append(JobAccepted(log.origin(), b"j", "extract", (), b"other"))
+    assert [log.reduced(seq).sealed for seq in (done, failed, repeated)] == [b"input", b"input", b""]
+    log.append(JobFinished(b"j"))
+    log.append(JobFinished(b"k", failed=True))
+    assert [log.reduced(seq).sealed for seq in (done, failed)] == [b"", b"input"]
+
+
+def test_of_a_jobs_results_only_those_that_count_are_kept(log: Log) -> None:
+    log.put(b"1")
+    log.append(JobAccepted(log.origin(), b"j", "embed", (b"1",)))
+    first = log.append(
+        JobFinished(b"j", vectors=(VectorSet(b"1", b"v"), VectorSet(b"?", b"v")), stored=(STORED,))
+    )
+    second = log.append(JobFinished(b"j", vectors=(VectorSet(b"1", b"v"),), stored=(STORED,)))
+    counted, repeated = log.reduced(first), log.reduced(second)
+    assert isinstance(counted, JobFinished)
+    assert isinstance(repeated, JobFinished)
+    assert [item.vector for item in counted.vectors] == [b"v", b""]
+    assert counted.stored == (STORED,)
+    assert [item.vector for item in repeated.vectors] == [b""]
+    assert repeated.stored[0].left_out == STORED.size
+
+
+def test_a_malformed_operation_stays_malformed_and_takes_no_room() -> None:
+    raw = msgspec.msgpack.encode(["put", "x" * 1000])
+    assert decode_operation(raw) == Malformed()
+    reduced = reduce(raw, 1, NamespaceState(Position(0, b"")))
+    assert reduced == b""
+    assert take_out(reduced) == (b"", [])
+    assert decode_operation(reduced) == Malformed()
+
+
+def test_a_field_that_a_newer_version_appended_survives(log: Log) -> None:
+    log.put(b"1")
+    items = msgspec.msgpack.decode(log.raws[0])
+    items[2].append("newer")
+    items.append({"newest": 1})
+    raw = msgspec.msgpack.encode(items)
+    log.append(Erase(log.origin(), (b"1",)))
+
+    outer, bodies = take_out(reduce(raw, 1, log.state))
+    rest = iter(body for _, body in bodies)
+    kept = msgspec.msgpack.decode(put_back(outer, lambda _: next(rest)))
+    assert kept[2][13] == "newer"
+    assert kept[3] == {"newest": 1}
+    assert kept[2][12] == 10
+
+
+def test_what_an_older_version_wrote_without_later_fields_can_be_reduced(log: Log) -> None:
+    log.put(b"1")
+    items = msgspec.msgpack.decode(log.raws[0])
+    del items[2][4:]
+    log.append(Erase(log.origin(), (b"1",)))
+    reduced = decode_operation(reduce(msgspec.msgpack.encode(items), 1, log.state))
+    assert isinstance(reduced, Put)
+    assert reduced.stored == Stored(b"1", b"c1", b"", left_out=7)
+
+
+def test_reducing_twice_is_reducing_once(log: Log) -> None:
+    log.put(b"1")
+    log.append(Erase(log.origin(), (b"1",)))
+    once = reduce(log.raws[0], 1, log.state)
+    assert reduce(once, 1, log.state) == once
+
+
+def test_a_reduced_log_says_what_the_whole_one_says(log: Log) -> None:
+    log.put(b"1")
+    log.put(b"2", b"c1")
+    log.append(JobAccepted(log.origin(), b"j", "extract", (b"1",), b"input"))
+    log.append(JobFinished(b"j", stored=(STORED,)))
+    log.append(JobFinished(b"j", stored=(STORED,)))
+    log.append(Erase(log.origin(), (b"1",)))
+    log.put(b"3", sources=(b"1",))
+    assert log.replayed() == log.state
