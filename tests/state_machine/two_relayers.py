@@ -130,7 +130,7 @@ class TwoRelayers:
     def remember_without_vectors(
         self, which: int, nonce: bytes, request: schemas.RememberRequest
     ) -> schemas.RememberResponse:
-        """Store while no embedding can be had; the other relayer makes up for it later."""
+        """Store while no embedding can be had; the other relayer keeps the promise of a vector."""
         self._embedder.down = True
         try:
             answer = self.remember(which, nonce, request)
@@ -175,6 +175,9 @@ class TwoRelayers:
                 return memories
 
     def recall(self, which: int, query: str) -> list[schemas.RecallHit]:
+        """Find by words and meaning, after the relayer did what it does every second: compute missing vectors."""
+        self.list(which)  # what nobody opened is not looked after
+        self.run(tend(self._relayers[which]))
         request = schemas.RecallRequest(query=query, limit=schemas.MAX_LIMIT, floor=0)
         access = self.access(b"read" * 4)
         return list(self.run(recall(self._relayers[which], access, request, self._deadline())).memories)
