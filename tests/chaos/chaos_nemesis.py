@@ -16,6 +16,7 @@ __all__ = ["Deed", "Harm", "Nemesis", "plan"]
 
 # Longer than a client waits (4 s), and now and then longer than a relayer waits for its store (30 s).
 _SHORT, _LONG, _VERY_LONG = (0.5, 3.0), (4.5, 10.0), (31.0, 45.0)
+_EVERY_SECONDS = 2.5
 _WATCH_SECONDS = 0.25
 
 
@@ -52,16 +53,16 @@ class Deed:
 def plan(
     seed: int, seconds: float, relayers: Sequence[str], links: Sequence[str], parts: Sequence[str]
 ) -> list[Deed]:
-    """Return what is to happen: on average one deed in two seconds, none to a victim that still suffers.
+    """Return what is to happen: a deed every few seconds, none to a victim that still suffers.
 
-    Relayers and links suffer more often than the store, which everybody waits for. Everything is over in time.
+    A store of one process suffers seldom, because everybody waits for it. Everything is over in time.
     """
     rng = random.Random(seed)
     busy: dict[str, float] = {}
     deeds: list[Deed] = []
     now = rng.uniform(0.5, 2.0)
     while now < seconds - 1:
-        victims = rng.choices((relayers, links, parts), weights=(4, 4, 2))[0]
+        victims = rng.choices((relayers, links, parts), weights=(3, 4, min(3, len(parts))))[0]
         victim = rng.choice(victims)
         harm = rng.choice(_TO_LINKS if victims is links else _TO_PROCESSES)
         lasts = rng.uniform(*rng.choices((_SHORT, _LONG, _VERY_LONG), weights=(12, 6, 1))[0])
@@ -70,7 +71,7 @@ def plan(
             busy[victim] = end
             strength = rng.choice((0.02, 0.2, 1.5)) if harm is Harm.SLOW else 0.0
             deeds.append(Deed(now, victim, harm, end - now, strength))
-        now += rng.expovariate(0.5)
+        now += rng.expovariate(1 / _EVERY_SECONDS)
     return deeds
 
 
