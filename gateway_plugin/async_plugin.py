@@ -40,6 +40,7 @@ from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from, tell_person
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace, status_of
 from gateway_plugin.toggles import Toggles
+from gateway_plugin.tools import ToolAnswer, Toolbox
 from gateway_plugin.watchdog import Watchdog
 from relayer.wire.schemas import Position
 
@@ -216,6 +217,32 @@ class AsyncMemoryPlugin:
             await self._sender.flush(seconds)
             report = replace(report, waiting=self._outbox.waiting())
         return report
+
+    async def tool(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        *,
+        session_key: str | None = None,
+        host: HostTurn = NO_HOST,
+    ) -> ToolAnswer:
+        """Do what the model asks of a memory tool; every failure is an answer, too.
+
+        Args:
+            name: one of `gateway_plugin.tool_arguments.TOOL_NAMES`.
+            arguments: as the model gave them.
+            session_key: as in `before_turn`.
+            host: as in `before_turn`; ``host.transcripts`` is where ``memory_transcript`` may read.
+        """
+        try:
+            ref = parse_session_key(session_key or "")
+            if self.settings.disabled or not self._is_on_here(ref, host):
+                return ToolAnswer("Memory is switched off here.", failed=True)
+            toolbox = Toolbox(self._client, self.settings, self._clock, host.transcripts)
+            identity = self._identity(ref, host)
+            return await toolbox.call(name, arguments, identity=identity, audience=host.heard_by(ref))
+        except GatewayError as error:
+            return ToolAnswer(f"Memory error: {error}", failed=True)
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session; outlives the process.

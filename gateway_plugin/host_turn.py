@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from gateway_plugin.gates import TurnContext
 from gateway_plugin.session_keys import Audience, SessionRef
@@ -27,6 +28,7 @@ class HostTurn:
         inter_session: the prompt came from another session, not from a person.
         interactive: a person waits in a lasting session.
         stop_reason: why the last answer ended; ``error`` and ``aborted`` are not captured.
+        transcripts: the directory of the host's session logs, outside of which no tool reads.
     """
 
     host: str = ""
@@ -40,6 +42,7 @@ class HostTurn:
     inter_session: bool = False
     interactive: bool = True
     stop_reason: str = ""
+    transcripts: Path | None = None
 
     def context(
         self,

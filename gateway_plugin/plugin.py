@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -13,6 +13,7 @@ from gateway_plugin.loop_thread import LoopClosed, LoopThread
 from gateway_plugin.outbox import OutboxItem
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace
+from gateway_plugin.tools import ToolAnswer
 
 __all__ = ["AsyncMemoryPlugin", "MemoryPlugin"]
 
@@ -90,6 +91,17 @@ class MemoryPlugin:
         return self._loop.call(
             self._plugin.flush_session(messages, session_key=session_key, host=host, seconds=seconds)
         )
+
+    def tool(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        *,
+        session_key: str | None = None,
+        host: HostTurn = NO_HOST,
+    ) -> ToolAnswer:
+        """Do what the model asks of a memory tool; see `AsyncMemoryPlugin.tool`."""
+        return self._loop.call(self._plugin.tool(name, arguments, session_key=session_key, host=host))
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session; see `AsyncMemoryPlugin.set_session`."""

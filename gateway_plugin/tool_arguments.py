@@ -1,0 +1,141 @@
+"""What models pass to the memory tools: one schema that takes the arguments of every system that it replaces (X6)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+__all__ = [
+    "TOOL_NAMES",
+    "ForgetArguments",
+    "GetArguments",
+    "SearchArguments",
+    "StoreArguments",
+    "ToolError",
+    "TranscriptArguments",
+    "UpdateArguments",
+    "parse_arguments",
+    "tool_schemas",
+]
+
+MAX_TEXT: Final = 16_000
+
+
+class ToolError(Exception):
+    """Raised when a call cannot be done; the text is for the model, and names the argument and the fix."""
+
+
+class _Arguments(BaseModel):
+    # Hosts and models add arguments of their own; one that is unknown changes nothing here.
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
+
+
+_Ref = Annotated[str, Field(min_length=1, max_length=512)]
+_Text = Annotated[str, Field(min_length=3, max_length=MAX_TEXT)]
+_REF_NAMES: Final = AliasChoices("ref", "id", "memory_id", "memoryId", "chunk_hash", "path", "blob_id")
+_NAMESPACE: Final = Field(None, max_length=512, description="Only this agent's own, or one below it.")
+
+
+class SearchArguments(_Arguments):
+    """Search long-term memory for what was said in earlier conversations."""
+
+    query: Annotated[str, Field(min_length=1, max_length=4000, description="What to look for, in words.")]
+    limit: int = Field(
+        5, ge=1, le=50, validation_alias=AliasChoices("limit", "maxResults", "max_results", "top_k")
+    )
+    min_score: float | None = Field(None, ge=0, le=1, validation_alias=AliasChoices("minScore", "min_score"))
+    namespace: str | None = _NAMESPACE
+    corpus: str | None = Field(None, max_length=64, description="Accepted; everything is one corpus here.")
+
+
+class GetArguments(_Arguments):
+    """Read one memory whole, with what was said around it."""
+
+    ref: _Ref = Field(validation_alias=_REF_NAMES, description="A memory's id, or memory/<id>.md.")
+    start: int = Field(1, ge=1, validation_alias=AliasChoices("from", "start"), description="First line.")
+    lines: int | None = Field(None, ge=1, le=10_000, description="How many lines.")
+    namespace: str | None = _NAMESPACE
+
+
+class StoreArguments(_Arguments):
+    """Remember something lasting: a fact, a preference or a decision, in a sentence of its own."""
+
+    text: _Text = Field(validation_alias=AliasChoices("text", "content", "fact"))
+    namespace: str | None = _NAMESPACE
+    occurred_at: str | int | None = Field(
+        None,
+        validation_alias=AliasChoices("occurredAt", "occurred_at"),
+        description="ISO 8601, or ms since 1970.",
+    )
+
+
+class UpdateArguments(_Arguments):
+    """Correct a memory: the new text takes its place, the old one stays in the history."""
+
+    ref: _Ref = Field(validation_alias=_REF_NAMES)
+    text: _Text = Field(validation_alias=AliasChoices("text", "content"))
+    namespace: str | None = _NAMESPACE
+
+
+class ForgetArguments(_Arguments):
+    """Hide a memory from recall. A person can bring it back."""
+
+    ref: _Ref = Field(validation_alias=_REF_NAMES)
+    namespace: str | None = _NAMESPACE
+
+
+class TranscriptArguments(_Arguments):
+    """Read the exact dialogue of a session from this machine's log."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
+        validation_alias=AliasChoices("transcript_path", "path", "ref")
+    )
+    anchor: str | None = Field(None, max_length=512, description="The id of a message to read around.")
+    turns: int = Field(20, ge=1, le=200)
+
+
+_TOOLS: Final[dict[str, type[_Arguments]]] = {
+    "memory_search": SearchArguments,
+    "memory_get": GetArguments,
+    "memory_store": StoreArguments,
+    "memory_update": UpdateArguments,
+    "memory_forget": ForgetArguments,
+    "memory_transcript": TranscriptArguments,
+}
+TOOL_NAMES: Final = tuple(_TOOLS)
+
+
+def parse_arguments(tool: str, arguments: object) -> _Arguments:
+    """Check a call's arguments.
+
+    Raises:
+        ToolError: there is no such tool, or an argument is missing or wrong; no value is repeated.
+    """
+    shape = _TOOLS.get(tool)
+    if shape is None:
+        raise ToolError(f"there is no tool {tool[:64]!r}; there are {', '.join(TOOL_NAMES)}")
+    try:
+        return shape.model_validate(arguments)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the arguments"
+        raise ToolError(f"{field}: {first['msg']}") from None
+
+
+def tool_schemas() -> list[dict[str, Any]]:
+    """Return every tool's name, description and JSON schema, as hosts register them."""
+    found = []
+    for name, shape in _TOOLS.items():
+        schema = shape.model_json_schema(by_alias=True)
+        properties = {field: _plain(value) for field, value in schema["properties"].items()}
+        parameters = {"type": "object", "properties": properties, "required": schema.get("required", [])}
+        found.append({"name": name, "description": shape.__doc__ or "", "parameters": parameters})
+    return found
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """Drop what providers of models stumble over: titles, and null as a type of its own."""
+    kept = {key: entry for key, entry in value.items() if key not in {"title", "default"}}
+    options = [option for option in kept.pop("anyOf", []) if option.get("type") != "null"]
+    return {**(options[0] if options else {}), **kept}

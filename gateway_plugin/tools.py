@@ -1,0 +1,310 @@
+"""The memory tools of the model: search, read, store, correct, forget, and read a session's log.
+
+What a tool returns enters the prompt, so it is filtered and escaped like what is injected. Errors come back as text,
+with the cause, and never as exceptions: a tool that fails must not end a turn. The model cannot erase, and cannot choose
+a namespace that its agent was not given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from gateway_plugin.capture import audience_name
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import Clock
+from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.formatting import age_in_words, escape
+from gateway_plugin.identity import Identity
+from gateway_plugin.injection import scan
+from gateway_plugin.selection import audible_to
+from gateway_plugin.session_keys import Audience
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.tool_arguments import (
+    ForgetArguments,
+    GetArguments,
+    SearchArguments,
+    StoreArguments,
+    ToolError,
+    TranscriptArguments,
+    UpdateArguments,
+    parse_arguments,
+)
+from gateway_plugin.transcript import read_transcript
+from gateway_plugin.wrappers import strip
+from relayer.wire import names
+from relayer.wire.errors import InvalidName
+from relayer.wire.redaction import redact
+from relayer.wire.schemas import Memory, MemoryItem, RecallHit, RecallRequest, RememberRequest, SourceInfo
+
+__all__ = ["ToolAnswer", "Toolbox"]
+
+_TRUSTED: Final = ("user", "imported", "assistant")
+_NONE_FOUND: Final = "No relevant memories found."
+_DISALLOWED: Final = "Cannot store text containing disallowed patterns."
+_PREVIEW: Final = 100
+_NEIGHBOURS: Final = 4
+_PAGE: Final = 100
+_DEADLINE: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What the model is given.
+
+    Attributes:
+        text: for the model; harmless inside a prompt.
+        details: the same for programs; texts in it are escaped, too.
+        failed: whether the text is an error.
+    """
+
+    text: str
+    details: dict[str, Any] = field(default_factory=dict, repr=False)
+    failed: bool = False
+
+
+class Toolbox:
+    """The tools over one relayer.
+
+    Args:
+        client: the relayer.
+        settings: floor and redaction.
+        clock: the time.
+        transcripts: the host's directory of session logs; None where it has none.
+    """
+
+    def __init__(
+        self, client: RelayerClient, settings: PluginSettings, clock: Clock, transcripts: Path | None = None
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._transcripts = transcripts
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], *, identity: Identity, audience: Audience | None
+    ) -> ToolAnswer:
+        """Do what the model asks; every failure is an answer.
+
+        Args:
+            tool: its name, see `gateway_plugin.tool_arguments`.
+            arguments: as the model gave them.
+            identity: whose turn it is, from the host.
+            audience: who reads the answer.
+        """
+        try:
+            parsed = parse_arguments(tool, arguments)
+            whose = _granted(identity, getattr(parsed, "namespace", None))
+            return await self._done(parsed, whose, audience)
+        except (ToolError, GatewayError) as error:
+            return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True)
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
+            return ToolAnswer(
+                f"Memory error: it failed inside the plugin ({type(error).__name__})", failed=True
+            )
+
+    async def _done(self, parsed: object, whose: Identity, audience: Audience | None) -> ToolAnswer:
+        match parsed:
+            case SearchArguments():
+                answer = await self._search(parsed, whose, audience)
+            case GetArguments():
+                answer = await self._get(parsed, whose, audience)
+            case StoreArguments():
+                answer = await self._store(parsed, whose, audience)
+            case UpdateArguments():
+                answer = await self._update(parsed, whose, audience)
+            case ForgetArguments():
+                answer = await self._forget(parsed, whose, audience)
+            case TranscriptArguments():
+                said = read_transcript(
+                    self._transcripts, parsed.path, anchor=parsed.anchor, turns=parsed.turns
+                )
+                answer = ToolAnswer("\n".join(escape(redact(line).text) for line in said.split("\n")))
+            case _:
+                raise ToolError("there is no such tool")
+        return answer
+
+    async def _search(self, asked: SearchArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
+        floor = self._settings.recall.min_score if asked.min_score is None else asked.min_score
+        request = RecallRequest(
+            query=redact(strip(asked.query) or asked.query, self._settings.capture.redaction).text,
+            limit=asked.limit,
+            floor=floor,
+            audiences=audible_to(audience),
+            trusts=_TRUSTED,
+        )
+        answer = await self._client.recall(whose, request, deadline=_DEADLINE)
+        hits = [hit for hit in answer.memories if _may_be_shown(hit, audience)]
+        if not hits:
+            return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": whose.namespace, "memories": []})
+        lines = [
+            f"{number}. {escape(hit.text)} ({round(hit.relevance * 100)}% relevance)"
+            for number, hit in enumerate(hits, 1)
+        ]
+        heading = f"Found {len(hits)} {'memory' if len(hits) == 1 else 'memories'}:"
+        shown = [_shown(hit) for hit in hits]
+        details = {
+            "count": len(hits),
+            "namespace": whose.namespace,
+            "degraded": answer.degraded,
+            "memories": shown,
+        }
+        return ToolAnswer("\n".join([heading, "", *lines]), details)
+
+    async def _get(self, asked: GetArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
+        memory = await self._find(asked.ref, whose, audience)
+        if memory is None:
+            # As the host's own tool answers about a file that is not there (CP-48).
+            return ToolAnswer("", {"text": "", "path": escape(asked.ref)})
+        around = await self._around(memory, whose, audience)
+        lines = [
+            _with_age(memory, self._clock),
+            *(f"Around it: {_with_age(one, self._clock)}" for one in around),
+        ]
+        last = None if asked.lines is None else asked.start - 1 + asked.lines
+        text = "\n".join(lines[asked.start - 1 : last])
+        details = {
+            **_shown(memory),
+            "text": text,
+            "path": _path(memory),
+            "around": [_shown(one) for one in around],
+        }
+        return ToolAnswer(text, details)
+
+    async def _store(self, asked: StoreArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
+        item = self._item(asked.text, audience, _time(asked.occurred_at))
+        answer = await self._client.remember(whose, RememberRequest(items=(item,)))
+        outcome = answer.memories[0]
+        if outcome.status == "refused":
+            raise ToolError(f"the relayer did not take it: {outcome.code}")
+        preview = escape(item.text)[:_PREVIEW]
+        known = " (known already)" if outcome.status == "duplicate" else ""
+        return ToolAnswer(f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status})
+
+    async def _update(self, asked: UpdateArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
+        old = await self._find(asked.ref, whose, audience)
+        if old is None:
+            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+        item = self._item(asked.text, audience, None).model_copy(
+            update={"kind": old.kind, "pinned": old.pinned}
+        )
+        key = hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest()
+        answer = await self._client.remember(whose, RememberRequest(items=(item,), idempotency_key=key))
+        outcome = answer.memories[0]
+        if outcome.status == "refused":
+            raise ToolError(f"the relayer did not take it: {outcome.code}")
+        # The new one is safe before the old one goes; a failure in between leaves both, and the next call ends it.
+        if outcome.id != old.id:
+            await self._client.forget(whose, old.id)
+        return ToolAnswer(f"Updated: {escape(item.text)[:_PREVIEW]}", {"id": outcome.id, "replaces": old.id})
+
+    async def _forget(self, asked: ForgetArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
+        memory = await self._find(asked.ref, whose, audience)
+        if memory is None:
+            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+        await self._client.forget(whose, memory.id)
+        return ToolAnswer(f"Forgotten: {memory.id}. A person can bring it back.", {"id": memory.id})
+
+    def _item(self, text: str, audience: Audience | None, at: int | None) -> MemoryItem:
+        clean = redact(strip(text), self._settings.capture.redaction)
+        verdict = scan(clean.text)
+        if clean.blocked:
+            raise ToolError(f"text: it holds what may not be stored ({', '.join(clean.blocked)})")
+        if verdict.blocked:
+            raise ToolError(_DISALLOWED)
+        if len(clean.text) < 3:
+            raise ToolError("text: it is empty once cleaned")
+        return MemoryItem(
+            text=clean.text,
+            audience=audience_name(audience),
+            # It was the model that said so, whatever a person said before.
+            trust="assistant",
+            suspect=bool(verdict.suspect),
+            occurred_at=at,
+            source=SourceInfo(role="assistant"),
+        )
+
+    async def _find(self, ref: str, whose: Identity, audience: Audience | None) -> Memory | None:
+        named = ref.strip().partition("#")[0].removeprefix("memory/").removesuffix(".md")
+        try:
+            memory = (await self._client.get_memory(whose, named)).memory
+        except RelayerRefused as error:
+            if error.status in {400, 404, 422}:
+                return None
+            raise
+        return memory if memory.state != "forgotten" and _may_be_shown(memory, audience) else None
+
+    async def _around(self, memory: Memory, whose: Identity, audience: Audience | None) -> list[Memory]:
+        """Return what was said in the same breath: the one before it, those that follow it, and its session's nearest."""
+        page = await self._client.list_memories(whose, limit=_PAGE)
+        near = [
+            one
+            for one in page.memories
+            if one.id != memory.id
+            and _may_be_shown(one, audience)
+            and (
+                memory.id == one.context_of
+                or one.id == memory.context_of
+                or (memory.source.session and one.source.session == memory.source.session)
+            )
+        ]
+        near.sort(key=lambda one: abs(one.created_at - memory.created_at))
+        return sorted(near[:_NEIGHBOURS], key=lambda one: (one.created_at, one.id))
+
+
+def _granted(identity: Identity, namespace: str | None) -> Identity:
+    """Return whose memories a call is about: the host's choice, or one below it that the model names (X13)."""
+    if namespace is None or not namespace.strip():
+        return identity
+    try:
+        wanted = "/".join(names.normalise(part) for part in namespace.strip().split("/"))
+    except InvalidName:
+        raise ToolError("namespace: it is no name of a namespace; leave it out") from None
+    if wanted in {identity.namespace, identity.agent}:
+        return identity
+    if not wanted.startswith(f"{identity.namespace}/"):
+        raise ToolError("namespace: it is not this agent's; leave it out")
+    return replace(identity, namespace=wanted)
+
+
+def _may_be_shown(memory: Memory, audience: Audience | None) -> bool:
+    audible = audible_to(audience)
+    if memory.suspect or memory.trust not in _TRUSTED or (audible and memory.audience not in audible):
+        return False
+    verdict = scan(memory.text)
+    return not verdict.blocked and not verdict.suspect
+
+
+def _shown(memory: Memory) -> dict[str, Any]:
+    shown = {
+        "id": memory.id,
+        "text": escape(memory.text),
+        "path": _path(memory),
+        "kind": memory.kind,
+        "said_by": memory.trust,
+    }
+    return {**shown, "relevance": memory.relevance} if isinstance(memory, RecallHit) else shown
+
+
+def _path(memory: Memory) -> str:
+    return f"memory/{memory.id}.md"
+
+
+def _with_age(memory: Memory, clock: Clock) -> str:
+    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
+    now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
+    return f"({age_in_words(datetime.fromtimestamp(at / 1000, UTC), now)}) {escape(memory.text)}"
+
+
+def _time(value: str | int | None) -> int | None:
+    if value is None or isinstance(value, int):
+        return value
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ToolError("occurredAt: it is no ISO 8601 time") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
