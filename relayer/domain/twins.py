@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 __all__ = ["Twins"]
@@ -41,6 +42,24 @@ class Twins:
         else:
             self._by_text.pop(text, None)
         self._erased_texts.add(text)
+
+    @property
+    def erased_texts(self) -> frozenset[bytes]:
+        """The texts of which a record was destroyed, as MACs."""
+        return frozenset(self._erased_texts)
+
+    def restore(self, record: bytes, *, text: bytes, likeness: bytes, newest: bool) -> None:
+        """Note a record of a stored state; call it in the order in which the records were added.
+
+        ``newest`` says whether `like` returned it for its likeness.
+        """
+        if newest:
+            self._alike[likeness] = record
+        self._by_text[text] = (*self._by_text.get(text, ()), record)
+
+    def restore_erased(self, texts: Iterable[bytes]) -> None:
+        """Note texts that a stored state knew as destroyed."""
+        self._erased_texts.update(texts)
 
     def like(self, likeness: bytes) -> bytes:
         """Return the newest record of this likeness, or nothing."""
