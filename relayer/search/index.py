@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.calibration import Calibration
-from relayer.search.dense import DenseIndex
+from relayer.search.dense import DenseIndex, DenseParts
 from relayer.search.lexical import LexicalIndex
-from relayer.search.own_null import OwnNull
+from relayer.search.own_null import NullParts, OwnNull
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.search.ranking import coverage, evidence
 from relayer.search.relevance import Null, gate, null_for
+from relayer.search.stored_terms import LexicalParts
 from relayer.search.vectors import Vector
 
-__all__ = ["Hit", "MemoryIndex", "SearchResult"]
+__all__ = ["Hit", "IndexParts", "MemoryIndex", "SearchResult"]
 
 # Candidates that each half proposes, at least; the other half then scores them too.
 CANDIDATES = 50
@@ -65,6 +66,14 @@ class _Candidate(NamedTuple):
     covered: float
 
 
+class IndexParts(NamedTuple):
+    """What a `MemoryIndex` is stored as."""
+
+    dense: DenseParts
+    lexical: LexicalParts
+    null: NullParts
+
+
 class MemoryIndex:
     """The memories of one namespace; for one event loop, whose thread calls everything here.
 
@@ -84,6 +93,32 @@ class MemoryIndex:
 
     def __contains__(self, key: int) -> bool:
         return key in self._lexical
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return self._dense.nbytes + self._lexical.nbytes + self._own.nbytes
+
+    async def parts(self) -> IndexParts:
+        """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
+        return IndexParts(
+            await self._dense.parts(), await self._lexical.parts(), self._own.parts(self.calibration)
+        )
+
+    @classmethod
+    def of_parts(cls, dimension: int, calibration: Calibration, parts: IndexParts) -> MemoryIndex:
+        """An index that answers as the one did whose parts these are, for the same embedding model.
+
+        Raises:
+            ValueError: they do not fit each other or the dimension.
+        """
+        index = cls(dimension, calibration)
+        index._dense = DenseIndex.of_parts(dimension, parts.dense)
+        index._lexical = LexicalIndex.of_parts(parts.lexical)
+        index._own = OwnNull.of_parts(parts.null)
+        if index._dense.keys() - index._lexical.keys():
+            raise ValueError("a stored vector has no text")
+        return index
 
     def put(self, key: int, row: NDArray[np.floating] | None, text: str, context: str | None = None) -> None:
         """Add a memory, or replace what ``key`` has.
