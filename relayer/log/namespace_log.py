@@ -54,6 +54,15 @@ class NamespaceLog:
         """Whether reading and appending are refused until the log is read anew; see `Replica.subscribe`."""
         return self._replica.broken
 
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that the log's tables take in memory."""
+        return self._replica.nbytes
+
+    def unsubscribe(self) -> None:
+        """Forget the projections: whoever is done with a log need not wait until nobody holds it any more."""
+        self._replica.unsubscribe()
+
     def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
         """Register a projection; see `Replica.subscribe`."""
         self._replica.subscribe(on_applied, on_reset)

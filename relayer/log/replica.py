@@ -37,6 +37,7 @@ DIGESTS_KEPT = 4096
 _RELOADS = 5
 # After so many stored bytes other tasks get a turn: about ten milliseconds of opening and applying.
 _SLICE_BYTES = 256 * 1024
+_POSITION_BYTES = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,16 @@ class Replica:
                 entries after it follow.
         """
         self._subscribers.append((on_applied, on_reset))
+
+    def unsubscribe(self) -> None:
+        """Forget all projections and how to begin: nothing is read any more."""
+        self._subscribers.clear()
+        self._begin = None
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes of what this holds in memory."""
+        return self.state.nbytes + len(self._digests) * _POSITION_BYTES
 
     async def reload(self) -> Position:
         """Start over from the manifest, and catch up. What made the replica refuse to serve is forgotten.

@@ -57,7 +57,7 @@ class DenseParts(NamedTuple):
     """
 
     keys: Buffer
-    graph: bytes
+    graph: Buffer
     rows: Buffer
 
 

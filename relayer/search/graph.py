@@ -66,7 +66,7 @@ class Graph:
         return bytes(self._index.save())
 
     @classmethod
-    def load(cls, dimension: int, data: bytes) -> tuple[Graph, Block]:
+    def load(cls, dimension: int, data: bytes | bytearray | memoryview) -> tuple[Graph, Block]:
         """A graph from `dump`, and its rows at positions 0, 1, ... as float16.
 
         usearch adopts whatever a file says, so what it says is compared first.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from operator import itemgetter
@@ -93,6 +93,10 @@ class MemoryIndex:
 
     def __contains__(self, key: int) -> bool:
         return key in self._lexical
+
+    def keys(self) -> KeysView[int]:
+        """The keys of all memories."""
+        return self._lexical.keys()
 
     @property
     def nbytes(self) -> int:
