@@ -127,12 +127,14 @@ class StateReader:
         return state
 
     def _add_records(self, records: Sequence[RecordState]) -> None:
-        for item in records:
-            record = item.record
-            self._records[record] = item
-            self._twins.restore(
-                record, text=item.content, likeness=item.likeness, newest=record not in self._older
-            )
+        ids = [item.record for item in records]
+        self._records.update(zip(ids, records, strict=True))
+        self._twins.restore(
+            ids,
+            texts=[item.content for item in records],
+            likenesses=[item.likeness for item in records],
+            older=self._older,
+        )
 
 
 def _cut(items: Sequence[object]) -> Iterator[list[object]]:

@@ -98,6 +98,10 @@ class _Pieces:
 
     async def take(self, count: int) -> bytes | None:
         """Return the next bytes; None when the object is absent. Raises as `take_all`."""
+        if count <= len(self._buffer):
+            self.at += count
+            whole, self._buffer = bytes(self._buffer[:count]), self._buffer[count:]
+            return whole
         taken = bytearray()
         while len(taken) < count:
             if not self._buffer and not await self._refill():

@@ -36,7 +36,7 @@ SLICE_BYTES = 32 * 1024
 _EMPTY_BYTES = 24 * 1024
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class OpenNamespace:
     """A namespace while a key for it is live; ``users`` counts the requests in it.
 

@@ -137,27 +137,21 @@ def _parts(small: _Small, arrays: list[bytearray]) -> IndexParts:
 async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[bytearray]:
     """Open the blocks of the view and return the sections, each in a buffer of its own."""
     stream = _opened(reader, keys)
-    left = bytearray()
-    sizes: list[int] | None = None
-    async for block in stream:
-        left += block
-        if sizes is None:
-            size = int.from_bytes(left[:4], "big")
-            sizes = msgspec.msgpack.decode(left[4 : 4 + size], type=list[int])
-            del left[: 4 + size]
-            break
-    if sizes is None:
-        raise ValueError("a stored view holds nothing")
+    first = memoryview(await anext(stream, b""))
+    start = 4 + int.from_bytes(first[:4], "big")
+    sizes = msgspec.msgpack.decode(first[4:start], type=list[int])
+    left = first[start:]
     sections = []
     for size in sizes:
-        section, left = left[:size], left[size:]
+        section = bytearray(left[:size])
+        left = left[size:]
         while len(section) < size:
-            block = await anext(stream, b"")
+            block = memoryview(await anext(stream, b""))
             if not block:
                 raise ValueError("a stored view is cut short")
             wanted = size - len(section)
             section += block[:wanted]
-            left = bytearray(block[wanted:])
+            left = block[wanted:]
         sections.append(section)
     return sections
 
