@@ -1,0 +1,146 @@
+"""What a user of OpenClaw notices when memory fails: a turn answered in time, and a status that says why."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e_relayer import Relayer
+from fault_proxy import FaultProxy
+from openclaw_gateway import Gateway, memrelay_plugins
+from openclaw_install import Installed
+from processes import wait_until
+from stub_model import StubModel, said
+
+FACT = "My grandmother's piano stands in the attic of the yellow house."
+# The plugin's own deadline is two seconds; the rest is the host's, on a machine that may be busy.
+IN_TIME = 10.0
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("openclaw")
+    gateway = Gateway(openclaw, folder, model.url, plugins=memrelay_plugins(relayer.url))
+    gateway.start()
+    gateway.chat(FACT, user="telling")
+    wait_until(lambda: FACT in relayer.memories(gateway))
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture(autouse=True)
+def well(gateway: Gateway, relayer: Relayer) -> Iterator[None]:
+    """Begin and end with a relayer that answers, and with a bridge that has not learnt to spare it."""
+    yield
+    relayer.reachable()
+    before = gateway.bridges()
+    kill_bridges(gateway)
+    wait_until(lambda: bool(gateway.bridges()) and gateway.bridges() != before)
+
+
+def kill_bridges(gateway: Gateway) -> None:
+    for pid in gateway.bridges():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def timed(gateway: Gateway, text: str) -> float:
+    begun = time.monotonic()
+    assert gateway.chat(text, user="asking") == "Noted."
+    return time.monotonic() - begun
+
+
+def test_with_no_relayer_the_turn_is_answered_and_the_status_says_so(
+    gateway: Gateway, line: FaultProxy
+) -> None:
+    line.lead(None)
+    assert timed(gateway, "Where does the piano of my grandmother stand?") < IN_TIME
+    assert "last recall: unavailable" in gateway.command("/memory status")
+
+
+def test_a_relayer_that_stalls_costs_the_turn_its_deadline_and_no_more(
+    gateway: Gateway, line: FaultProxy, relayer: Relayer
+) -> None:
+    line.lead(relayer.port, stalled=True)
+    assert timed(gateway, "In which house is my grandmother's piano?") < IN_TIME
+    status = gateway.command("/memory status")
+    assert "last recall: timeout" in status
+    assert "the deadline passed during" in status
+
+
+def test_a_relayer_of_another_identity_is_sent_nothing_and_named_in_the_status(
+    gateway: Gateway, line: FaultProxy, tmp_path: Path
+) -> None:
+    with Relayer(tmp_path, line):
+        kill_bridges(gateway)  # a new process: it asks who the relayer is
+        wait_until(lambda: bool(gateway.bridges()))
+        assert timed(gateway, "Is the piano of my grandmother in the attic?") < IN_TIME
+        status = gateway.command("/memory status")
+    assert "last recall: untrusted" in status
+
+
+def test_what_was_said_while_the_relayer_was_gone_arrives_when_it_is_back(
+    gateway: Gateway, line: FaultProxy, relayer: Relayer
+) -> None:
+    said_meanwhile = "My cousin moved to the lighthouse near Ostende last spring."
+    line.lead(None)
+    gateway.chat(said_meanwhile, user="meanwhile")
+    relayer.reachable()
+    kill_bridges(gateway)
+    wait_until(lambda: said_meanwhile in relayer.memories(gateway))
+
+
+def test_a_bridge_that_was_killed_is_replaced_and_memory_comes_back(
+    gateway: Gateway, model: StubModel
+) -> None:
+    before = gateway.bridges()
+    kill_bridges(gateway)
+    assert timed(gateway, "Tell me about the piano while memory is away.") < IN_TIME
+    wait_until(lambda: bool(gateway.bridges()) and gateway.bridges() != before)
+
+    def given() -> bool:
+        gateway.chat("Where does my grandmother's piano stand now?", user="back")
+        return FACT in said(model.asked("piano stand now?")[-1])
+
+    wait_until(given)
+
+
+@pytest.mark.row("AR-23", "CP-09")
+def test_switched_off_the_prompt_is_that_of_a_gateway_without_the_plugin_and_no_request_leaves(
+    gateway: Gateway, model: StubModel, line: FaultProxy
+) -> None:
+    question = "Where is the piano of my grandmother today?"
+    prompts = {}
+    whole = gateway.config()
+    without = whole["plugins"] | {"load": {"paths": []}, "slots": {"memory": "none"}}
+    without["entries"] = {"memory-core": {"enabled": False}}
+    gateway.stop()
+    asked = line.connections
+    for name, plugins, disable in (("without", without, ""), ("disabled", whole["plugins"], "1")):
+        gateway.write_config(whole | {"plugins": plugins})
+        gateway.environment["MEMRELAY_DISABLE"] = disable
+        gateway.start()
+        gateway.chat(question, user=name)
+        prompts[name] = normal(model.asked(question)[-1], name)
+        gateway.stop()
+    gateway.environment["MEMRELAY_DISABLE"] = ""
+    gateway.write_config(whole)
+    gateway.start()
+    assert prompts["disabled"] == prompts["without"]
+    assert line.connections == asked
+
+
+def normal(request: dict[str, object], user: str) -> str:
+    """Return a request to the model without what differs from run to run: ids and the time of day."""
+    text = repr(sorted(request.items()))
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "TIME", text)
+    return text.replace(f"openai-user:{user}", "openai-user:USER")
