@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel
 
 from gateway_plugin import __version__, cli_doctor
-from gateway_plugin.cli_hosts import bridge
+from gateway_plugin.cli_hosts import bridge, openclaw
 from gateway_plugin.cli_keys import keys
 from gateway_plugin.cli_outbox import outbox
 from gateway_plugin.cli_output import Output
@@ -43,6 +43,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(outbox, name="outbox")
 cli_doctor.add_to(app)
 app.command(hidden=True)(bridge)
+app.add_typer(openclaw, name="openclaw")
 
 
 @app.command()

@@ -36,6 +36,8 @@ _ANYTHING: Final = {
 # A reference instead of a secret is an object.
 _SECRETS: Final = ("key", "privateKey")
 
+_LEFT_OUT: Final = {"title", "default", "description", "format", "writeOnly"}
+
 _HINTS: Final[dict[str, dict[str, object]]] = {
     "url": {
         "label": "Relayer",
@@ -155,15 +157,13 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Sch
         return _resolved(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     plain: _Schema = {}
     for key, value in schema.items():
-        if key in {"title", "default", "description", "format", "writeOnly"}:
-            continue
         if key == "properties":
             plain[key] = {name: _resolved(inner, definitions) for name, inner in value.items()}
-        elif key == "items":
+        elif isinstance(value, Mapping):
             plain[key] = _resolved(value, definitions)
         elif key == "anyOf":
             plain[key] = [_resolved(inner, definitions) for inner in value]
-        else:
+        elif key not in _LEFT_OUT:
             plain[key] = value
     return plain
 
