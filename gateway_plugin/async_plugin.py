@@ -52,7 +52,7 @@ CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()
 _ROLLED_BACK: Final = (
     "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
-    "person accepts it as it is: memrelay-gateway accept-rollback"
+    "person accepts it as it is: memrelay-gateway acknowledge"
 )
 Messages = Iterable[Mapping[str, Any]]
 

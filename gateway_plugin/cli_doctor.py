@@ -1,4 +1,4 @@
-"""``memrelay-gateway doctor``, ``canary``, ``why``, ``accept-rollback`` and ``init``: finding and mending what is wrong."""
+"""``memrelay-gateway doctor``, ``canary``, ``why``, ``acknowledge`` and ``init``: finding and mending what is wrong."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
     app.command("canary")(canary_command)
     app.command("why")(why)
-    app.command("accept-rollback")(accept_rollback)
+    app.command("acknowledge")(accept_rollback)
     app.command("init")(init)
 
 
@@ -150,7 +150,7 @@ def why(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption
 
 
 def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None:
-    """Accept an agent's memories as the store has them now, although newer ones were seen before."""
+    """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen."""
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
     positions = Positions(outbox)

@@ -131,7 +131,7 @@ def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ)
         positions = Positions(plugin._plugin._outbox)
         positions.saw(Waiting("default", "default", 1), Position(seq=5, digest="0" * 64))
         positions.persist()
-    assert run("accept-rollback").exit_code == 0
+    assert run("acknowledge").exit_code == 0
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         assert plugin.before_turn("How do I take my coffee?").status == "empty"
 
