@@ -67,7 +67,8 @@ def pack(
         file = write_package(folder, sidecar=sidecar)
     except OSError as error:
         fail(FAILED, f"{folder}: cannot be written ({error.strerror})", "name a folder that exists")
-    Output(as_json=False).raw(str(file))
+    # Whole, so that the host does not take it for the name of a package.
+    Output(as_json=False).raw(str(file.resolve()))
 
 
 @openclaw.command()

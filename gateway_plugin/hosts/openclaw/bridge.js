@@ -12,7 +12,16 @@ const LONGEST_PAUSE_MS = 60_000;
 const MAX_PENDING = 256;
 const MAX_TOLD = 200;
 
-export class Bridge {
+// The host registers a plugin several times in one process, and sends hooks to one registration and commands to another:
+// all of them share one bridge for as long as they have the same configuration.
+export function sharedBridge(options) {
+  const bridges = (globalThis[Symbol.for("memrelay.bridges")] ??= new Map());
+  const key = JSON.stringify([options.command, options.hello]);
+  if (!bridges.has(key)) bridges.set(key, new Bridge(options));
+  return bridges.get(key);
+}
+
+class Bridge {
   constructor({ command, hello, logger }) {
     this.command = command;
     this.hello = hello;

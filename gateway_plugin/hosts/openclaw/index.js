@@ -1,7 +1,7 @@
 // memrelay for OpenClaw: hands the host's events to the bridge process and its answers back. Nothing is decided here.
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { Bridge } from "./bridge.js";
+import { sharedBridge } from "./bridge.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -44,7 +44,7 @@ function register(api) {
   const recalls = !off("autoRecall", "recall") && config.enabled !== false;
   const captures = !off("autoCapture", "capture");
   const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: version, config };
-  const bridge = new Bridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
+  const bridge = sharedBridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
 
   const ask = (method, params, ctx, ms, signal) =>
     bridge.ask(method, { ...params, context: contextOf(ctx) }, ms ?? (bridge.info?.deadlineMs ?? 2000) + GRACE_MS, signal);
