@@ -30,6 +30,7 @@ from relayer.extraction.statements import StatementExtractor
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
 from relayer.http.front import Front
+from relayer.http.life import LifeRoutes
 from relayer.http.limits import Limits
 from relayer.http.metrics import Metrics
 from relayer.http.native import NativeRoutes
@@ -59,9 +60,10 @@ from relayer.services.accounts import Accounts
 from relayer.services.context import Context, FactWork
 from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
+from relayer.services.index_keeping import IndexKeeper
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
-from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
 from relayer.services.probe_record import probe_unless_known
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.store_probe import probe, probe_erasure
@@ -90,6 +92,7 @@ class Relayer:
     accounts: Accounts
     authenticator: Authenticator
     readiness: Readiness
+    indexes: IndexKeeper
 
 
 @asynccontextmanager
@@ -135,7 +138,8 @@ async def build(
         readiness = Readiness(ports, fleet)
         if embedder is None:
             embedder = await _embedder(settings, ports, readiness, stack)
-        namespaces = OpenNamespaces(ports, embedder.model, await _calibration(embedder))
+        limits = CacheLimits(bytes=settings.cache_bytes)
+        namespaces = OpenNamespaces(ports, embedder.model, await _calibration(embedder), limits)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         context = Context(
@@ -328,7 +332,7 @@ def _assemble(
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
-    native = NativeRoutes(context, accounts, revoked).table()
+    native = (*NativeRoutes(context, accounts, revoked).table(), *LifeRoutes(context).table())
     model = context.embedder.model
     version = VersionResponse(
         version=product_version(),
@@ -347,7 +351,9 @@ def _assemble(
         randomness=context.randomness,
     )
     _publish(metrics, settings, context, front, version)
-    return Relayer(context, front, fleet, accounts, authenticator, readiness)
+    indexes = IndexKeeper(context)
+    _publish_indexes(metrics, indexes)
+    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes)
 
 
 def _extractor_of(context: Context) -> str:
@@ -366,6 +372,16 @@ def _publish(
     metrics.counter(
         "namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings
     )
+    metrics.gauge(
+        "open_namespaces_bytes", "About what they take in memory.", lambda: float(namespaces.nbytes)
+    )
+    metrics.counter("namespace_evictions", "Namespaces dropped to make room.", lambda: namespaces.evictions)
+    metrics.counter(
+        "indexes_read", "Openings that began with a stored index.", lambda: namespaces.from_indexes
+    )
+    metrics.counter(
+        "indexes_ignored", "Stored indexes that could not be used.", lambda: namespaces.ignored_indexes
+    )
     metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
     if context.facts is not None:
         _publish_facts(metrics, context.facts.queue)
@@ -376,6 +392,16 @@ def _publish(
             "Room left on the data directory's file system.",
             lambda: float(free_bytes(settings.data)),
         )
+
+
+def _publish_indexes(metrics: Metrics, indexes: IndexKeeper) -> None:
+    metrics.counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)
+    metrics.counter(
+        "indexes_lost",
+        "Indexes stored in vain: somebody was quicker, or erased a memory.",
+        lambda: indexes.lost,
+    )
+    metrics.counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
 
 
 def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
@@ -408,10 +434,14 @@ async def _background(relayer: Relayer) -> AsyncIterator[None]:
     def job_failed(error: BaseException) -> None:
         log.error("job_failed", **describe(error))
 
+    def index_failed(error: BaseException) -> None:
+        log.error("index_failed", **describe(error))
+
     endless: list[Callable[[], Awaitable[None]]] = [
         relayer.fleet.run,
         expire,
         lambda: tend_forever(relayer.context, failed),
+        lambda: relayer.indexes.run(index_failed),
     ]
     facts = relayer.context.facts
     if facts is not None:

@@ -91,6 +91,7 @@ def serve(
     turn_summaries: Annotated[
         bool | None, typer.Option("--turn-summaries", help="Have turns summarised as well.")
     ] = None,
+    cache_bytes: Annotated[int | None, typer.Option(help="Memory for open namespaces.")] = None,
     job_takeover: Annotated[float | None, typer.Option(help="Seconds until a job changes relayers.")] = None,
     plain_http_models: Annotated[
         bool | None, typer.Option("--plain-http-models", help="Allow http to models off this machine.")

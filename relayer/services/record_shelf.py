@@ -49,6 +49,8 @@ class RecordShelf:
         self._open: OrderedDict[int, tuple[Record, int]] = OrderedDict()
         self._open_bytes = 0
         self._sealed_bytes = 0
+        # Whoever goes through all records opens each block once.
+        self._last: tuple[_Block, list[bytes]] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -103,7 +105,7 @@ class RecordShelf:
         if at is None:
             return
         block = self._blocks[at]
-        members = self._members(block)
+        members, self._last = self._members(block), None
         if number - block.first < len(members):
             members[number - block.first] = b""
         self._sealed_bytes -= len(block.sealed)
@@ -120,7 +122,7 @@ class RecordShelf:
         for first in range(0, count, BLOCK_RECORDS):
             at = self._block_of(first)
             known = [] if at is None else self._members(self._blocks[at])[first - self._blocks[at].first :]
-            members = known[: count - first]
+            members = list(known[: count - first])
             for number in range(first, min(first + BLOCK_RECORDS, count)):
                 if number - first >= len(members) or number in self._single:
                     single = self._single.get(number)
@@ -140,7 +142,9 @@ class RecordShelf:
         return members[place] if place < len(members) else b""
 
     def _members(self, block: _Block) -> list[bytes]:
-        return _BLOCK.decode(self._keys.unseal_index(block.name, block.sealed))
+        if self._last is None or self._last[0] is not block:
+            self._last = (block, _BLOCK.decode(self._keys.unseal_index(block.name, block.sealed)))
+        return self._last[1]
 
     def _block_of(self, number: int) -> int | None:
         at = bisect_right(self._blocks, number, key=_first) - 1

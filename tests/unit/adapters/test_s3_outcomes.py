@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,7 +23,13 @@ from relayer.adapters.s3_store import Patience, S3Client, S3Store
 from relayer.adapters.s3_store.client import Client, Requester
 from relayer.adapters.s3_store.direct import DirectClient
 from relayer.adapters.system import SystemClock
-from relayer.errors import StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable
+from relayer.errors import (
+    StoreFull,
+    StoreMisconfigured,
+    StoreThrottled,
+    StoreUnavailable,
+    VersionsHidden,
+)
 from relayer.ports import (
     Absent,
     Changed,
@@ -106,6 +114,7 @@ BOTH = pytest.mark.parametrize("operation", ["create", "swap"])
         (refusal(409, "OperationAborted"), Unknown),
         (refusal(429, "TooManyRequests"), Throttled),
         (refusal(400, "RequestTimeout"), Unknown),
+        (refusal(400, "BadDigest"), Unknown),
         (refusal(500, "InternalError"), Unknown),
         (refusal(502, "BadGateway"), Unknown),
         (refusal(503, "SlowDown"), Unknown),
@@ -178,6 +187,7 @@ async def test_conditions_are_sent_and_an_etag_goes_back_exactly_as_it_came(
     assert (one.method, one.path, one.body) == ("PUT", f"/memories/{KEY}", b"one")
     assert one.headers["if-none-match"] == "*"
     assert "if-match" not in one.headers
+    assert one.headers["content-md5"] == base64.b64encode(hashlib.md5(b"one").digest()).decode()
     assert two.headers["if-match"] == ETAG
     assert "if-none-match" not in two.headers
     assert not [name for name in one.headers if "checksum" in name or "trailer" in name]
@@ -511,3 +521,41 @@ class TestCertificates:
         with pytest.raises(StoreMisconfigured, match="does not speak TLS"):
             await store.get(KEY)
         await store.close()
+
+
+class TestWordsForReadiness:
+    """Everybody may read them, so they name nothing of the deployment."""
+
+    @pytest.mark.parametrize(
+        ("reply", "code"),
+        [
+            (refusal(403, "AccessDenied"), "access_denied"),
+            (refusal(403, "InvalidAccessKeyId"), "credentials_refused"),
+            (refusal(403, "RequestTimeTooSkewed"), "clock_refused"),
+            (refusal(404, "NoSuchBucket"), "no_such_bucket"),
+            (refusal(301, "PermanentRedirect"), "elsewhere"),
+            (refusal(501, "NotImplemented"), "not_implemented"),
+            (Reply(404, b"<html>no</html>"), "not_s3"),
+            (refusal(418, "Teapot"), "refused"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    async def test_a_refusal_has_a_code_and_a_fix_without_addresses(
+        self, server: ScriptedS3, store: S3Store, reply: Reply, code: str
+    ) -> None:
+        server.will_answer(reply)
+        with pytest.raises(StoreMisconfigured) as caught:
+            await store.get(KEY)
+        assert caught.value.code == code
+        assert caught.value.fix
+        assert "127.0.0.1" not in caught.value.fix
+        assert "memories" not in caught.value.fix
+
+    @pytest.mark.parametrize("headers", [{"x-amz-version-id": "v1"}, {}], ids=["kept", "none"])
+    async def test_versions_that_may_not_be_listed_are_told_from_versions_that_are_not_kept(
+        self, server: ScriptedS3, store: S3Store, headers: dict[str, str]
+    ) -> None:
+        server.will_answer(refusal(403, "AccessDenied"), found(**headers))
+        with pytest.raises(VersionsHidden, match="s3:ListBucketVersions") as caught:
+            await store.versions(KEY)
+        assert caught.value.kept is bool(headers)
