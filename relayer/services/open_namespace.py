@@ -42,6 +42,7 @@ class OpenNamespace:
 
     Attributes:
         key_not_after: until when it may be held, in ms since the epoch.
+        awaited: whether it was opened for requests of which none has come to use it yet.
         trusts_indexes: whether to begin with a stored index if there is one.
         from_index: the entry up to which a stored index was begun with, 0 without one.
         ignored: stored indexes that were there and could not be used.
@@ -54,6 +55,7 @@ class OpenNamespace:
     secret: bytes = field(repr=False)
     key_not_after: int = 0
     trusts_indexes: bool = True
+    awaited: bool = True
     users: int = 0
     from_index: int = 0
     ignored: int = 0

@@ -140,6 +140,7 @@ class OpenNamespaces:
     def _used(self, opened: OpenNamespace) -> Iterator[None]:
         key = (opened.namespace.account, opened.namespace.pointer.name)
         opened.users += 1
+        opened.awaited = False
         try:
             yield
         finally:
@@ -149,6 +150,8 @@ class OpenNamespaces:
     async def trim(self) -> None:
         """Drop what was used longest ago until the rest fits the memory that it may take."""
         for key, opened in list(self._open.items()):
+            # Whoever asked for it a round ago has used it or gone away.
+            opened.awaited = False
             if opened.users == 0:
                 self._weigh(key, opened)
         await self._make_room()
@@ -280,10 +283,13 @@ class OpenNamespaces:
     async def _make_room(self) -> None:
         while self.nbytes > self._limits.bytes or len(self._open) > self._limits.namespaces:
             latest = next(reversed(self._open))
-            idle = (key for key, opened in self._open.items() if opened.users == 0 and key != latest)
+            idle = (
+                key
+                for key, opened in self._open.items()
+                if opened.users == 0 and not opened.awaited and key != latest
+            )
             key = next(idle, None)
             if key is None:
-                # All are in use, but for the latest: it was opened for a request that is about to use it.
                 return
             self.evictions += 1
             await self._drop(key, self._open[key])

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from relayer.domain.operations import Erase, Forget, Origin, Restore
 from relayer.domain.record import Audience, Kind, Source, Trust
+from relayer.services import remember as service
 from relayer.services.drafting import Draft, seal_drafts
 from relayer.services.index_keeping import IndexKeeper, IndexLimits
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
 from relayer.services.recall import recall
-from relayer.wire.schemas import RecallRequest
+from relayer.wire.schemas import Consistency, RecallRequest, RememberRequest
 
 SMALL = IndexLimits(least=1, growth=1.0)
 WORDS = ("tea", "coffee", "oslo", "lisbon", "bicycle", "garden", "piano", "winter", "tokyo", "harbour")
@@ -78,6 +79,7 @@ async def answers(house, seed: int) -> list:
     """What a relayer says of the namespace, seen from every side."""
     rng = random.Random(seed)
     opened = await opened_of(house)
+    await opened.read(Consistency.STRONG)
     found: list = [opened.log.state, list(opened.view.ids()), sorted(opened.view.roster.shown)]
     for _ in range(6):
         request = RecallRequest(
@@ -94,3 +96,8 @@ async def answers(house, seed: int) -> list:
     found.append([opened.view.last_of_session(session) for session in ("s1", "s2")])
     found.append((list(opened.view.without_vector), opened.view.unreadable))
     return found
+
+
+async def remember(house, *texts: str, agent: str = "researcher") -> None:
+    request = RememberRequest(items=[{"text": item} for item in texts])
+    await service.remember(house.ctx, house.access(agent), request, house.deadline())
