@@ -29,6 +29,11 @@ class NamespaceLog:
         self._committer = Committer(ports, self._replica, limits or CommitterLimits())
 
     @property
+    def replica(self) -> Replica:
+        """The copy that this follows the log with: for what looks after the log beside the requests."""
+        return self._replica
+
+    @property
     def state(self) -> NamespaceState:
         """What this process has applied so far; changed by the log only."""
         return self._replica.state
