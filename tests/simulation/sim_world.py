@@ -328,9 +328,7 @@ class World:
                 await work()
             except StoreError:
                 continue
-            except (
-                Exception
-            ) as error:  # nobody waits for this work, so the schedule remembers what went wrong
+            except Exception as error:  # noqa: BLE001 - nobody waits for this work: the schedule remembers it
                 self.failure = self.failure or error
                 return
 
