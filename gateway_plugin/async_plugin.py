@@ -6,9 +6,10 @@ becomes a status; only a mistake in the call itself (a prompt that is no string)
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -23,6 +24,7 @@ from gateway_plugin.identity import Identity, KeyHolder, identify
 from gateway_plugin.messages import ChatMessage, parse_messages
 from gateway_plugin.outbox import (
     Letter,
+    Mark,
     MemoryOutbox,
     Outbox,
     OutboxFull,
@@ -38,7 +40,7 @@ from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.sessions import Session, Sessions
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from, tell_person
-from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace, status_of
+from gateway_plugin.status import WHY_MARK, CaptureReport, Injection, PluginStatus, TurnTrace, status_of
 from gateway_plugin.toggles import Toggles
 from gateway_plugin.tools import ToolAnswer, Toolbox
 from gateway_plugin.watchdog import Watchdog
@@ -50,7 +52,7 @@ CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()
 _ROLLED_BACK: Final = (
     "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
-    "person accepts it as it is: memrelay-gateway accept-rollback"
+    "person accepts it as it is: memrelay-gateway acknowledge"
 )
 Messages = Iterable[Mapping[str, Any]]
 
@@ -104,7 +106,7 @@ class AsyncMemoryPlugin:
             self._owner_identity,
             notify=tell_person,
             heard=self._heard,
-            meanwhile=self._positions.persist,
+            meanwhile=self._persist,
         )
         self._recaller = Recaller(self._client, self._sender, self.settings, self._clock, self._positions)
         self._capturer = Capturer(self._outbox, self.settings.capture, self._clock)
@@ -112,6 +114,7 @@ class AsyncMemoryPlugin:
         self._sessions = Sessions()
         self._told: set[str] = set()
         self._last = TurnTrace("")
+        self._noted: tuple[Waiting, TurnTrace] | None = None
 
     async def start(self) -> None:
         """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
@@ -352,7 +355,9 @@ class AsyncMemoryPlugin:
         )
         if injection.status == "refused:rollback_detected":
             self._tell_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
-        return injection, replace(trace, gates=explain(context, self.settings))
+        trace = replace(trace, gates=explain(context, self.settings))
+        self._noted = (owner_of(identity), trace)
+        return injection, trace
 
     async def _capture(
         self,
@@ -397,6 +402,14 @@ class AsyncMemoryPlugin:
 
     def _heard(self, owner: Waiting, position: Position) -> None:
         self._positions.saw(owner, position)
+
+    def _persist(self) -> None:
+        """Write what was learnt since: positions, and why the last turn went as it did."""
+        self._positions.persist()
+        noted, self._noted = self._noted, None
+        if noted is not None and self.settings.capture.enabled:
+            owner, trace = noted
+            self._outbox.keep(Mark(owner, WHY_MARK, json.dumps(asdict(trace)).encode()))
 
     def _dead(self) -> tuple[Letter, ...]:
         try:

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin import __version__
-from gateway_plugin.cli_hosts import bridge
+from gateway_plugin import __version__, cli_doctor
+from gateway_plugin.cli_hosts import bridge, openclaw
 from gateway_plugin.cli_keys import keys
+from gateway_plugin.cli_outbox import outbox
 from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
     FAILED,
@@ -39,7 +40,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(keys, name="keys")
+app.add_typer(outbox, name="outbox")
+cli_doctor.add_to(app)
 app.command(hidden=True)(bridge)
+app.add_typer(openclaw, name="openclaw")
 
 
 @app.command()
@@ -119,6 +123,26 @@ def list_memories(
     output.say(f"{len(answer.memories)} of {answer.total} memories")
     if answer.next_cursor:
         output.say(f"next page: --cursor {answer.next_cursor}")
+
+
+@app.command()
+def show(
+    memory_id: Annotated[str, typer.Argument(metavar="ID")],
+    *,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one memory and its versions."""
+    answer = ask(url, agent, lambda client, identity: client.get_memory(identity, memory_id))
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(answer.model_dump(mode="json"))
+    else:
+        output.memories(
+            (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
+            SystemClock().now(),
+        )
 
 
 @app.command()

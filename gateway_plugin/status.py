@@ -20,7 +20,10 @@ from gateway_plugin.gates import Decision
 from gateway_plugin.settings import Position
 from relayer.wire.schemas import RecallHit
 
-__all__ = ["CaptureReport", "HitTrace", "Injection", "PluginStatus", "TurnTrace", "status_of"]
+__all__ = ["WHY_MARK", "CaptureReport", "HitTrace", "Injection", "PluginStatus", "TurnTrace", "status_of"]
+
+WHY_MARK: Final = "why"
+"""Under this name the outbox keeps the trace of an agent's last turn, for the command line."""
 
 _WORDS: Final = (
     (DeadlineExceeded, "timeout"),

@@ -353,8 +353,7 @@ class NamespaceState:
         job.state = "failed" if operation.failed else "done"
         job.reason = operation.reason
         job.results = tuple(kept)
-        if not operation.failed:
-            job.sealed = b""
+        job.sealed = b""
         job.finished_at = self.last_time
         job.outcome = self._done(Result.FINISHED, operation.job)
         return job.outcome

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import CorruptNamespace, Refused, StoreUnavailable, UpgradeRequired
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
@@ -23,7 +24,7 @@ from relayer.wire.errors import NotAccepted, UnsealError
 from relayer.wire.revocations import Revocations
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
-__all__ = ["AccountCaps", "Accounts"]
+__all__ = ["AccountCaps", "Accounts", "account_at"]
 
 _FORMAT = 1
 _FRESH_SECONDS = 15.0
@@ -237,28 +238,48 @@ class Accounts:
         return self._ports.layout.at(self._key(account))
 
     def _seal(self, stored: _Stored) -> bytes:
-        place = context(ObjectType.ACCOUNT, stored.account, b"", "account")
-        plain = msgspec.msgpack.encode(stored)
         return seal(
             self._ports.keys.metadata,
             ObjectType.ACCOUNT,
-            place,
-            plain,
+            _place_of(self._key(stored.account)),
+            msgspec.msgpack.encode(stored),
             salt=self._ports.randomness.bytes(SALT_SIZE),
         )
 
     def _open(self, account: str, data: bytes) -> _Stored:
-        place = context(ObjectType.ACCOUNT, account, b"", "account")
-        try:
-            plain = unseal(self._ports.keys.metadata, ObjectType.ACCOUNT, place, data)
-            stored = msgspec.msgpack.decode(plain, type=_Stored)
-        except (UnsealError, msgspec.MsgspecError) as error:
-            raise CorruptNamespace("an account's object does not open") from error
-        if stored.format > _FORMAT:
-            raise UpgradeRequired(
-                f"an account's object has format {stored.format}; this relayer knows {_FORMAT}"
-            )
+        stored = _open(self._ports.keys, self._key(account), data)
+        if stored.account != account:
+            raise CorruptNamespace("an account's object is another account's")
         return stored
+
+
+def account_at(keys: RelayerKeys, key: str, data: bytes) -> str:
+    """Return the id of the account whose object has this key of the layout and these bytes.
+
+    Raises:
+        CorruptNamespace: it does not open in its place, or belongs to another one.
+        UpgradeRequired: its format is unknown.
+    """
+    account = _open(keys, key, data).account
+    if key != Layout.account(keys.tag("account", account)):
+        raise CorruptNamespace("an account's object is another account's")
+    return account
+
+
+def _open(keys: RelayerKeys, key: str, data: bytes) -> _Stored:
+    try:
+        plain = unseal(keys.metadata, ObjectType.ACCOUNT, _place_of(key), data)
+        stored = msgspec.msgpack.decode(plain, type=_Stored)
+    except (UnsealError, msgspec.MsgspecError) as error:
+        raise CorruptNamespace("an account's object does not open") from error
+    if stored.format > _FORMAT:
+        raise UpgradeRequired(f"an account's object has format {stored.format}; this relayer knows {_FORMAT}")
+    return stored
+
+
+def _place_of(key: str) -> bytes:
+    # Without the account's id: whoever has the relayer key and lost every list of ids finds them here.
+    return context(ObjectType.ACCOUNT, "", b"", key)
 
 
 def _revoked(known: _Known, certificate: Certificate) -> bool:

@@ -11,7 +11,7 @@ from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, T
 from relayer.domain.state import JobState, Standing
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.language import guess_language
-from relayer.extraction.llm.conversation import Line
+from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line
 from relayer.extraction.llm.extractor import Extraction, Fact
 from relayer.extraction.normal_text import normal_text
 from relayer.services.context import Context, FactWork
@@ -30,6 +30,7 @@ _MOST_KNOWN = 12
 _LOOKED_AT = 48
 _QUERY_CHARACTERS = 2000
 _KNOWN_FLOOR = 0.1
+_MOST_SHOWN = 48_000  # characters of one capture: about 12,000 tokens of English
 
 
 class JobLine(msgspec.Struct, frozen=True, array_like=True):
@@ -53,6 +54,8 @@ class JobInput(msgspec.Struct, frozen=True, array_like=True):
     session: str
     author: bytes
 
+
+_Shown = Sequence[tuple[JobLine, tuple[bytes, ...]]]
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(JobInput)
@@ -86,12 +89,13 @@ async def finish_facts(
     if current is None or current.outcome is not None:
         return None
     given = unseal_input(opened, current)
-    sources = [_sources(opened, line) for line in given.lines]
+    sources = _sources(opened, given.lines)
     shown = [
         (line, records)
         for line, records in zip(given.lines, sources, strict=True)
         if records or not line.record
     ]
+    shown = _fitting(shown)
     if not any(records for _, records in shown):
         # Whatever was said is forgotten or erased by now: nothing may be made of it any more.
         await opened.log.append([JobFinished(job.job)])
@@ -102,9 +106,6 @@ async def finish_facts(
     work.budget.spend(opened.namespace.account, found.tokens, ctx.clock.now_ms())
     await _append(ctx, work, opened, current, given=given, shown=shown, known=known, found=found)
     return found
-
-
-_Shown = Sequence[tuple[JobLine, tuple[bytes, ...]]]
 
 
 async def _append(
@@ -144,20 +145,40 @@ def _vectors_later(ctx: Context, job: JobState, results: Sequence[Stored]) -> Jo
     return JobAccepted(Origin(author=b"", nonce=job.job, index=1), promised, EMBED, missing)
 
 
-def _sources(opened: OpenNamespace, line: JobLine) -> tuple[bytes, ...]:
-    """Return the live memories that hold a line verbatim: its own, or the one it was a duplicate of."""
+def _sources(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[tuple[bytes, ...]]:
+    """Return for each line the live memories that hold it verbatim: its own, or those it was a duplicate of."""
     records = opened.log.state.records
-    own = records.get(line.record)
-    if own is not None:
-        return (line.record,) if own.standing is Standing.LIVE else ()
-    if not line.record:
-        return ()
-    content = opened.keys.content_mac(normal_text(line.text))
-    return tuple(
-        state.record
-        for state in records.values()
-        if state.content == content and state.standing is Standing.LIVE
-    )
+    alike: dict[bytes, list[bytes]] = {
+        opened.keys.content_mac(normal_text(line.text)): []
+        for line in lines
+        if line.record and line.record not in records
+    }
+    if alike:
+        for state in records.values():
+            if state.content in alike and state.standing is Standing.LIVE:
+                alike[state.content].append(state.record)
+    found: list[tuple[bytes, ...]] = []
+    for line in lines:
+        own = records.get(line.record)
+        if own is not None:
+            found.append((line.record,) if own.standing is Standing.LIVE else ())
+        elif line.record:
+            found.append(tuple(alike[opened.keys.content_mac(normal_text(line.text))]))
+        else:
+            found.append(())
+    return found
+
+
+def _fitting(shown: _Shown) -> list[tuple[JobLine, tuple[bytes, ...]]]:
+    """Keep the newest lines that fit one question."""
+    kept: list[tuple[JobLine, tuple[bytes, ...]]] = []
+    room = _MOST_SHOWN
+    for line, records in reversed(shown):
+        room -= min(len(line.text), MOST_CHARACTERS)
+        if room < 0:
+            break
+        kept.append((line, records))
+    return kept[::-1]
 
 
 async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: _Shown) -> list[Record]:

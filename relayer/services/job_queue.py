@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from relayer.domain.state import JobState
 from relayer.errors import QueueFull
@@ -22,7 +22,7 @@ __all__ = ["Candidate", "JobLimits", "JobQueue", "Progress"]
 
 _FIRST_PAUSE = 2.0
 _LONGEST_PAUSE = 300.0
-_MOST_PLACES = 20_000
+_MOST_NOTES = 20_000
 
 Place = tuple[str, str]
 
@@ -102,6 +102,7 @@ class JobQueue:
     def accepted(self, job: bytes) -> None:
         """Note that this process promised a job: it is run here, at once."""
         self._accepted[job] = None
+        _trim(self._accepted)
         self.wake()
 
     def wake(self) -> None:
@@ -135,8 +136,7 @@ class JobQueue:
         for name in (item.account, item.place):
             self._last_turn.pop(name, None)
             self._last_turn[name] = self._turn
-        while len(self._last_turn) > _MOST_PLACES:
-            del self._last_turn[next(iter(self._last_turn))]
+        _trim(self._last_turn)
         self.running[item.job.job] = item.place
         self._of(item.job.job).attempts += 1
 
@@ -172,7 +172,9 @@ class JobQueue:
         return ("waiting" if wait else "queued"), progress, wait
 
     def _of(self, job: bytes) -> Progress:
-        return self._progress.setdefault(job, Progress())
+        progress = self._progress.setdefault(job, Progress())
+        _trim(self._progress)
+        return progress
 
     def _is_due(self, job: JobState) -> bool:
         progress = self._progress.get(job.job)
@@ -183,3 +185,9 @@ class JobQueue:
     def _rank(self, item: Candidate, held: Counter[str]) -> tuple[int, int, int, int]:
         turns = self._last_turn
         return held[item.account], turns.get(item.account, 0), turns.get(item.place, 0), item.job.accepted_at
+
+
+def _trim(notes: dict[Any, Any]) -> None:
+    """Forget the oldest: a job that ended elsewhere, in a namespace that nobody opens here, is never heard of again."""
+    while len(notes) > _MOST_NOTES:
+        del notes[next(iter(notes))]

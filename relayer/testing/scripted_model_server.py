@@ -300,18 +300,28 @@ def _chat(request: ModelRequest, step: Step) -> web.Response:
     )
 
 
+def _faults(names: str) -> tuple[Fault, ...]:
+    try:
+        return tuple(Fault(name.strip()) for name in names.split(","))
+    except ValueError:
+        known = ", ".join(Fault)
+        raise argparse.ArgumentTypeError(f"names joined by commas, of: {known}") from None
+
+
 def main(arguments: Sequence[str]) -> None:
     """Serve until interrupted; the scripts are names of faults joined by commas."""
     parser = argparse.ArgumentParser(prog="scripted_model_server", description=__doc__.partition("\n")[0])
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--dimension", type=int, default=64, help="of the embeddings")
-    parser.add_argument("--chat", default="", help="faults of the first chat requests")
-    parser.add_argument("--embeddings", default="", help="faults of the first embedding requests")
+    parser.add_argument("--chat", type=_faults, default=(), help="faults of the first chat requests")
+    parser.add_argument(
+        "--embeddings", type=_faults, default=(), help="faults of the first embedding requests"
+    )
     parser.add_argument("--say", default=says(_NOTHING), help="what chat says after that")
     chosen = parser.parse_args(arguments)
     with ScriptedModelServer(chosen.dimension, chosen.port, chat=chosen.say) as server:
-        server.will_chat(*map(Fault, filter(None, chosen.chat.split(","))))
-        server.will_embed(*map(Fault, filter(None, chosen.embeddings.split(","))))
+        server.will_chat(*chosen.chat)
+        server.will_embed(*chosen.embeddings)
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
         try:

@@ -57,11 +57,12 @@ class Topology(StrEnum):
 
 @dataclass
 class Outcome:
-    """What a run came to."""
+    """What a run came to; ``ended`` and ``stuck`` say which relayers did not live up to it by themselves."""
 
     history: list[Event]
     deeds: list[tuple[Deed, float]]
     ended: list[str]
+    stuck: list[str]
     namespaces: int
 
 
@@ -91,7 +92,7 @@ def main(
     outcome = asyncio.run(_run(place, topology, seconds, chosen, shlex.split(relayer_options)))
     violations = check(outcome.history)
     _report(console, outcome, violations)
-    if violations or outcome.ended:
+    if violations or outcome.ended or outcome.stuck:
         save(place / "history.jsonl", outcome.history)
         console.print(f"[red]the history and all logs are in {place}; SEED={chosen} repeats the plan")
         sys.exit(1)
@@ -139,14 +140,16 @@ async def _run(
                 group.create_task(client.run(stop, PAUSE))
             await asyncio.gather(nemesis.run(deeds), asyncio.sleep(seconds))
             stop.set()
-        await _look(town, clients[0])
+        stuck = await _look(town, clients[0])
         # What is in no relayer's memory any more must be in the store.
         for unit in units:
             unit.kill()
             await unit.start()
-        await _look(town, clients[0])
+        stuck += await _look(town, clients[0])
+        if not any(event.kind is Kind.REMEMBER and event.end is End.OK for event in town.history):
+            stuck.append("nothing was acknowledged: this run shows nothing")
         ended = [text for unit in units for text in unit.ended]
-        return Outcome(town.history, nemesis.done, ended, len(town.spaces))
+        return Outcome(town.history, nemesis.done, ended, stuck, len(town.spaces))
 
 
 def _relayer(folder: Path, number: int, link: Link, options: Sequence[str]) -> RelayerUnit:
@@ -172,9 +175,10 @@ async def _town(folder: Path, units: Sequence[RelayerUnit], seed: int) -> Town:
     return Town(urls, fleet.keys[0], seed)
 
 
-async def _look(town: Town, client: Client) -> None:
-    """Read every namespace through every relayer, now that all is quiet."""
+async def _look(town: Town, client: Client) -> list[str]:
+    """Read every namespace through every relayer, now that all is quiet; returns what could not be read."""
     end = time.monotonic() + QUIET_SECONDS
+    stuck: list[str] = []
     for space, relayer in itertools.product(town.spaces, range(RELAYERS)):
         while True:
             listed = await client.list(space, relayer, patience=FINAL_PATIENCE, final=True)
@@ -184,8 +188,11 @@ async def _look(town: Town, client: Client) -> None:
             if listed.end is recalled.end is End.OK:
                 break
             if time.monotonic() > end:
-                raise RuntimeError(f"relayer {relayer} does not recover: {listed.code} {recalled.code}")
+                codes = {listed.code, recalled.code} - {""}
+                stuck.append(f"relayer {relayer} does not serve {space.name} again: {', '.join(codes)}")
+                break
             await asyncio.sleep(0.5)
+    return stuck
 
 
 def _report(console: Console, outcome: Outcome, violations: Sequence[Violation]) -> None:
@@ -223,15 +230,17 @@ def _report(console: Console, outcome: Outcome, violations: Sequence[Violation])
         f"the slowest recovery took {slowest:.1f} s"
     )
     for text in outcome.ended:
-        console.print(f"[red]ended by itself:[/] {text}", markup=True)
+        console.print(f"by itself, {text}", style="red", markup=False)
+    for text in outcome.stuck:
+        console.print(text, style="red", markup=False)
     for violation in violations[:_SHOWN]:
         console.print(f"[red]{violation.flaw}[/]: {violation.namespace}, {violation.detail}")
         for event in violation.events[:8]:
             console.print(f"    {_line(event)}", markup=False)
-    verdict = (
-        f"[red]{len(violations)} violations" if violations else "[green]one log, nothing lost, nothing twice"
-    )
-    console.print(verdict)
+    if violations:
+        console.print(f"[red]{len(violations)} violations")
+    else:
+        console.print("[green]one log, nothing lost, nothing twice")
 
 
 def _line(event: Event) -> str:

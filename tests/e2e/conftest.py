@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from e2e_relayer import Relayer
+from fault_proxy import FaultProxy
 from openclaw_install import Installed, installed
 from stub_model import StubModel
-
-from gateway_plugin.demo.relayer_process import RelayerProcess
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,6 +38,13 @@ def model() -> Iterator[StubModel]:
 
 
 @pytest.fixture(scope="module")
-def relayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayerProcess]:
-    with RelayerProcess(tmp_path_factory.mktemp("relayer")) as process:
+def line() -> Iterator[FaultProxy]:
+    """The line over which gateways reach their relayer; tests cut it."""
+    with FaultProxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def relayer(tmp_path_factory: pytest.TempPathFactory, line: FaultProxy) -> Iterator[Relayer]:
+    with Relayer(tmp_path_factory.mktemp("relayer"), line) as process:
         yield process

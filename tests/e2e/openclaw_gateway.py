@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import httpx
 from openclaw_install import Installed
+from processes import wait_until
 
 TOKEN = "e2e-loopback-token"
 PLUGIN = Path(__file__).parents[2] / "gateway_plugin" / "hosts" / "openclaw"
@@ -155,6 +157,33 @@ class Gateway:
             command, capture_output=True, text=True, env=self.environment, timeout=patience, check=False,
             stdin=subprocess.DEVNULL, cwd=self.folder,
         )  # fmt: skip
+
+    def command(self, text: str, *, session: str = "agent:main:main") -> str:
+        """Send a slash command as a person at the gateway's own chat does, and return the answer."""
+        key = uuid.uuid4().hex
+        params = {"sessionKey": session, "message": text, "idempotencyKey": key}
+        self.call("chat.send", params)
+        found: list[str] = []
+
+        def answered() -> bool:
+            rows = self.call("chat.history", {"sessionKey": session})["messages"]
+            found[:] = [row["content"][0]["text"] for row in rows if row.get("idempotencyKey") == key]
+            return bool(found)
+
+        wait_until(answered)
+        return found[-1]
+
+    def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Call a method of the gateway."""
+        run = self.cli("gateway", "call", method, "--params", json.dumps(params), "--json")
+        if run.returncode:
+            raise RuntimeError(f"{method}: {run.stdout}{run.stderr}")
+        return json.loads(run.stdout)
+
+    def bridges(self) -> list[int]:
+        """Return the process ids of the bridges that this gateway runs."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(pid) for pid in children if b"bridge" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     @property
     def url(self) -> str:

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 Answer = Callable[[dict[str, Any]], str | None]
+ToolCall = Callable[[dict[str, Any]], tuple[str, dict[str, Any]] | None]
 _CALL = re.compile(r"CALL (\w+) (\{.*\})")
 
 
@@ -30,6 +31,7 @@ class StubModel:
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self._answer: Answer = lambda _request: None
+        self._call: ToolCall = lambda _request: None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -41,6 +43,10 @@ class StubModel:
     def answer_with(self, answer: Answer) -> None:
         """Have requests answered by a function first; None leaves it to the rules above."""
         self._answer = answer
+
+    def call_with(self, call: ToolCall) -> None:
+        """Have a function decide first which tool is called; None leaves it to the rules above."""
+        self._call = call
 
     def asked(self, needle: str) -> list[dict[str, Any]]:
         """Return the requests whose latest messages of the user hold a text."""
@@ -63,10 +69,14 @@ class StubModel:
             return {"role": "assistant", "content": told}
         if last["role"] == "tool":
             return {"role": "assistant", "content": f"TOOL SAID: {text_of(last)}"}
-        call = _CALL.search(said(request))
-        if call is None:
+        written = _CALL.search(said(request))
+        wanted = self._call(request)
+        if wanted is not None:
+            function = {"name": wanted[0], "arguments": json.dumps(wanted[1])}
+        elif written is not None:
+            function = {"name": written[1], "arguments": written[2]}
+        else:
             return {"role": "assistant", "content": "Noted."}
-        function = {"name": call[1], "arguments": call[2]}
         calls = [{"index": 0, "id": f"call_{len(self.requests)}", "type": "function", "function": function}]
         return {"role": "assistant", "content": None, "tool_calls": calls}
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from openclaw_gateway import BRIDGE, Gateway, memrelay_plugins
+from e2e_relayer import Relayer
+from openclaw_gateway import Gateway, memrelay_plugins
 from openclaw_install import Installed
 from processes import wait_until
 from stub_model import StubModel, said
-
-from gateway_plugin.demo.relayer_process import RelayerProcess
 
 FACT = "I always park my bicycle behind the red library on Elm Street."
 QUESTION = "Where do I always park my bicycle?"
@@ -21,7 +18,7 @@ QUESTION = "Where do I always park my bicycle?"
 
 @pytest.fixture(scope="module")
 def gateway(
-    openclaw: Installed, relayer: RelayerProcess, model: StubModel, tmp_path_factory: pytest.TempPathFactory
+    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("openclaw")
     gateway = Gateway(openclaw, folder, model.url, plugins=memrelay_plugins(relayer.url))
@@ -30,19 +27,11 @@ def gateway(
     gateway.stop()
 
 
-def memories(gateway: Gateway, relayer: RelayerProcess, agent: str | None = None) -> list[dict[str, Any]]:
-    """Ask the relayer, with the gateway's own keys."""
-    command = [str(BRIDGE), "list", "--json", "--limit", "100", *(["--agent", agent] if agent else [])]
-    environment = gateway.environment | {"MEMRELAY_URL": relayer.url}
-    answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    return json.loads(answer.stdout)["memories"]
-
-
 @pytest.fixture(scope="module")
-def told(gateway: Gateway, relayer: RelayerProcess) -> Gateway:
+def told(gateway: Gateway, relayer: Relayer) -> Gateway:
     """A gateway that was told a fact in one session, which is stored by now."""
     gateway.chat(FACT, user="telling")
-    wait_until(lambda: any(FACT in memory["text"] for memory in memories(gateway, relayer)))
+    wait_until(lambda: FACT in relayer.memories(gateway))
     return gateway
 
 
@@ -72,10 +61,51 @@ def test_recalled_text_is_not_kept_in_the_history(told: Gateway, model: StubMode
 
 
 @pytest.mark.row("MW-12")
-def test_each_turn_is_captured_once_and_alone(told: Gateway, relayer: RelayerProcess) -> None:
+def test_each_turn_is_captured_once_and_alone(told: Gateway, relayer: Relayer) -> None:
     sayings = [f"My {pet} was named after the {place} district." for pet, place in (("parrot", "harbour"), ("tortoise", "station"), ("hamster", "castle"))]  # fmt: skip
     for saying in sayings:
         told.chat(saying, user="pets")
-    wait_until(lambda: any(sayings[-1] in memory["text"] for memory in memories(told, relayer)))
-    texts = [memory["text"] for memory in memories(told, relayer)]
+    wait_until(lambda: sayings[-1] in relayer.memories(told))
+    texts = relayer.memories(told)
     assert [texts.count(saying) for saying in sayings] == [1, 1, 1]
+
+
+@pytest.mark.row("AM-06")
+def test_memory_is_switched_off_and_on_by_the_chat_for_that_chat_alone(
+    told: Gateway, model: StubModel
+) -> None:
+    session = "agent:main:openai-user:quiet"
+    assert told.command("/memory off", session=session) == "Memory is off for this session."
+    assert told.command("/memory status", session=session).startswith("Memory: off for this session")
+    told.chat("Where do I park my bicycle these days?", user="quiet")
+    told.chat("Where do I park my bicycle at night?", user="loud")
+    assert told.command("/memory on", session=session) == "Memory is on for this session."
+    told.chat("Where do I park my bicycle at noon?", user="quiet")
+    given = [
+        FACT in said(model.asked(f"my bicycle {when}?")[-1]) for when in ("these days", "at night", "at noon")
+    ]
+    assert given == [False, True, True]
+
+
+def test_the_commands_of_the_plugin_print_what_memrelay_gateway_prints(told: Gateway) -> None:
+    found = told.cli("memrelay", "search", QUESTION, "--json")
+    assert found.returncode == 0, found.stderr
+    assert [memory["text"] for memory in json.loads(found.stdout)["memories"]][:1] == [FACT]
+
+
+@pytest.mark.row("MW-25")
+def test_the_plugins_status_names_relayer_account_and_agent(told: Gateway, relayer: Relayer) -> None:
+    told_status = json.loads(told.cli("memrelay", "status", "--json").stdout)
+    assert told_status["relayer"] == relayer.url
+    assert told_status["account"].startswith("0x")
+
+
+def test_the_command_of_the_plugin_ends_with_the_code_of_what_it_ran(told: Gateway) -> None:
+    assert told.cli("memrelay", "forget", "no-such-id").returncode == 1
+
+
+@pytest.mark.row("CP-18", "MW-26")
+def test_the_log_tells_which_hooks_run_and_that_the_relayer_answers(told: Gateway) -> None:
+    log = told.log_text()
+    assert "memrelay: registered hooks: auto-recall, auto-capture" in log
+    assert "memrelay: connected (ok, " in log

@@ -54,7 +54,6 @@ class Fault:
         name: of the row and of its test.
         make: puts the fault in force; the second argument is a certificate that nobody trusts.
         start, write, recall, ready: what a relayer answers while it is in force.
-        deadline_ms: of the write, and of a recall that is to run into it.
         bucket: makes the bucket what it must be, before the first relayer starts.
     """
 
@@ -64,18 +63,17 @@ class Fault:
     write: str
     recall: str
     ready: str
-    deadline_ms: int = 1500
     bucket: Callable[[Any, str], None] = unversioned
 
 
 def _refused(name: str, make: Callable[[S3Proxy, Path], object], code: str) -> Fault:
     """A store that refuses everything: an operator must act, and every answer says so at once."""
-    return Fault(name, make, f"`{code}`", UNAVAILABLE, UNAVAILABLE, f"`{code}`", 4000)
+    return Fault(name, make, f"`{code}`", UNAVAILABLE, UNAVAILABLE, f"`{code}`")
 
 
 FAULTS = (
     Fault("down", lambda proxy, _: proxy.stop(), "`unreachable`", LATE, UNAVAILABLE, "`unreachable`"),
-    Fault("slow", lambda proxy, _: proxy.set(delay(proxy, 0.15)), STARTS, DONE, DONE, READY, 4000),
+    Fault("slow", lambda proxy, _: proxy.set(delay(proxy, 0.15)), STARTS, DONE, DONE, READY),
     Fault("hanging", lambda proxy, _: proxy.set(delay(proxy, 30.0)), "`silent`", LATE, LATE, "`silent`"),
     Fault(
         "throttled_503",
@@ -120,7 +118,6 @@ FAULTS = (
         UNAVAILABLE,
         DONE,
         "`clock`",
-        4000,
     ),
     Fault(
         "store_clock_behind",
@@ -129,7 +126,6 @@ FAULTS = (
         UNAVAILABLE,
         DONE,
         "`clock`",
-        4000,
     ),
     _refused("no_bucket", lambda proxy, _: proxy.set(refuse(404, "NoSuchBucket")), "no_such_bucket"),
     _refused("no_list_permission", lambda proxy, _: proxy.set(deny_instead_of_absent), "access_denied"),
@@ -140,7 +136,6 @@ FAULTS = (
         UNAVAILABLE,
         DONE,
         "`access_denied`",
-        4000,
     ),
     _refused(
         "other_region",
@@ -166,7 +161,6 @@ FAULTS = (
         DONE,
         DONE,
         READY,
-        4000,
     ),
     Fault(
         "reset_after_write",
@@ -175,7 +169,6 @@ FAULTS = (
         DONE,
         DONE,
         READY,
-        4000,
     ),
     Fault(
         "error_after_write",
@@ -184,7 +177,6 @@ FAULTS = (
         DONE,
         DONE,
         READY,
-        4000,
     ),
     Fault(
         "slow_down_after_write",
@@ -193,7 +185,6 @@ FAULTS = (
         DONE,
         DONE,
         READY,
-        4000,
     ),
     Fault(
         "answer_cut_twice",
@@ -202,7 +193,6 @@ FAULTS = (
         DONE,
         DONE,
         READY,
-        4000,
     ),
     Fault(
         "answers_cut",
@@ -219,9 +209,8 @@ FAULTS = (
         "500 `corrupt_namespace`",
         "500 `corrupt_namespace`",
         READY,
-        4000,
     ),
-    Fault("versions", lambda _, __: None, STARTS, DONE, DONE, READY, 4000, versioned),
+    Fault("versions", lambda _, __: None, STARTS, DONE, DONE, READY, bucket=versioned),
     Fault(
         "versions_hidden",
         lambda proxy, _: proxy.set(refuse(403, "AccessDenied"), method="GET", key=r"\?.*versions"),
@@ -229,8 +218,7 @@ FAULTS = (
         DONE,
         DONE,
         READY,
-        4000,
-        versioned,
+        bucket=versioned,
     ),
     Fault(
         "versions_indelible",
@@ -239,8 +227,7 @@ FAULTS = (
         DONE,
         DONE,
         READY,
-        4000,
-        versioned,
+        bucket=versioned,
     ),
-    Fault("object_lock", lambda _, __: None, "`versions_stay`", DONE, DONE, READY, 4000, locked),
+    Fault("object_lock", lambda _, __: None, "`versions_stay`", DONE, DONE, READY, bucket=locked),
 )

@@ -37,7 +37,10 @@ RELAYER_KEY = b"k" * 32  # what every relayer of tests/border.py has
 PATIENCE = Patience(connect=1.0, silence=1.0, call=3.0)
 # A request answers within its deadline, plus what a busy machine may need.
 SLACK = 2.0
-PATIENT = 20_000
+PATIENT, HURRIED = (
+    20_000,
+    1500,
+)  # ms: deadlines of requests that are to succeed or be refused, and of those that run into it
 
 
 class _Clock(SystemClock):
@@ -164,6 +167,10 @@ def _said(status: int, body: dict[str, object]) -> str:
     return DONE if status == 200 else f"{status} `{body['code']}`"
 
 
+def _deadline(said: str) -> int:
+    return HURRIED if said == LATE else PATIENT
+
+
 async def _ready(at: Border) -> str:
     answer = await at.http.get(f"{at.url}/ready")
     checks = answer.json()["checks"]
@@ -247,8 +254,8 @@ async def test_fault(fault: Fault, service: _Service, proxy: S3Proxy, certificat
     fault.make(proxy, certificates.stranger)
     start, write, (recall, found), ready = await asyncio.gather(
         world.start(),
-        world.write(at, "The harbour crane is blue.", fault.deadline_ms),
-        world.recall(at, fault.deadline_ms if fault.recall == LATE else 4000),
+        world.write(at, "The harbour crane is blue.", _deadline(fault.write)),
+        world.recall(at, _deadline(fault.recall)),
         _ready(at),
     )
     assert (start, write, recall, ready) == (fault.start, fault.write, fault.recall, fault.ready)

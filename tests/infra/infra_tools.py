@@ -33,7 +33,7 @@ def run(
         [str(part) for part in command],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=200,
         check=False,
         cwd=cwd,
         env=env,

@@ -24,6 +24,9 @@ from infra_tools import INFRA, ROOT, run, tool
 from processes import CLEAN, wait_until
 from s3_servers import free_ports
 
+# A wheel is built and a relayer started, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(300)
+
 DOCKERFILE = INFRA / "container/Dockerfile"
 STEPS = [
     line.partition(" ")[::2]

@@ -19,6 +19,9 @@ from s3_servers import free_ports
 
 from gateway_plugin import MemoryPlugin
 
+# Five servers start one after another, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(300)
+
 SECRET = "5a" * 32
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee?"

@@ -245,7 +245,7 @@ def let_anything_stand_at_the_head(self: NamespaceState, head: bytes) -> object:
     return self.records.get(head, Refusal.UNKNOWN_RECORD)
 
 
-def hide_nothing(*_: object, **__: object) -> None:
+def show_nothing(*_: object, **__: object) -> None:
     return None
 
 
@@ -254,7 +254,7 @@ WRONG = {
     "an idempotency key that is not remembered": (NamespaceState, "_by_idempotency", remember_no_key),
     "duplicates that are stored": (Twins, "like", take_nobody_for_a_twin),
     "stale heads that are taken": (NamespaceState, "_head", let_anything_stand_at_the_head),
-    "a recall of what is not live": (NamespaceView, "_hide", hide_nothing),
+    "a restore that recall does not hear of": (NamespaceView, "_show", show_nothing),
 }
 
 

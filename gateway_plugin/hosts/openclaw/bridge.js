@@ -4,14 +4,24 @@ import { createInterface } from "node:readline";
 
 const PROTOCOL = 1;
 const HEARTBEAT_MS = 10_000;
-const HEARTBEAT_PATIENCE_MS = 5_000;
-const START_MS = 20_000;
+// A machine under load makes a process pause for seconds: one that missed a beat is slow, one that missed three hangs.
+const MISSED_BEATS = 3;
+const START_MS = 60_000;
 const STOP_MS = 7_000;
 const LONGEST_PAUSE_MS = 60_000;
 const MAX_PENDING = 256;
 const MAX_TOLD = 200;
 
-export class Bridge {
+// The host registers a plugin several times in one process, and sends hooks to one registration and commands to another:
+// all of them share one bridge for as long as they have the same configuration.
+export function sharedBridge(options) {
+  const bridges = (globalThis[Symbol.for("memrelay.bridges")] ??= new Map());
+  const key = JSON.stringify([options.command, options.hello]);
+  if (!bridges.has(key)) bridges.set(key, new Bridge(options));
+  return bridges.get(key);
+}
+
+class Bridge {
   constructor({ command, hello, logger }) {
     this.command = command;
     this.hello = hello;
@@ -53,6 +63,7 @@ export class Bridge {
     this.send("initialize", { ...this.hello, protocol: [PROTOCOL] }, START_MS).then(
       (info) => this.started(child, info),
       (error) => {
+        if (child !== this.child) return;
         this.tell("error", error.message);
         this.problem = error.message;
         child.kill("SIGKILL");
@@ -65,6 +76,7 @@ export class Bridge {
     this.info = info;
     this.problem = info.problem;
     if (info.problem) this.tell("error", `${info.problem}\nThe gateway goes on without memory.`);
+    this.missed = 0;
     this.isReady(true);
     this.heart = setInterval(() => this.beat(child), HEARTBEAT_MS);
     this.heart.unref();
@@ -72,9 +84,11 @@ export class Bridge {
 
   async beat(child) {
     try {
-      await this.send("ping", {}, HEARTBEAT_PATIENCE_MS);
-      this.failures = 0;
+      await this.send("ping", {}, HEARTBEAT_MS);
+      this.failures = this.missed = 0;
     } catch {
+      if (child !== this.child || ++this.missed < MISSED_BEATS) return;
+      this.tell("warn", "the bridge does not answer; it is ended and started again");
       child.kill("SIGKILL");
     }
   }

@@ -18,6 +18,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.hosts.openclaw.config import without_host_keys
+from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
 from gateway_plugin.settings import PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
@@ -87,6 +88,10 @@ class OpenClawHost:
             "status": self._status,
             "health": self._health,
             "command": self._command,
+            "tool.call": self._tool,
+            "memory.search": self._search,
+            "memory.read": self._read,
+            "memory.probe": self._health,
         }
 
     async def aclose(self) -> None:
@@ -160,6 +165,21 @@ class OpenClawHost:
         finally:
             await client.aclose()
         return {"ok": True, "text": f"connected (ok, {version.version})"}
+
+    async def _tool(self, call: Call) -> Json:
+        if self._plugin is None:
+            return {"text": f"Memory is not available: {self._problem}", "details": {"failed": True}}
+        return await call_tool(self._plugin, call.params, _context(call))
+
+    async def _search(self, call: Call) -> Json:
+        if self._plugin is None:
+            return {"hits": [], "error": self._problem}
+        return await search_hits(self._plugin, call.params, _context(call))
+
+    async def _read(self, call: Call) -> Json:
+        if self._plugin is None:
+            return {"status": "not_found", "text": "", "path": ""}
+        return await read_file(self._plugin, call.params, _context(call))
 
     async def _command(self, call: Call) -> Json:
         if self._plugin is None:

@@ -1,7 +1,7 @@
 // memrelay for OpenClaw: hands the host's events to the bridge process and its answers back. Nothing is decided here.
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { Bridge } from "./bridge.js";
+import { sharedBridge } from "./bridge.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -15,6 +15,7 @@ const MAX_TEXT = 20_000;
 const GRACE_MS = 250;
 const CAPTURE_MS = 5_000;
 const TOOL_MS = 15_000;
+const OFF_WORDS = new Set(["", "0", "false", "no", "off"]);
 const CONTEXT = [
   "runId", "agentId", "sessionKey", "sessionId", "workspaceDir", "trigger", "channel", "channelId", "chatId", "chatType",
   "senderId", "requesterSenderId", "inputProvenance", "senderIsOwner", "gatewayClientScopes", "sandboxed",
@@ -38,11 +39,12 @@ const messagesOf = (messages) =>
 function register(api) {
   const config = api.pluginConfig ?? {};
   const command = [config.command ?? process.env.MEMRELAY_GATEWAY_COMMAND ?? "memrelay-gateway"].flat();
-  const off = (flag, group) => config[flag] === false || config[group]?.enabled === false;
+  const disabled = !OFF_WORDS.has((process.env.MEMRELAY_DISABLE ?? "").trim().toLowerCase());
+  const off = (flag, group) => disabled || config[flag] === false || config[group]?.enabled === false;
   const recalls = !off("autoRecall", "recall") && config.enabled !== false;
   const captures = !off("autoCapture", "capture");
   const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: version, config };
-  const bridge = new Bridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
+  const bridge = sharedBridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
 
   const ask = (method, params, ctx, ms, signal) =>
     bridge.ask(method, { ...params, context: contextOf(ctx) }, ms ?? (bridge.info?.deadlineMs ?? 2000) + GRACE_MS, signal);
@@ -70,7 +72,7 @@ function register(api) {
   }
   for (const [name, hook] of Object.entries(hooks)) if (hook) api.on(name, hook);
 
-  if (holdsSlot) {
+  if (holdsSlot && !disabled) {
     registerTools(api, ask);
     registerCapability(api, ask, bridge);
   }
@@ -102,8 +104,9 @@ function registerTools(api, ask) {
       catalogMode: "direct-only",
       execute: async (_id, params, signal) => {
         const call = ask("tool.call", { name: tool.name, arguments: params }, ctx, TOOL_MS, signal);
-        const { text, details } = await call.catch((error) => ({ text: `Memory is not available: ${error.message}` }));
-        return { content: [{ type: "text", text }], details: details ?? {} };
+        const failed = (error) => ({ text: `Memory is not available: ${error.message}`, details: { failed: true } });
+        const { text, details } = await call.catch(failed);
+        return { content: [{ type: "text", text }], details };
       },
     });
     api.registerTool(make, { names: [tool.name] });

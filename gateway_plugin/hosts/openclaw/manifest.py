@@ -14,8 +14,9 @@ from pydantic import alias_generators
 
 from gateway_plugin import __version__
 from gateway_plugin.crosswalk import ALIASES, PRESETS
-from gateway_plugin.hosts.openclaw.tools import TOOLS
+from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION, READING, tool_definitions
 from gateway_plugin.settings import ActiveSettings, PluginSettings
+from gateway_plugin.tool_arguments import TOOL_NAMES
 
 __all__ = ["FOLDER", "PLUGIN_ID", "SIDECAR_ID", "manifest", "sidecar_manifest", "tool_file"]
 
@@ -32,8 +33,10 @@ _ANYTHING: Final = {
     "autoRecallMinPromptLength",
     "autoCaptureMaxMessages",
 }
-# A variable that the host leaves standing, because it is not set, is the plugin's to explain: the gateway starts.
+# A reference instead of a secret is an object.
 _SECRETS: Final = ("key", "privateKey")
+
+_LEFT_OUT: Final = {"title", "default", "description", "format", "writeOnly"}
 
 _HINTS: Final[dict[str, dict[str, object]]] = {
     "url": {
@@ -72,7 +75,6 @@ _HINTS: Final[dict[str, dict[str, object]]] = {
 
 def manifest() -> dict[str, Any]:
     """Return the manifest of the plugin that holds the memory slot."""
-    names = [tool["name"] for tool in TOOLS]
     return {
         "id": PLUGIN_ID,
         "name": "memrelay",
@@ -81,10 +83,9 @@ def manifest() -> dict[str, Any]:
         "kind": "memory",
         "categories": ["memory"],
         "activation": {"onStartup": True},
-        "contracts": {"tools": names},
+        "contracts": {"tools": list(TOOL_NAMES)},
         "toolMetadata": {
-            tool["name"]: {"replaySafe": True} if tool["name"] in _READING else {"sideEffecting": True}
-            for tool in TOOLS
+            name: {"replaySafe": True} if name in READING else {"sideEffecting": True} for name in TOOL_NAMES
         },
         "skills": ["./skills"],
         **_common("memrelay", ("memory", "active-memory")),
@@ -129,12 +130,7 @@ def config_schema() -> _Schema:
 
 def tool_file() -> dict[str, Any]:
     """Return what the JavaScript registers: the tools as the model sees them, and the section of the system prompt."""
-    from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION  # noqa: PLC0415
-
-    return {"tools": list(TOOLS), "prompt": list(PROMPT_SECTION)}
-
-
-_READING: Final = {"memory_search", "memory_get", "memory_transcript"}
+    return {"tools": tool_definitions(), "prompt": list(PROMPT_SECTION)}
 
 
 def _common(command: str, slash: tuple[str, ...]) -> dict[str, Any]:
@@ -161,15 +157,13 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Sch
         return _resolved(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     plain: _Schema = {}
     for key, value in schema.items():
-        if key in {"title", "default", "description", "format", "writeOnly"}:
-            continue
         if key == "properties":
             plain[key] = {name: _resolved(inner, definitions) for name, inner in value.items()}
-        elif key == "items":
+        elif isinstance(value, Mapping):
             plain[key] = _resolved(value, definitions)
         elif key == "anyOf":
             plain[key] = [_resolved(inner, definitions) for inner in value]
-        else:
+        elif key not in _LEFT_OUT:
             plain[key] = value
     return plain
 

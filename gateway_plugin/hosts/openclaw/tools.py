@@ -1,38 +1,123 @@
-"""The tools as the model sees them."""
+"""The tools as the host registers them, and the host's own search of memory, answered by the same tools."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-__all__ = ["PROMPT_SECTION", "TOOLS"]
+from gateway_plugin.async_plugin import AsyncMemoryPlugin
+from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
+from gateway_plugin.session_keys import Audience
+from gateway_plugin.tool_arguments import tool_schemas
+from gateway_plugin.tools import ToolAnswer
 
+__all__ = ["PROMPT_SECTION", "READING", "call_tool", "read_file", "search_hits", "tool_definitions"]
 
-def _tool(name: str, label: str, description: str, required: list[str], **properties: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "label": label,
-        "description": description,
-        "parameters": {
-            "type": "object",
-            "additionalProperties": True,
-            "properties": properties,
-            "required": required,
-        },
-    }
+READING: Final = frozenset({"memory_search", "memory_get", "memory_transcript"})
+"""Tools that change nothing: the host may run them again."""
 
-
-TOOLS: Final = (
-    _tool(
-        "memory_search",
-        "Search memory",
-        "Search long-term memory for what was said in earlier conversations.",
-        ["query"],
-        query={"type": "string", "description": "What to look for, in words."},
-        limit={"type": "integer", "minimum": 1, "maximum": 50},
-    ),
-)
 PROMPT_SECTION: Final = (
-    "## Memory",
-    "Long-term memory is kept for you across sessions. Call memory_search when the answer may lie in earlier conversations.",
+    "## Long-term memory",
+    (
+        "What was said in earlier conversations is kept. Notes that fit the latest message are given with it, marked as "
+        "untrusted history. Look further with memory_search when they do not answer, and with memory_get for what was said "
+        "around a memory. Store with memory_store only what the user asks you to remember: the rest is kept without a call."
+    ),
     "",
 )
+"""Lines of the system prompt; they never change within a version, so that a provider's prompt cache survives."""
+
+_LABELS: Final = {
+    "memory_search": "Search memory",
+    "memory_get": "Read memory",
+    "memory_store": "Remember",
+    "memory_update": "Correct memory",
+    "memory_forget": "Forget",
+    "memory_transcript": "Read transcript",
+}
+_MAX_RESULTS: Final = 50
+
+Json = Mapping[str, Any]
+
+
+def tool_definitions() -> list[dict[str, Any]]:
+    """Return the tools.
+
+    No argument but a query or a text is required of the model: the others have several names, of which a schema can only
+    show one, and the plugin says which is missing.
+    """
+    return [_definition(schema) for schema in tool_schemas()]
+
+
+async def call_tool(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
+    """Do what the model asks; every failure is an answer."""
+    arguments = params.get("arguments")
+    name = str(params.get("name", ""))
+    answer = await _call(plugin, name, arguments, context)
+    return {"text": answer.text + _ids(name, answer), "details": {**answer.details, "failed": answer.failed}}
+
+
+async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
+    """Answer a search by the host itself, in its own terms: every memory is a file of one line."""
+    options = params.get("options")
+    options = options if isinstance(options, Mapping) else {}
+    arguments: dict[str, object] = {"query": str(params.get("query", ""))}
+    limit, floor = options.get("maxResults"), options.get("minScore")
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        arguments["limit"] = max(1, min(limit, _MAX_RESULTS))
+    if isinstance(floor, int | float) and 0 <= floor <= 1:
+        arguments["minScore"] = floor
+    key = options.get("sessionKey")
+    whose = {**context, "sessionKey": key} if isinstance(key, str) and key else context
+    answer = await _call(plugin, "memory_search", arguments, whose)
+    hits = [
+        {
+            "path": memory["path"],
+            "startLine": 1,
+            "endLine": 1,
+            "score": memory["relevance"],
+            "snippet": memory["text"],
+            "source": "memory",
+        }
+        for memory in answer.details.get("memories", [])
+    ]
+    return {"hits": hits, "error": answer.text if answer.failed else ""}
+
+
+async def read_file(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
+    """Answer the host's reading of a memory as a file."""
+    place = params.get("place")
+    place = place if isinstance(place, Mapping) else {}
+    path = str(place.get("relPath", ""))
+    arguments = {"path": path, "from": place.get("from") or 1, "lines": place.get("lines")}
+    answer = await _call(plugin, "memory_get", arguments, context)
+    found = bool(answer.details.get("text")) and not answer.failed
+    return {"status": "ok" if found else "not_found", "text": answer.text if found else "", "path": path}
+
+
+async def _call(plugin: AsyncMemoryPlugin, name: str, arguments: object, context: Json) -> ToolAnswer:
+    given = arguments if isinstance(arguments, Mapping) else {}
+    host = host_turn(context)
+    if session_key_of(context) is None:
+        # A search by the host itself may be on behalf of any chat of the agent: it hears what a group may hear.
+        host = replace(host, audience=Audience.GROUP)
+    return await plugin.tool(name, given, session_key=session_key_of(context), host=host)
+
+
+def _ids(name: str, answer: ToolAnswer) -> str:
+    """Return the ids of what a search found: the host shows the model no details, and the other tools need them."""
+    found = answer.details.get("memories", []) if name == "memory_search" else []
+    ids = ", ".join(f"{number} = {memory['id']}" for number, memory in enumerate(found, 1))
+    return f"\n\nids: {ids}" if ids else ""
+
+
+def _definition(schema: Mapping[str, Any]) -> dict[str, Any]:
+    name, parameters = schema["name"], schema["parameters"]
+    required = [field for field in parameters["required"] if field in {"query", "text"}]
+    return {
+        "name": name,
+        "label": _LABELS[name],
+        "description": schema["description"],
+        "parameters": {**parameters, "required": required, "additionalProperties": True},
+    }

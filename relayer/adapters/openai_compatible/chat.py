@@ -21,6 +21,8 @@ _FORMS: tuple[tuple[str, bool, str], ...] = (
     ("", True, "max_tokens"),
     ("", False, "max_completion_tokens"),
 )
+_HELLO = ChatMessage("user", "Answer with: ok")
+_HELLO_TOKENS = 8
 _BYTES_PER_TOKEN = 4  # the usual estimate, for servers that do not count
 
 
@@ -49,9 +51,9 @@ class OpenAIChat:
             ConfigurationError: one of them is not, and which.
             ModelUnavailable: the endpoint does not answer; trying later may work.
         """
-        body = {"model": self._model, "messages": [{"role": "user", "content": "Answer with: ok"}]}
         try:
-            await self._endpoint.post("/chat/completions", body, _choice)
+            # A few tokens are enough, and models exist that would go on for minutes.
+            await self._ask((_HELLO,), None, _HELLO_TOKENS, None)
         except EndpointFault as fault:
             if fault.fault is Fault.TRANSIENT:
                 raise _unavailable(fault) from None
@@ -66,23 +68,39 @@ class OpenAIChat:
         seconds: float,
     ) -> ChatAnswer:
         """Ask the model; see `relayer.ports.ChatModel`."""
+        try:
+            choice = await self._ask(messages, schema, max_tokens, seconds)
+        except EndpointFault as fault:
+            if fault.fault is Fault.REJECTED:
+                raise ModelAnswerUnusable("request_rejected") from None
+            raise _unavailable(fault) from None
+        return _answer(choice, sum(len(message.text) for message in messages))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._endpoint.close()
+
+    async def _ask(
+        self,
+        messages: Sequence[ChatMessage],
+        schema: Mapping[str, object] | None,
+        max_tokens: int,
+        seconds: float | None,
+    ) -> _Choice:
+        """Ask in the form that this server is known to take, then in plainer ones."""
         told = [{"role": message.role, "content": message.text} for message in messages]
         for form in range(self._form, len(_FORMS)):
             body = {"model": self._model, "messages": told} | _options(form, schema, max_tokens)
             try:
                 found = await self._endpoint.post("/chat/completions", body, _choice, seconds=seconds)
             except EndpointFault as fault:
-                if fault.fault is Fault.REJECTED:
+                # When no form is taken, the forms are not what is wrong: a text that is too long, as a rule.
+                if fault.fault is Fault.REJECTED and form + 1 < len(_FORMS):
                     continue
-                raise _unavailable(fault) from None
+                raise
             self._form = form
-            return _answer(found, sum(len(message.text) for message in messages))
-        # No form was taken, so the forms are not what is wrong: a text that is too long, as a rule.
-        raise ModelAnswerUnusable("request_rejected")
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._endpoint.close()
+            return found
+        raise EndpointFault(Fault.REJECTED, "no form of request is accepted")
 
     def _advice(self, fault: EndpointFault) -> str:
         if "key" in fault.what:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 from relayer.domain.record import Role
 
-__all__ = ["Line", "day_of", "render"]
+__all__ = ["MOST_CHARACTERS", "Line", "day_of", "render"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST_CHARACTERS = 4000
+MOST_CHARACTERS = 4000
 _MOST_KNOWN_CHARACTERS = 400
 
 
@@ -28,7 +28,7 @@ class Line:
     @property
     def shown(self) -> str:
         """As much of the text as is shown, and as may be evidence."""
-        return self.text[:_MOST_CHARACTERS]
+        return self.text[:MOST_CHARACTERS]
 
 
 def render(lines: Sequence[Line], known: Sequence[str]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from relayer.domain.record import Kind, Role
-from relayer.extraction.llm.answer import SCHEMA, Proposal, RelationName, read_answer
+from relayer.extraction.llm.answer import SCHEMA, Answer, Proposal, RelationName, read_answer
 from relayer.extraction.llm.conversation import Line, day_of, render
 from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of
 from relayer.extraction.llm.folding import find_passage, fold
@@ -64,10 +65,12 @@ class LlmExtractor:
     Args:
         model: is asked once for each call of `extract`.
         summaries: whether to ask for a summary of the turns as well.
+        max_tokens: of an answer; one that is longer is no answer.
     """
 
-    def __init__(self, model: ChatModel, *, summaries: bool = False) -> None:
+    def __init__(self, model: ChatModel, *, summaries: bool = False, max_tokens: int = _MAX_TOKENS) -> None:
         self._model = model
+        self._max_tokens = max_tokens
         self._prompt = extract_prompt(summary=summaries)
 
     @property
@@ -93,24 +96,32 @@ class LlmExtractor:
             ModelAnswerUnusable: the answer is none.
         """
         messages = (ChatMessage("system", self._prompt.text), ChatMessage("user", render(lines, known)))
-        answer = await self._model.complete(messages, schema=SCHEMA, max_tokens=_MAX_TOKENS, seconds=seconds)
+        answer = await self._model.complete(
+            messages, schema=SCHEMA, max_tokens=self._max_tokens, seconds=seconds
+        )
         read = read_answer(answer.text, answer.tokens)
-        ground = Ground.of(part for line in lines for part in (line.shown, line.speaker))
-        dropped: Counter[str] = Counter()
-        if read.malformed:
-            dropped["malformed"] = read.malformed
-        facts: dict[str, Fact] = {}
-        for proposal in read.facts:
-            checked = _check(proposal, lines, len(known), ground)
-            if isinstance(checked, Doubt):
-                dropped[checked.value] += 1
-            else:
-                facts.setdefault(fold(checked.text), checked)
-        summary = " ".join(read.summary.split())
-        if summary and (doubt := doubt_of(summary, ground)) is not None:
-            dropped[f"summary_{doubt.value}"] += 1
-            summary = ""
-        return Extraction(tuple(facts.values()), summary, answer.tokens, dropped)
+        # Characters are compared one by one: too long for the event loop when the capture is long.
+        return await asyncio.to_thread(_proved, read, lines, len(known), answer.tokens)
+
+
+def _proved(read: Answer, lines: Sequence[Line], known: int, tokens: int) -> Extraction:
+    """Return what of an answer the conversation proves."""
+    ground = Ground.of(part for line in lines for part in (line.shown, line.speaker))
+    dropped: Counter[str] = Counter()
+    if read.malformed:
+        dropped["malformed"] = read.malformed
+    facts: dict[str, Fact] = {}
+    for proposal in read.facts:
+        checked = _check(proposal, lines, known, ground)
+        if isinstance(checked, Doubt):
+            dropped[checked.value] += 1
+        else:
+            facts.setdefault(fold(checked.text), checked)
+    summary = " ".join(read.summary.split())
+    if summary and (doubt := doubt_of(summary, ground)) is not None:
+        dropped[f"summary_{doubt.value}"] += 1
+        summary = ""
+    return Extraction(tuple(facts.values()), summary, tokens, dropped)
 
 
 def _check(proposal: Proposal, lines: Sequence[Line], known: int, ground: Ground) -> Fact | Doubt:

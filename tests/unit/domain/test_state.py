@@ -272,3 +272,22 @@ def test_a_capture_does_not_bring_back_a_text_that_was_forgotten_or_erased_whoev
         captured = log.append(log.put(record, text, likeness=b"new " + text, captured=True))[0]
         assert captured.refusal is Refusal.TOMBSTONED
         assert log.append(log.put(record + b"!", text, likeness=b"new " + text))[0].result is Result.STORED
+
+
+def test_a_jobs_result_takes_the_place_of_a_live_memory_and_lets_go_of_the_input(log: Log) -> None:
+    log.append(log.put(b"old"), JobAccepted(log.origin(), b"job", "extract", (b"old",), b"input"))
+    new = Stored(b"new", b"newer", b"")
+    log.append(JobFinished(b"job", stored=(new,), supersedes=((b"new", b"old"),)), time=7)
+    old = log.state.records[b"old"]
+    assert (old.standing, old.superseded_by, old.changed_at) == (Standing.SUPERSEDED, b"new", 7)
+    assert log.state.records[b"new"].supersedes == b"old"
+    assert log.state.jobs[b"job"].sealed == b""
+
+
+def test_a_jobs_result_replaces_nothing_that_somebody_dealt_with_meanwhile(log: Log) -> None:
+    log.append(log.put(b"old"), JobAccepted(log.origin(), b"job", "extract", (), b"input"))
+    log.append(Forget(log.origin(), b"old"))
+    new = Stored(b"new", b"newer", b"")
+    log.append(JobFinished(b"job", stored=(new,), supersedes=((b"new", b"old"), (b"none", b"old"))))
+    assert log.state.records[b"old"].standing is Standing.FORGOTTEN
+    assert log.state.records[b"new"].supersedes == b""

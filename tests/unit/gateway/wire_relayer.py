@@ -60,6 +60,7 @@ class WireRelayer:
         self.degraded = False
         self.overrides: dict = {}
         self.position: schemas.Position | None = None
+        self.min_client = "0.1.0"
         self.aborted = threading.Event()
         self.recalling = threading.Event()
         self.released = threading.Event()
@@ -118,7 +119,7 @@ class WireRelayer:
                 schemas.VersionResponse(
                     version="0.1.0",
                     api_version="1",
-                    min_client_version="0.1.0",
+                    min_client_version=self.min_client,
                     model="none",
                     dimension=1,
                     extractor="none",

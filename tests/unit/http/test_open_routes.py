@@ -10,7 +10,7 @@ from border import Border, border
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.errors import StoreUnavailable
+from relayer.errors import StoreMisconfigured, StoreUnavailable
 from relayer.http.problems import CODES
 from relayer.testing.recording_store import RecordingStore
 from relayer.wire import base64url, schemas
@@ -66,6 +66,28 @@ async def test_ready_says_no_while_draining_and_when_the_store_or_the_clock_fail
         at.relayer.readiness.drain()
         answer = await at.http.get(f"{at.url}/ready")
         assert (answer.status_code, answer.json()["checks"]["accepting"]) == (503, "draining")
+
+
+class _ReadOnly(RecordingStore):
+    refusing = False
+
+    async def create(self, key, data):
+        if self.refusing:
+            raise StoreMisconfigured(
+                "s3://private at https://store.internal: no", code="access_denied", fix="grant it"
+            )
+        return await super().create(key, data)
+
+
+async def test_a_replica_that_may_not_write_any_more_is_not_ready_and_says_why_without_addresses() -> None:
+    store = _ReadOnly(MemoryStore(SystemClock()))
+    async with border(store) as at:
+        store.refusing = True
+        answer = await at.http.get(f"{at.url}/ready")
+        assert (answer.status_code, answer.json()["checks"]["store"]) == (503, "access_denied: grant it")
+        assert "internal" not in answer.text
+        store.refusing = False
+        assert (await at.relayer.readiness._probe())["store"] == "ok"
 
 
 async def test_balancers_that_ask_often_do_not_wear_out_the_store(at: Border) -> None:

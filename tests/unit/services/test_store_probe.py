@@ -10,9 +10,9 @@ import pytest
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.errors import StoreMisconfigured, StoreUnavailable
+from relayer.errors import BrokenPromise, StoreMisconfigured, StoreUnavailable, VersionsHidden
 from relayer.ports import Changed, Created, CreateOutcome, Exists, Found, GetOutcome, SwapOutcome, Swapped
-from relayer.services.store_probe import RACERS, ROUNDS, probe
+from relayer.services.store_probe import RACERS, ROUNDS, probe, probe_erasure
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore
@@ -154,3 +154,54 @@ async def test_a_store_that_is_down_is_unavailable() -> None:
     store.down = True
     with pytest.raises(StoreUnavailable, match="down"):
         await probe(store, SeededRandomness(1))
+
+
+class HidesVersions(MemoryStore):
+    kept = False
+
+    async def versions(self, key: str) -> int:
+        raise VersionsHidden("may not be listed", kept=self.kept)
+
+
+class HidesKeptVersions(HidesVersions):
+    kept = True
+
+
+class KeepsVersionsForEver(MemoryStore):
+    async def versions(self, key: str) -> int:
+        return 2 * await super().versions(key)
+
+    async def purge(self, key: str) -> int:
+        raise StoreMisconfigured("access denied")
+
+
+class PurgesTheNewestOnly(MemoryStore):
+    async def versions(self, key: str) -> int:
+        return await super().versions(key) + 1
+
+
+async def test_rights_over_versions_that_are_missing_but_not_needed_yet_are_reported_and_not_refused() -> (
+    None
+):
+    missing = await probe_erasure(HidesVersions(CLOCK), SeededRandomness(1))
+    assert missing == "may not be listed"
+    assert (await probe(HidesVersions(CLOCK), SeededRandomness(1))).missing == missing
+
+
+@pytest.mark.parametrize("store", [HidesKeptVersions, KeepsVersionsForEver])
+async def test_versions_that_cannot_be_destroyed_are_refused(store: type[MemoryStore]) -> None:
+    with pytest.raises(StoreMisconfigured, match="keeps versions") as caught:
+        await probe_erasure(store(CLOCK), SeededRandomness(1))
+    assert caught.value.code == "versions_stay"
+    assert "s3:DeleteObjectVersion" in caught.value.fix
+
+
+async def test_a_purge_that_leaves_versions_is_a_broken_promise() -> None:
+    with pytest.raises(BrokenPromise, match="versions left"):
+        await probe_erasure(PurgesTheNewestOnly(CLOCK), SeededRandomness(1))
+
+
+async def test_nothing_is_missing_where_everything_can_be_destroyed() -> None:
+    store = MemoryStore(CLOCK)
+    assert await probe_erasure(store, SeededRandomness(1)) is None
+    assert [info.key async for info in store.list("")] == []

@@ -1,0 +1,184 @@
+"""``memrelay-gateway doctor``, ``canary``, ``why``, ``acknowledge`` and ``init``: finding and mending what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+
+from gateway_plugin.capturer import owner_of
+from gateway_plugin.cli_outbox import open_file_outbox
+from gateway_plugin.cli_output import Output
+from gateway_plugin.cli_run import (
+    FAILED,
+    AgentOption,
+    JsonOption,
+    UrlOption,
+    fail,
+    find_context,
+    guarded,
+    used,
+)
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.doctor import Check, canary, examine
+from gateway_plugin.positions import Positions
+from gateway_plugin.status import WHY_MARK
+
+__all__ = ["Host", "add_to"]
+
+
+class Host(StrEnum):
+    """The hosts that ``init`` knows."""
+
+    OPENCLAW = "openclaw"
+    ACTIVE = "openclaw-active"
+    PYTHON = "python"
+
+
+_BLOCKS: Final = {
+    Host.OPENCLAW: """{
+  "plugins": {
+    "slots": { "memory": "memrelay" },
+    "entries": {
+      "memrelay": {
+        "enabled": true,
+        "hooks": { "allowConversationAccess": true, "allowPromptInjection": true },
+        "config": { "url": "URL" }
+      }
+    }
+  }
+}""",
+    Host.ACTIVE: """{
+  "plugins": {
+    "slots": { "memory": "memrelay" },
+    "entries": {
+      "memrelay": {
+        "enabled": true,
+        "hooks": { "allowConversationAccess": true, "allowPromptInjection": true },
+        "config": {
+          "url": "URL",
+          "recall": { "mode": "active" },
+          "active": {
+            "agents": ["main"],
+            "allowedChatTypes": ["direct"],
+            "queryMode": "recent",
+            "promptStyle": "balanced",
+            "timeoutMs": 15000,
+            "maxSummaryChars": 220
+          }
+        }
+      }
+    }
+  }
+}""",
+    Host.PYTHON: """from gateway_plugin import MemoryPlugin
+
+with MemoryPlugin("URL", agent="researcher") as memory:
+    turn = memory.before_turn(prompt, session_key=session)
+    ...  # put turn.text into the prompt, and ask the model
+    memory.after_turn(messages, session_key=session)""",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("doctor")(doctor)
+    app.command("canary")(canary_command)
+    app.command("why")(why)
+    app.command("acknowledge")(accept_rollback)
+    app.command("init")(init)
+
+
+def doctor(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary."""
+    context = find_context(url, agent)
+    outbox = open_file_outbox(url)
+
+    async def run(client: RelayerClient) -> list[Check]:
+        checks = examine(
+            client,
+            context.identity,
+            settings=context.settings,
+            environ=os.environ,
+            outbox=outbox,
+            clock=SystemClock(),
+        )
+        return [check async for check in checks]
+
+    checks = guarded(lambda: asyncio.run(used(context.settings, run)))
+    outbox.close()
+    _print(checks, as_json=as_json)
+
+
+def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Write a memory, recall it and forget it again."""
+    context = find_context(url, agent)
+
+    async def run(client: RelayerClient) -> list[Check]:
+        return [await canary(client, context.identity, clock=SystemClock())]
+
+    _print(guarded(lambda: asyncio.run(used(context.settings, run))), as_json=as_json)
+
+
+def why(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show why the last turn was given what it was given: gate by gate, hit by hit."""
+    context = find_context(url, agent)
+    outbox = open_file_outbox(url)
+    kept = guarded(lambda: outbox.kept(owner_of(context.identity), WHY_MARK))
+    outbox.close()
+    if not kept.value:
+        fail(FAILED, "no turn of this agent was noted yet", "it is noted when a gateway delivers or ends")
+    trace: dict[str, Any] = json.loads(kept.value)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(trace)
+        return
+    detail = f": {trace['detail']}" if trace["detail"] else ""
+    output.say(
+        f"{trace['status']}{detail}, {trace['milliseconds']} ms, query of {trace['query_chars']} characters"
+    )
+    for gate in trace["gates"]:
+        output.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
+    for hit in trace["hits"]:
+        output.say(f"  memory {hit['id']}: {hit['outcome']}, relevance {hit['relevance']:.2f}")
+
+
+def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None:
+    """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen."""
+    context = find_context(url, agent)
+    outbox = open_file_outbox(url)
+    positions = Positions(outbox)
+    positions.replace(owner_of(context.identity), None)
+    guarded(positions.persist)
+    outbox.close()
+    Output(as_json=False).say(
+        f"accepted for {context.identity.namespace}; a running gateway takes it over when it starts next"
+    )
+
+
+def init(
+    *,
+    host: Annotated[Host, typer.Option(help="Which program the block is for.")] = Host.PYTHON,
+    url: UrlOption = None,
+) -> None:
+    """Print a block to paste into a host's configuration; it holds no secret."""
+    context = find_context(url, None)
+    Output(as_json=False).raw(_BLOCKS[host].replace("URL", context.settings.url))
+
+
+def _print(checks: list[Check], *, as_json: bool) -> None:
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json([asdict(check) for check in checks])
+    for check in [] if as_json else checks:
+        output.say(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.found}")
+        if not check.ok:
+            output.say(f"      fix: {check.fix}")
+    if not all(check.ok for check in checks):
+        raise typer.Exit(FAILED)

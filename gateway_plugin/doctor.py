@@ -1,0 +1,158 @@
+"""Finding out why memory does not work: one check after the other, each with what was found and how to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gateway_plugin import __version__
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import Clock
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.identity import Identity
+from gateway_plugin.outbox_file import FileOutbox
+from gateway_plugin.settings import PluginSettings
+from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
+
+__all__ = ["Check", "canary", "examine"]
+
+_SKEW_SECONDS: Final = 5
+_CANARY_SECONDS: Final = 30.0
+_PAUSE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; ``fix`` is what to do when it is not as it should be."""
+
+    name: str
+    ok: bool
+    found: str
+    fix: str = ""
+
+
+async def examine(
+    client: RelayerClient,
+    identity: Identity,
+    *,
+    settings: PluginSettings,
+    environ: Mapping[str, str],
+    outbox: FileOutbox,
+    clock: Clock,
+) -> AsyncIterator[Check]:
+    """Check from the near to the far; what cannot hold after a failure is left out."""
+    yield _switches(settings, environ)
+    yield Check("keys", True, f"account {identity.account}, agent {identity.agent}")
+    yield _outbox(outbox)
+    for check in (_version, _trusted, _accepted):
+        result = await check(client, identity)
+        yield result
+        if not result.ok:
+            return
+    yield _clock(client)
+    yield await canary(client, identity, clock=clock)
+
+
+async def canary(client: RelayerClient, identity: Identity, *, clock: Clock) -> Check:
+    """Say something to memory in a namespace of its own, recall it, and forget it again."""
+    whose = replace(identity, namespace=f"{identity.namespace}/memrelay-canary")
+    word = secrets.token_hex(6)
+    text = f"Remember that the harbour's canary of today is called {word}."
+    start = clock.monotonic()
+    try:
+        request = AnalyzeRequest(turns=(TurnItem(role="user", text=text),), idempotency_key=f"canary-{word}")
+        await client.analyze(whose, request)
+        question = RecallRequest(query=f"What is the harbour's canary called? {word}", limit=5, floor=0)
+        found = await _until_found(client, whose, question, word)
+        took = clock.monotonic() - start
+        for memory_id in found:
+            await client.forget(whose, memory_id)
+    except GatewayError as error:
+        return Check("canary", False, str(error), "see the checks above, and the relayer's log")
+    if not found:
+        return Check(
+            "canary", False, "written, and not recalled within 30 s", "see the relayer's log and /ready"
+        )
+    return Check("canary", True, f"written and recalled in {took:.1f} s")
+
+
+async def _until_found(
+    client: RelayerClient, whose: Identity, question: RecallRequest, word: str
+) -> list[str]:
+    for _ in range(int(_CANARY_SECONDS / _PAUSE)):
+        answer = await client.recall(whose, question, deadline=15)
+        found = [hit.id for hit in answer.memories if word in hit.text]
+        if found:
+            return found
+        await asyncio.sleep(_PAUSE)
+    return []
+
+
+def _switches(settings: PluginSettings, environ: Mapping[str, str]) -> Check:
+    off = [
+        name
+        for name, is_off in (
+            ("MEMRELAY_DISABLE is set", settings.disabled),
+            ("recall.enabled is false", not settings.recall.enabled),
+            ("capture.enabled is false", not settings.capture.enabled),
+        )
+        if is_off
+    ]
+    kind = "MEMRELAY_SECRET" if environ.get("MEMRELAY_SECRET") else "a file, or one agent's keys"
+    return Check(
+        "switches", not off, "; ".join(off) or f"all on; secret from {kind}", "unset it, unless it is meant"
+    )
+
+
+def _outbox(outbox: FileOutbox) -> Check:
+    try:
+        dead, waiting = len(outbox.letters(dead=True)), outbox.waiting()
+    except GatewayError as error:
+        return Check(
+            "outbox", False, str(error), "make room on the disk, or put the file's permissions right"
+        )
+    return Check("outbox", not dead, f"{waiting} waiting, {dead} refused", "memrelay-gateway outbox list")
+
+
+async def _version(client: RelayerClient, _: Identity) -> Check:
+    try:
+        answer = await client.version()
+    except GatewayError as error:
+        return Check("relayer", False, str(error), "start one with memrelay serve, or set MEMRELAY_URL")
+    said = f"{client.endpoint.origin} runs {answer.version}, this gateway {__version__}"
+    if _parts(__version__) < _parts(answer.min_client_version):
+        needed = answer.min_client_version
+        return Check("relayer", False, f"{said}; it needs {needed}", f"pip install -U 'memrelay>={needed}'")
+    return Check("relayer", True, said)
+
+
+async def _trusted(client: RelayerClient, _: Identity) -> Check:
+    try:
+        fleet = await client.fleet()
+    except GatewayError as error:
+        return Check(
+            "identity", False, str(error), f"memrelay-gateway trust {client.endpoint.origin}, if it is yours"
+        )
+    return Check("identity", True, f"{fleet.identity.hex()} is trusted")
+
+
+async def _accepted(client: RelayerClient, identity: Identity) -> Check:
+    try:
+        listed = await client.namespaces(identity, limit=1)
+    except GatewayError as error:
+        return Check("accepted", False, str(error), f"memrelay serve --accounts {identity.account}")
+    return Check("accepted", True, "yes" if listed.namespaces else "yes, and nothing is stored yet")
+
+
+def _clock(client: RelayerClient) -> Check:
+    ahead = client.clock_offset
+    return Check(
+        "clock", abs(ahead) <= _SKEW_SECONDS, f"{ahead:+d} s to the relayer's", "set this machine's clock"
+    )
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

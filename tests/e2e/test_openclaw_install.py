@@ -1,0 +1,69 @@
+"""The host's own commands: install from a folder and from a package, uninstall, and what the host says of each."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from openclaw_gateway import BRIDGE, PLUGIN, Gateway
+from openclaw_install import Installed
+from stub_model import StubModel
+
+REVIEWED = ("--force", "--accept-capabilities")
+
+
+@pytest.fixture
+def host(openclaw: Installed, model: StubModel, tmp_path: Path) -> Gateway:
+    """A host with nothing installed, not running."""
+    return Gateway(openclaw, tmp_path, model.url, plugins={})
+
+
+def run(host: Gateway, *arguments: str) -> str:
+    done = host.cli(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.row("AR-25", "CP-02", "CP-03", "CP-08", "MS-28")
+def test_a_linked_folder_takes_the_slot_and_gives_it_back(host: Gateway) -> None:
+    run(host, "plugins", "install", "--link", str(PLUGIN), *REVIEWED)
+    plugins = host.config()["plugins"]
+    assert plugins["slots"]["memory"] == "memrelay"
+    assert plugins["entries"]["memrelay"]["enabled"] is True
+    run(host, "config", "set", "plugins.entries.memrelay.config.autoRecall", "false")
+    assert host.config()["plugins"]["entries"]["memrelay"]["config"]["autoRecall"] is False
+    run(host, "plugins", "uninstall", "memrelay", "--force")
+    plugins = host.config()["plugins"]
+    assert plugins.get("slots", {}).get("memory", "memory-core") == "memory-core"
+    assert str(PLUGIN) not in plugins.get("load", {}).get("paths", [])
+
+
+@pytest.mark.row("CP-01")
+def test_a_package_installs_and_loads_with_its_hooks_tools_and_commands(
+    host: Gateway, tmp_path: Path
+) -> None:
+    packed = subprocess.run(
+        [str(BRIDGE), "openclaw", "pack", str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    run(host, "plugins", "install", packed.stdout.strip(), *REVIEWED)
+    assert (host.state / "extensions" / "memrelay" / "index.js").exists()
+    shown = run(host, "plugins", "inspect", "memrelay", "--runtime", "--json")
+    assert all(word in shown for word in ("memory_search", "memory_forget", "before_prompt_build"))
+
+
+@pytest.mark.row("AR-24")
+def test_the_sidecar_installs_beside_the_hosts_own_memory(host: Gateway, tmp_path: Path) -> None:
+    command = [str(BRIDGE), "openclaw", "pack", str(tmp_path), "--sidecar"]
+    packed = subprocess.run(command, capture_output=True, text=True, check=True)
+    run(host, "plugins", "install", packed.stdout.strip(), *REVIEWED)
+    plugins = host.config()["plugins"]
+    assert plugins.get("slots", {}).get("memory", "memory-core") == "memory-core"
+    assert "memory_search" not in run(host, "plugins", "inspect", "memrelay-sidecar", "--runtime", "--json")
+
+
+def test_the_host_refuses_a_misspelt_setting_before_it_is_written(host: Gateway) -> None:
+    run(host, "plugins", "install", "--link", str(PLUGIN), *REVIEWED)
+    refused = host.cli("config", "set", "plugins.entries.memrelay.config.autoRecal", "false")
+    assert refused.returncode != 0
+    assert "autoRecal" in refused.stdout + refused.stderr

@@ -1,0 +1,120 @@
+"""The model's tools, the host's own memory search, and the bundled active-memory, through a real gateway."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e_relayer import Relayer
+from openclaw_gateway import Gateway, memrelay_plugins
+from openclaw_install import Installed
+from processes import wait_until
+from stub_model import StubModel, said
+
+from gateway_plugin.tool_arguments import TOOL_NAMES
+
+FACT = "The spare key of our allotment hangs behind the blue watering can."
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    plugins = memrelay_plugins(relayer.url, core=True)
+    plugins["entries"]["active-memory"] = {
+        "enabled": True,
+        "config": {
+            "agents": ["research"],
+            "mode": "always",
+            "toolsAllow": ["memory_search"],
+            "timeoutMs": 60_000,
+        },
+    }
+    gateway = Gateway(openclaw, tmp_path_factory.mktemp("openclaw"), model.url, plugins=plugins)
+    gateway.start()
+    for agent in ("main", "research"):
+        gateway.chat(FACT, agent=agent, user="telling")
+    wait_until(lambda: FACT in relayer.memories(gateway) and FACT in relayer.memories(gateway, "research"))
+    yield gateway
+    gateway.stop()
+
+
+def call(gateway: Gateway, tool: str, user: str = "tools", **arguments: Any) -> str:
+    """Have the model call a tool, and return what the tool said."""
+    return gateway.chat(f"CALL {tool} {json.dumps(arguments)}", user=user)
+
+
+@pytest.mark.row("MW-21", "MW-22", "MS-10", "MS-12", "MW-02")
+def test_the_model_stores_finds_reads_corrects_and_forgets(gateway: Gateway) -> None:
+    assert "Stored 1 fact(s)" in call(
+        gateway, "memory_store", text="The seed catalogue is in the tin drawer."
+    )
+    found = call(gateway, "memory_search", query="Where is the seed catalogue?")
+    assert "seed catalogue is in the tin drawer" in found
+    [memory] = re.findall(r"1 = ([\w-]+)", found)
+    assert "tin drawer" in call(gateway, "memory_get", ref=memory)
+    corrected = call(gateway, "memory_update", ref=memory, text="The seed catalogue is in the oak chest.")
+    assert "Updated" in corrected
+    found = call(gateway, "memory_search", query="Where is the seed catalogue kept?")
+    assert "oak chest" in found
+    assert "tin drawer" not in found
+    [memory] = re.findall(r"1 = ([\w-]+)", found)
+    assert "Forgotten" in call(gateway, "memory_forget", ref=memory)
+    assert "oak chest" not in call(gateway, "memory_search", query="Where is the catalogue of seeds?")
+
+
+def test_the_model_sees_all_tools_directly_and_each_once(gateway: Gateway, model: StubModel) -> None:
+    gateway.chat("Which tools do you have for remembering?", user="tools")
+    [*names] = [tool["function"]["name"] for tool in model.asked("for remembering?")[-1]["tools"]]
+    assert {name: names.count(name) for name in TOOL_NAMES} == dict.fromkeys(TOOL_NAMES, 1)
+
+
+@pytest.mark.row("CP-48")
+def test_a_memory_that_does_not_exist_is_an_empty_answer_and_no_error(gateway: Gateway) -> None:
+    answer = gateway.invoke("memory_get", {"path": "memory/2020-01-01.md"})
+    assert answer["ok"] is True
+
+
+def test_a_tool_serves_the_agent_whose_session_calls_it(gateway: Gateway) -> None:
+    call(gateway, "memory_store", user="whose", text="Only the main agent knows of the copper kettle.")
+    question = {"query": "Who knows of the copper kettle?"}
+    mine = json.dumps(gateway.invoke("memory_search", question))
+    theirs = json.dumps(gateway.invoke("memory_search", question, session="agent:research:main"))
+    assert ("copper kettle." in mine, "copper kettle." in theirs) == (True, False)
+
+
+def test_beside_the_hosts_own_memory_the_search_is_still_ours(gateway: Gateway) -> None:
+    found = gateway.invoke("memory_search", {"query": "Where hangs the spare key of the allotment?"})
+    assert FACT in json.dumps(found)
+
+
+@pytest.mark.row("AM-10")
+def test_active_memorys_own_run_searches_through_us_and_its_summary_is_injected(
+    gateway: Gateway, model: StubModel
+) -> None:
+    question = "Where did we hang the spare key of the allotment?"
+
+    def recall(request: dict[str, Any]) -> str | None:
+        whole = json.dumps(request["messages"])
+        last = request["messages"][-1]
+        names = [tool["function"]["name"] for tool in request.get("tools", [])]
+        if "memory_search" in names and len(names) <= 3 and last["role"] == "tool":
+            return "The spare key hangs behind the blue watering can." if "watering can" in whole else "NONE"
+        return None
+
+    model.answer_with(recall)
+    model.call_with(lambda request: _recall_call(request, question))
+    gateway.chat(question, agent="research", user="active")
+    given = said([one for one in model.asked(question) if len(one.get("tools", [])) > 3][-1])
+    model.answer_with(lambda _request: None)
+    model.call_with(lambda _request: None)
+    assert "<active_memory_plugin>" in given
+
+
+def _recall_call(request: dict[str, Any], question: str) -> tuple[str, dict[str, Any]] | None:
+    names = [tool["function"]["name"] for tool in request.get("tools", [])]
+    recalls = "memory_search" in names and len(names) <= 3 and request["messages"][-1]["role"] == "user"
+    return ("memory_search", {"query": question}) if recalls else None

@@ -1,0 +1,132 @@
+"""The shipped plugin: its files agree with the code, and its manifest takes what the settings take."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+
+import pytest
+
+from gateway_plugin.crosswalk import ALIASES, PRESETS
+from gateway_plugin.hosts.openclaw.manifest import (
+    FOLDER,
+    config_schema,
+    manifest,
+    sidecar_manifest,
+    tool_file,
+)
+from gateway_plugin.hosts.openclaw.packaging import package_files, write_package
+from gateway_plugin.hosts.openclaw.settings_block import settings_block, settings_steps
+from gateway_plugin.settings import load_settings
+from gateway_plugin.tool_arguments import TOOL_NAMES
+
+
+def shipped(name):
+    return json.loads((FOLDER / name).read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("name", "made"), [("openclaw.plugin.json", manifest), ("tools.json", tool_file)])
+def test_shipped_files_are_what_the_code_makes(name, made):
+    assert shipped(name) == made(), "run: python -m gateway_plugin.hosts.openclaw.manifest"
+
+
+@pytest.mark.row("MW-23", "CP-43")
+def test_every_tool_that_is_registered_is_declared():
+    declared = shipped("openclaw.plugin.json")["contracts"]["tools"]
+    assert tuple(declared) == TOOL_NAMES
+    assert [tool["name"] for tool in shipped("tools.json")["tools"]] == declared
+
+
+@pytest.mark.row("CP-02", "MW-01")
+def test_the_plugin_asks_for_the_memory_slot():
+    assert (manifest()["id"], manifest()["kind"]) == ("memrelay", "memory")
+
+
+@pytest.mark.row("AR-24", "MW-03", "AR-22")
+def test_the_sidecar_asks_for_neither_the_slot_nor_tools():
+    files = package_files(sidecar=True)
+    told = json.loads(files["openclaw.plugin.json"])
+    assert told == sidecar_manifest()
+    assert not {"kind", "contracts", "toolMetadata", "skills"} & told.keys()
+
+
+@pytest.mark.row("CP-17")
+def test_every_hint_is_about_a_setting_that_exists_and_tells_what_it_does():
+    properties = config_schema()["properties"]
+    for name, hint in manifest()["uiHints"].items():
+        schema = properties
+        for part in name.split("."):
+            schema = schema.get("properties", schema)[part]
+        assert hint["label"]
+        assert hint["help"]
+
+
+def test_the_secret_is_marked_as_one_and_may_be_a_reference():
+    told = manifest()
+    assert told["uiHints"]["key"]["sensitive"] is True
+    assert {"path": "key", "expected": "string"} in told["configContracts"]["secretInputs"]["paths"]
+    assert {"type": "object"} in told["configSchema"]["properties"]["key"]["anyOf"]
+
+
+@pytest.mark.row("CP-10")
+def test_the_host_accepts_every_key_that_the_plugin_accepts():
+    properties = config_schema()["properties"]
+    assert set(ALIASES) <= set(properties)
+    assert set(properties["preset"]["enum"]) == set(PRESETS)
+    assert load_settings({"autoRecall": True, "autoCapture": True}, {}).recall.enabled
+
+
+def test_the_schema_refers_to_nothing_outside_itself_and_requires_nothing():
+    text = json.dumps(config_schema())
+    assert "$ref" not in text
+    assert "required" not in config_schema()
+
+
+@pytest.mark.row("MS-13")
+def test_the_skill_ships_and_names_only_tools_that_exist():
+    text = package_files()["skills/memory-recall/SKILL.md"].decode()
+    assert text.startswith("---\nname: memory-recall\n")
+    named = {word.strip("`,:.") for word in text.split() if word.startswith("`memory_")}
+    assert named <= set(TOOL_NAMES)
+    assert {"memory_search", "memory_get", "memory_transcript"} <= named
+
+
+@pytest.mark.row("AR-26")
+def test_the_package_names_the_oldest_host_that_it_works_on():
+    told = shipped("package.json")["openclaw"]
+    assert told["compat"]["pluginApi"] == told["install"]["minHostVersion"] == ">=2026.9.0"
+
+
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_the_package_holds_what_the_program_reads_and_is_the_same_each_time(tmp_path, sidecar):
+    file = write_package(tmp_path, sidecar=sidecar)
+    first = file.read_bytes()
+    assert write_package(tmp_path, sidecar=sidecar).read_bytes() == first
+    with tarfile.open(file) as archive:
+        names = set(archive.getnames())
+    wanted = {"index.js", "bridge.js", "tools.json", "package.json", "openclaw.plugin.json"}
+    assert {f"package/{name}" for name in wanted} <= names
+
+
+def test_the_program_stays_small_enough_to_be_read():
+    lines = [len((FOLDER / name).read_text().splitlines()) for name in ("index.js", "bridge.js")]
+    assert sum(lines) <= 400
+
+
+def test_without_consent_the_settings_leave_conversation_access_out():
+    block = settings_block(url="http://127.0.0.1:8787", command="/bin/x", consent=False)
+    assert "hooks" not in block["plugins"]["entries"]["memrelay"]
+
+
+@pytest.mark.row("MS-07", "CP-03", "CP-07")
+def test_with_consent_the_settings_hold_slot_access_and_no_second_memory():
+    plugins = settings_block(url="http://127.0.0.1:8787", command="/bin/x", consent=True)["plugins"]
+    assert plugins["slots"] == {"memory": "memrelay"}
+    assert plugins["entries"]["memrelay"]["hooks"] == {"allowConversationAccess": True}
+    assert plugins["entries"]["memory-core"] == {"enabled": False}
+
+
+def test_the_sidecars_settings_leave_the_slot_to_whom_it_belongs():
+    block = settings_block(url="http://127.0.0.1:8787", command="/bin/x", consent=True, sidecar=True)
+    assert set(block["plugins"]) == {"entries"}
+    assert "memrelay-sidecar" in settings_steps(block, "x.tgz")

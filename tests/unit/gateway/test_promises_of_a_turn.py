@@ -1,0 +1,154 @@
+"""What the five replaced plugins promised about a turn, told through the plugin as hosts use it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from wire_relayer import hang
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.settings import load_settings
+
+COFFEE = "I only drink oat milk coffee, never after 2 pm."
+TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]
+QUESTION = "How do I take my coffee?"
+SECRET = "11" * 32
+
+
+@pytest.fixture
+def make(wire, environ):
+    made = []
+
+    def build(**options):
+        plugin = MemoryPlugin(wire.url, **{"secret": SECRET, "environ": environ, **options})
+        made.append(plugin)
+        return plugin
+
+    yield build
+    wire.released.set()
+    for plugin in made:
+        plugin.close()
+
+
+@pytest.mark.row("CP-19")
+@pytest.mark.row("AR-01")
+def test_memory_is_searched_before_a_turn_without_being_asked(make, wire):
+    plugin = make()
+    plugin.after_turn(TURN)
+    turn = plugin.before_turn(QUESTION)
+    assert COFFEE in turn.text
+    assert wire.paths().count("/v1/recall") == 1
+
+
+@pytest.mark.row("AR-03")
+def test_a_direct_recall_is_one_request_and_no_model(make, wire):
+    plugin = make()
+    plugin.before_turn(QUESTION)
+    assert [path for path in wire.paths() if path != "/v1/keys"] == ["/v1/recall"]
+
+
+@pytest.mark.row("CP-31")
+def test_every_completed_turn_is_captured(make, wire):
+    plugin = make()
+    said = [f"The berth number {number} belongs to the harbour master." for number in range(3)]
+    for text in said:
+        assert (
+            plugin.after_turn([{"role": "user", "content": text}], session_key="agent:main:s").status
+            == "queued"
+        )
+    assert plugin.flush(10)
+    assert wire.texts("default") == said
+
+
+@pytest.mark.row("AR-09")
+def test_the_floor_that_is_set_is_asked_for_and_held_to(make, wire):
+    plugin = make(settings={"minScore": 0.95})
+    plugin.after_turn(TURN)
+    turn = plugin.before_turn(QUESTION)
+    assert wire.bodies("/v1/recall")[-1]["floor"] == 0.95
+    assert (turn.status, turn.text) == ("empty", "")
+    assert plugin.why().hits[0].outcome == "below_floor"
+
+
+@pytest.mark.row("MW-18")
+@pytest.mark.row("MW-19")
+def test_a_capture_keeps_its_messages_apart_in_order_and_with_their_times(make, wire):
+    plugin = make()
+    messages = [
+        {"role": "user", "content": COFFEE, "timestamp": "2026-05-01T08:00:00Z"},
+        {
+            "role": "assistant",
+            "content": "I will remember that you like oat milk in it.",
+            "timestamp": "2026-05-01T08:01:00Z",
+        },
+    ]
+    plugin.after_turn(messages)
+    assert plugin.flush(10)
+    (body,) = wire.bodies("/v1/analyze")
+    assert [turn["role"] for turn in body["turns"]] == ["user", "assistant"]
+    times = [datetime.fromisoformat(turn["occurred_at"]) for turn in body["turns"]]
+    assert times == [datetime(2026, 5, 1, 8, minute, tzinfo=UTC) for minute in (0, 1)]
+    assert body["idempotency_key"]
+
+
+@pytest.mark.row("MW-28")
+def test_an_account_id_of_the_original_is_accepted():
+    assert load_settings({"accountId": "0x" + "ab" * 20}, {}).account_id == "0x" + "ab" * 20
+
+
+@pytest.mark.row("MS-23")
+def test_each_agent_has_a_store_of_its_own(make, wire):
+    plugin = make()
+    plugin.after_turn(TURN, session_key="agent:work:s")
+    assert plugin.before_turn(QUESTION, session_key="agent:work:s").status == "ok"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:s").status == "empty"
+    assert {namespace for _, namespace in wire.memories} == {"work", "default"}
+
+
+@pytest.mark.row("AM-18")
+def test_the_time_of_a_turn_ends_its_request_and_not_only_the_waiting(make, wire):
+    wire.script = [hang]
+    plugin = make(settings={"recall": {"deadlineMs": 300}})
+    start = time.monotonic()
+    assert plugin.before_turn(QUESTION).status == "timeout"
+    assert time.monotonic() - start < 2
+    assert wire.aborted.wait(5)
+
+
+@pytest.mark.row("AM-25")
+def test_a_recall_ends_with_a_named_status(make, wire, environ):
+    plugin = make()
+    plugin.after_turn(TURN)
+    seen = {plugin.before_turn(QUESTION).status, plugin.before_turn("capital of France, please").status}
+    wire.script = [hang]
+    seen.add(plugin.before_turn("Which coffee do I like best?", deadline=0.3).status)
+    with MemoryPlugin("http://127.0.0.1:9", secret=SECRET, environ=environ) as lost:
+        seen.add(lost.before_turn(QUESTION).status)
+    assert seen == {"ok", "empty", "timeout", "unavailable"}
+
+
+@pytest.mark.row("CP-29")
+@pytest.mark.row("AM-22")
+def test_a_recall_says_what_it_did_without_any_text_and_logs_nothing_unasked(make, wire, capsys, caplog):
+    plugin = make()
+    plugin.after_turn(TURN)
+    turn = plugin.before_turn(QUESTION)
+    assert turn.line.startswith("🧩 memory: ok ")
+    assert "oat milk" not in turn.line + repr(plugin.why()) + repr(turn.status)
+    plugin.flush(10)
+    printed = capsys.readouterr()
+    assert "oat" not in printed.out + printed.err + caplog.text
+
+
+def test_the_kill_switch_leaves_the_prompt_as_it_was(wire, environ, tmp_path):
+    with MemoryPlugin(wire.url, environ={**environ, "MEMRELAY_DISABLE": "1"}) as plugin:
+        prompt = f"{plugin.before_turn(QUESTION).text}{QUESTION}"
+        plugin.after_turn(TURN)
+        plugin.flush_session(TURN, seconds=1)
+        assert plugin.tool("memory_search", {"query": QUESTION}).failed
+        assert plugin.status().waiting == 0
+    assert prompt == QUESTION
+    assert wire.seen == []
+    assert [*tmp_path.iterdir()] == []
