@@ -91,7 +91,7 @@ class Collector:
             CorruptNamespace, UpgradeRequired, NamespaceClosed: nothing more was deleted.
             StoreError: the store did not answer; running again goes on.
         """
-        slots = objects = 0
+        stage, slots, objects = Stage.NOTHING, 0, 0
         for _ in range(_STEPS):
             seen = await self._manifest.see()
             stage = stage_of(seen.manifest, seen.store_time, self._grace_ms)
