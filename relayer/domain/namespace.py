@@ -149,7 +149,7 @@ def decode_manifest(data: bytes) -> Manifest:
         CorruptNamespace: no manifest at all.
     """
     head = decode(data, _Head)
-    if head.format != MANIFEST_FORMAT:
+    if not 1 <= head.format <= MANIFEST_FORMAT:
         raise UpgradeRequired(f"a manifest has format {head.format}; this relayer knows {MANIFEST_FORMAT}")
     return decode(data, Manifest)
 

@@ -26,7 +26,7 @@ from relayer.log.sealed_objects import ObjectSealer, Place
 from relayer.log.slots import LinkedEntry
 from relayer.wire.sealing import ObjectType
 
-__all__ = ["PackBuilder", "PackPlace", "open_pack"]
+__all__ = ["PackBuilder", "PackPlace", "open_pack", "salvage_pack"]
 
 _MAGIC = b"MRS1"
 _HEADER = struct.Struct(">4sQQQ")
@@ -142,6 +142,30 @@ def open_pack(data: bytes, place: PackPlace) -> Iterator[LinkedEntry]:
         for row in page.rows:
             yield LinkedEntry(reader.entry(row, previous), row.digest)
             previous = row.digest
+
+
+def salvage_pack(data: bytes, size: int, place: PackPlace) -> Iterator[LinkedEntry]:
+    """Yield the entries of every page that still opens in a damaged segment, in order.
+
+    Args:
+        data: what is left of it.
+        size: the bytes that it had; what was cut off is taken for zeros, so that bodies may be damaged, and say so when
+            they are unsealed.
+        place: where it belongs.
+    """
+    try:
+        pages, texts, vectors = _parts(memoryview(data[:size].ljust(size, b"\0")))
+    except CorruptNamespace:
+        return
+    for number, sealed in enumerate(pages):
+        try:
+            page = place.open(bytes(sealed), number, len(pages))
+            reader, previous = _PageReader(page, texts, vectors), page.previous
+            for row in page.rows:
+                yield LinkedEntry(reader.entry(row, previous), row.digest)
+                previous = row.digest
+        except CorruptNamespace:
+            continue  # only this page's entries are lost
 
 
 def _parts(view: memoryview) -> tuple[list[memoryview], memoryview, memoryview]:

@@ -67,6 +67,11 @@ class Space:
         return max(len(self.live), self.crowd) / _MOST_LIVE
 
     @property
+    def done(self) -> bool:
+        """Whether it has had its writes, or is full of what nobody knows well enough to forget."""
+        return self.writes >= _WRITES_EACH or (self.full >= 1 and len(self.live) < _MOST_LIVE // 2)
+
+    @property
     def name(self) -> str:
         return self.identity.namespace
 
@@ -106,7 +111,7 @@ class Town:
 
     def space(self) -> Space:
         """Return the namespace that is written to now."""
-        if not self.spaces or self.spaces[-1].writes >= _WRITES_EACH:
+        if not self.spaces or self.spaces[-1].done:
             key = parse_session_key(f"agent:harbour-{len(self.spaces)}:main")
             self.spaces.append(Space(identify(self._root, key, default_agent=None)))
         return self.spaces[-1]

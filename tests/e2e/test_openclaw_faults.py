@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from processes import wait_until
 from stub_model import StubModel, said
 
 FACT = "My grandmother's piano stands in the attic of the yellow house."
-# The plugin's own deadline is two seconds; the rest is the host's, on a machine that may be busy.
-IN_TIME = 10.0
+# What a turn waits for memory at most, with room for a busy machine. The host's own part of a turn is not ours to bound.
+IN_TIME_MS = 4000
 
 
 @pytest.fixture(scope="module")
@@ -52,26 +51,35 @@ def kill_bridges(gateway: Gateway) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def timed(gateway: Gateway, text: str) -> float:
-    begun = time.monotonic()
+def turn_in_time(gateway: Gateway, text: str) -> str:
+    """Have a turn answered, see that memory took no longer than it may, and return how memory says it stands."""
     assert gateway.chat(text, user="asking") == "Noted."
-    return time.monotonic() - begun
+    status = gateway.command("/memory status")
+    took = re.search(r"last recall: \S+ in (\d+) ms", status)
+    assert took is None or int(took[1]) < IN_TIME_MS
+    return status
+
+
+def test_one_bridge_serves_turns_and_commands(gateway: Gateway) -> None:
+    gateway.chat("Does anything here need a second process?", user="asking")
+    assert gateway.command("/memory why").startswith("last turn: ")
+    assert len(gateway.bridges()) == 1
 
 
 def test_with_no_relayer_the_turn_is_answered_and_the_status_says_so(
     gateway: Gateway, line: FaultProxy
 ) -> None:
     line.lead(None)
-    assert timed(gateway, "Where does the piano of my grandmother stand?") < IN_TIME
-    assert "last recall: unavailable" in gateway.command("/memory status")
+    status = turn_in_time(gateway, "Where does the piano of my grandmother stand?")
+    assert "last recall: unavailable" in status
+    assert "no relayer answers at" in status
 
 
 def test_a_relayer_that_stalls_costs_the_turn_its_deadline_and_no_more(
     gateway: Gateway, line: FaultProxy, relayer: Relayer
 ) -> None:
     line.lead(relayer.port, stalled=True)
-    assert timed(gateway, "In which house is my grandmother's piano?") < IN_TIME
-    status = gateway.command("/memory status")
+    status = turn_in_time(gateway, "In which house is my grandmother's piano?")
     assert "last recall: timeout" in status
     assert "the deadline passed during" in status
 
@@ -82,8 +90,7 @@ def test_a_relayer_of_another_identity_is_sent_nothing_and_named_in_the_status(
     with Relayer(tmp_path, line):
         kill_bridges(gateway)  # a new process: it asks who the relayer is
         wait_until(lambda: bool(gateway.bridges()))
-        assert timed(gateway, "Is the piano of my grandmother in the attic?") < IN_TIME
-        status = gateway.command("/memory status")
+        status = turn_in_time(gateway, "Is the piano of my grandmother in the attic?")
     assert "last recall: untrusted" in status
 
 
@@ -103,7 +110,7 @@ def test_a_bridge_that_was_killed_is_replaced_and_memory_comes_back(
 ) -> None:
     before = gateway.bridges()
     kill_bridges(gateway)
-    assert timed(gateway, "Tell me about the piano while memory is away.") < IN_TIME
+    assert gateway.chat("Tell me about the piano while memory is away.", user="asking") == "Noted."
     wait_until(lambda: bool(gateway.bridges()) and gateway.bridges() != before)
 
     def given() -> bool:
@@ -113,29 +120,44 @@ def test_a_bridge_that_was_killed_is_replaced_and_memory_comes_back(
     wait_until(given)
 
 
-@pytest.mark.row("AR-23", "CP-09")
-def test_switched_off_the_prompt_is_that_of_a_gateway_without_the_plugin_and_no_request_leaves(
+@pytest.mark.row("AR-23", "AR-10")
+def test_disabled_the_prompt_is_that_of_a_gateway_without_the_plugin_and_no_request_leaves(
     gateway: Gateway, model: StubModel, line: FaultProxy
 ) -> None:
     question = "Where is the piano of my grandmother today?"
-    prompts = {}
     whole = gateway.config()
-    without = whole["plugins"] | {"load": {"paths": []}, "slots": {"memory": "none"}}
-    without["entries"] = {"memory-core": {"enabled": False}}
+    without = {"slots": {"memory": "none"}, "entries": {"memory-core": {"enabled": False}}}
+    disabled = whole["plugins"] | {"entries": whole["plugins"]["entries"] | {"memrelay": {"enabled": False}}}
+    asked, prompts = line.connections, []
+    for user, plugins in (("without", without), ("disabled", disabled)):
+        gateway.stop()
+        gateway.write_config(whole | {"plugins": plugins})
+        gateway.start()
+        gateway.chat(question, user=user)
+        prompts.append(normal(model.asked(question)[-1], user))
+    assert line.connections == asked
+    gateway.write_config(whole)
+    gateway.restart()
+    assert prompts[1] == prompts[0]
+
+
+def test_the_switch_of_the_environment_leaves_the_message_as_it_was_and_lets_no_request_leave(
+    gateway: Gateway, model: StubModel, line: FaultProxy
+) -> None:
+    question = "Where is the piano of my grandmother tonight?"
     gateway.stop()
     asked = line.connections
-    for name, plugins, disable in (("without", without, ""), ("disabled", whole["plugins"], "1")):
-        gateway.write_config(whole | {"plugins": plugins})
-        gateway.environment["MEMRELAY_DISABLE"] = disable
-        gateway.start()
-        gateway.chat(question, user=name)
-        prompts[name] = normal(model.asked(question)[-1], name)
-        gateway.stop()
-    gateway.environment["MEMRELAY_DISABLE"] = ""
-    gateway.write_config(whole)
+    gateway.environment["MEMRELAY_DISABLE"] = "1"
     gateway.start()
-    assert prompts["disabled"] == prompts["without"]
+    gateway.chat(question, user="switch")
+    [request] = model.asked(question)
+    status = gateway.command("/memory status")
+    gateway.environment["MEMRELAY_DISABLE"] = ""
     assert line.connections == asked
+    gateway.restart()
+    assert "memrelay-memories" not in said(request)
+    assert "memory_search" not in {tool["function"]["name"] for tool in request["tools"]}
+    assert status.startswith("Memory: off (MEMRELAY_DISABLE)")
 
 
 def normal(request: dict[str, object], user: str) -> str:

@@ -63,6 +63,7 @@ class Bridge {
     this.send("initialize", { ...this.hello, protocol: [PROTOCOL] }, START_MS).then(
       (info) => this.started(child, info),
       (error) => {
+        if (child !== this.child) return;
         this.tell("error", error.message);
         this.problem = error.message;
         child.kill("SIGKILL");

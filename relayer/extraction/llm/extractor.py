@@ -65,10 +65,12 @@ class LlmExtractor:
     Args:
         model: is asked once for each call of `extract`.
         summaries: whether to ask for a summary of the turns as well.
+        max_tokens: of an answer; one that is longer is no answer.
     """
 
-    def __init__(self, model: ChatModel, *, summaries: bool = False) -> None:
+    def __init__(self, model: ChatModel, *, summaries: bool = False, max_tokens: int = _MAX_TOKENS) -> None:
         self._model = model
+        self._max_tokens = max_tokens
         self._prompt = extract_prompt(summary=summaries)
 
     @property
@@ -94,7 +96,9 @@ class LlmExtractor:
             ModelAnswerUnusable: the answer is none.
         """
         messages = (ChatMessage("system", self._prompt.text), ChatMessage("user", render(lines, known)))
-        answer = await self._model.complete(messages, schema=SCHEMA, max_tokens=_MAX_TOKENS, seconds=seconds)
+        answer = await self._model.complete(
+            messages, schema=SCHEMA, max_tokens=self._max_tokens, seconds=seconds
+        )
         read = read_answer(answer.text, answer.tokens)
         # Characters are compared one by one: too long for the event loop when the capture is long.
         return await asyncio.to_thread(_proved, read, lines, len(known), answer.tokens)

@@ -1,0 +1,229 @@
+"""Is a store what it was written as? Everything that can be known with the relayer key, and more with an agent's secret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.domain.namespace import Custody, Manifest, PointerState
+from relayer.errors import CorruptNamespace, UpgradeRequired, WrongNamespaceKey
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer
+from relayer.operator.catalogue import Listed, keys_below, read_catalogue
+from relayer.operator.findings import Finding, Flaw
+from relayer.operator.inner_seals import BodyCheck
+from relayer.operator.log_walk import REPAIR, Walk, walk_log
+from relayer.ports import Found
+from relayer.wire.keys import AgentKeys
+
+__all__ = ["NamespaceReport", "StoreReport", "keys_of", "verify_namespace", "verify_store"]
+
+Progress = Callable[[int, int], None]
+_FROM_BACKUP = "without it nothing of the namespace opens: restore it from a backup"
+
+
+@dataclass(slots=True)
+class NamespaceReport:
+    """What was found in one namespace.
+
+    Attributes:
+        entries: of the log, from the first to the last that could be read.
+        memories: that its state holds, forgotten and superseded ones included.
+        bodies: operations whose inner seals opened; None without the namespace's key.
+        findings: flaws, in the order of the log.
+    """
+
+    listed: Listed
+    entries: int = 0
+    memories: int = 0
+    bytes: int = 0
+    bodies: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is lost."""
+        return all(finding.flaw.harmless for finding in self.findings)
+
+    def row(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "account": self.listed.account,
+            "namespace": self.listed.pointer.name,
+            "incarnation": self.listed.incarnation.hex(),
+            "state": self.listed.pointer.state.value,
+            "entries": self.entries,
+            "memories": self.memories,
+            "bytes": self.bytes,
+            "inner_seals": self.bodies,
+            "sound": self.sound,
+            "findings": [finding.row() for finding in self.findings],
+        }
+
+
+@dataclass(slots=True)
+class StoreReport:
+    """What was found in a store."""
+
+    namespaces: list[NamespaceReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is lost."""
+        return all(finding.flaw.harmless for finding in self.findings) and all(
+            report.sound for report in self.namespaces
+        )
+
+    def row(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "sound": self.sound,
+            "namespaces": [report.row() for report in self.namespaces],
+            "findings": [finding.row() for finding in self.findings],
+        }
+
+
+async def verify_store(
+    ports: LogPorts,
+    *,
+    known: Sequence[str] = (),
+    secrets: Sequence[bytes] = (),
+    progress: Progress = lambda _done, _total: None,
+) -> StoreReport:
+    """Verify every namespace of a store; a relayer may serve it meanwhile.
+
+    Args:
+        ports: the store.
+        known: ids of accounts, see `read_catalogue`.
+        secrets: agent secrets; what they open is verified inside as well.
+        progress: called after each namespace with how many are done, and how many there are.
+
+    Raises:
+        StoreError: the store did not answer.
+    """
+    catalogue = await read_catalogue(ports, known)
+    report = StoreReport(findings=list(catalogue.findings))
+    for done, listed in enumerate(catalogue.namespaces, 1):
+        report.namespaces.append(await verify_namespace(ports, listed, secrets))
+        progress(done, len(catalogue.namespaces))
+    incarnations = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
+    for key in sorted({key.split("/")[1] for key in await keys_below(ports, "ns/")} - incarnations):
+        sentence = (
+            "objects of a namespace that no pointer names: its pointer is lost, or a name was used again"
+        )
+        report.findings.append(
+            Finding(Flaw.NO_NAME, f"ns/{key}", sentence, "restore the pointer from a backup")
+        )
+    return report
+
+
+async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[bytes] = ()) -> NamespaceReport:
+    """Verify one namespace; raises `StoreError`."""
+    report = NamespaceReport(listed)
+    if listed.pointer.state is PointerState.ERASED:
+        rest = await keys_below(ports, f"ns/{listed.incarnation.hex()}/")
+        report.findings += [Finding(Flaw.LEFT_OVER, key, "belongs to an erased namespace") for key in rest]
+        return report
+    keys, problem = await keys_of(ports, listed, secrets)
+    if problem is not None:
+        report.findings.append(problem)
+    checks: list[BodyCheck] = []
+
+    def new_check() -> BodyCheck:
+        checks.append(BodyCheck(keys))
+        return checks[-1]
+
+    walk = await walk_log(ports, listed.account, listed.incarnation, new_check)
+    report.findings += walk.findings
+    report.entries, report.memories, report.bytes = (
+        walk.state.position.seq,
+        len(walk.state.records),
+        walk.bytes,
+    )
+    check = checks[-1]
+    report.bodies = None if keys is None else check.opened
+    report.findings += _bodies(walk, check, listed)
+    if walk.seen is not None:
+        report.findings += await _beside(ports, listed, walk.seen.manifest)
+    return report
+
+
+async def keys_of(
+    ports: LogPorts, listed: Listed, secrets: Sequence[bytes] = ()
+) -> tuple[NamespaceKeys | None, Finding | None]:
+    """Return the keys of a namespace's newest epoch, if they can be had, and what is wrong with its keyring, if anything.
+
+    Custody ``relayer`` needs no secret.
+    """
+    key = max(await keys_below(ports, f"ns/{listed.incarnation.hex()}/keyring/"), default="")
+    if not key:
+        key = Layout.keyring(listed.incarnation, 1)
+        flaw = Flaw.UNFINISHED if not await _has_log(ports, listed) else Flaw.ABSENT
+        return None, Finding(flaw, key, "a namespace has no keyring", "" if flaw.harmless else _FROM_BACKUP)
+    found = await ports.store.get(ports.layout.at(key))
+    if not isinstance(found, Found):
+        return None, Finding(Flaw.ABSENT, key, "the keyring vanished while it was read", _FROM_BACKUP)
+    try:
+        keyring = ObjectSealer(ports).unseal_keyring(listed.account, listed.incarnation, key, found.data)
+    except (CorruptNamespace, UpgradeRequired) as error:
+        return None, Finding(Flaw.of(error), key, str(error), _FROM_BACKUP)
+    pointer = listed.pointer
+    if pointer.custody is Custody.RELAYER:
+        candidates = [ports.keys.namespace_secret(listed.account, pointer.name, pointer.generation)]
+    else:
+        candidates = [
+            AgentKeys("", secret).namespace_secret(pointer.name, pointer.generation) for secret in secrets
+        ]
+    for secret in candidates:
+        try:
+            opened = NamespaceKeys.open(
+                secret, keyring, account=listed.account, incarnation=listed.incarnation
+            )
+        except WrongNamespaceKey:
+            continue
+        return opened, None
+    return None, None
+
+
+async def _has_log(ports: LogPorts, listed: Listed) -> bool:
+    return isinstance(await ports.store.get(ports.layout.at(Layout.manifest(listed.incarnation))), Found)
+
+
+def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
+    found = [
+        Finding(
+            Flaw.WRONG_SEAL,
+            Layout.entry(listed.incarnation, seq),
+            f"entry {seq} holds a body that its key does not open",
+            REPAIR,
+            seq,
+            seq,
+        )
+        for seq in check.failed
+    ]
+    lost = walk.state.records.keys() - check.there
+    if lost and not walk.findings:
+        sentence = f"{len(lost)} memories have no text any more, although nobody erased them"
+        found.append(Finding(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, REPAIR))
+    return found
+
+
+async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[Finding]:
+    """Look at what is there beside the log: an index that is named, and what nobody names."""
+    layout, incarnation = ports.layout, listed.incarnation
+    found: list[Finding] = []
+    if manifest.index_key and not isinstance(await ports.store.get(layout.at(manifest.index_key)), Found):
+        sentence = "the manifest names an index that is absent; it is built anew when the namespace is opened"
+        found.append(Finding(Flaw.LEFT_OVER, manifest.index_key, sentence))
+    named = {row.key for row in manifest.segments} | {manifest.index_key}
+    there = await keys_below(ports, layout.segments(incarnation)) + await keys_below(
+        ports, layout.indexes(incarnation)
+    )
+    loose = [key for key in there if key not in named]
+    if loose:
+        sentence = f"{len(loose)} objects that no manifest names wait for collection, this one first"
+        found.append(Finding(Flaw.LEFT_OVER, loose[0], sentence))
+    return found

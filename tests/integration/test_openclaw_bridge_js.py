@@ -1,0 +1,128 @@
+"""The plugin's line to its bridge, in Node.js without a host: what it says when there is no bridge, and that turns go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import CLEAN
+
+from gateway_plugin.hosts.openclaw.manifest import FOLDER
+
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node.js")
+
+PROGRAM = """
+import { sharedBridge } from "FOLDER/bridge.js";
+const log = [];
+const logger = { info: (line) => log.push(line), warn: (line) => log.push(line), error: (line) => log.push(line) };
+const hello = { host: "openclaw", pluginId: "memrelay", config: CONFIG };
+const bridge = sharedBridge({ command: COMMAND, hello, logger });
+const asked = async (method, params, ms, signal) => {
+  const begun = performance.now();
+  const said = await bridge.ask(method, params, ms, signal).catch((error) => ({ error: error.message }));
+  return { ...said, ms: performance.now() - begun };
+};
+const answers = {};
+BODY
+answers.pending = bridge.pending.size;
+await bridge.stop();
+process.stdout.write(JSON.stringify({ log, answers }));
+"""
+
+
+@pytest.fixture
+def ask(tmp_path: Path):
+    """Runs statements against a bridge; returns what was logged and answered."""
+
+    def run(body: str, *, command: list[str] | None = None, config: dict[str, object] | None = None):
+        real = [sys.executable, "-m", "gateway_plugin", "bridge"]
+        program = PROGRAM.replace("FOLDER", str(FOLDER)).replace("BODY", body)
+        program = program.replace("COMMAND", json.dumps(command or real))
+        program = program.replace("CONFIG", json.dumps(config or {"url": "http://127.0.0.1:9"}))
+        file = tmp_path / "program.mjs"
+        file.write_text(program)
+        environment = CLEAN | {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+        assert NODE is not None
+        done = subprocess.run(
+            [NODE, str(file)], capture_output=True, text=True, env=environment, timeout=100, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        return told["log"], told["answers"]
+
+    return run
+
+
+def test_a_missing_program_is_named_once_with_what_to_run_and_later_turns_do_not_wait(ask):
+    log, answers = ask(
+        "answers.first = await asked('turn.before', {}, 5000); answers.second = await asked('turn.before', {}, 5000);",
+        command=["/nowhere/memrelay-gateway", "bridge"],
+    )
+    said = [line for line in log if "python3 -m pip install memrelay" in line]
+    assert len(said) == 1
+    assert "plugins.entries.memrelay.config.command" in said[0]
+    assert answers["second"]["error"]
+    assert answers["second"]["ms"] < 500
+
+
+def test_a_program_that_ends_at_once_is_reported_and_turns_go_on(ask):
+    log, answers = ask(
+        "answers.turn = await asked('turn.before', {}, 5000);", command=[sys.executable, "-c", "exit(3)"]
+    )
+    assert any("the bridge ended with code 3" in line for line in log)
+    assert answers["turn"]["error"]
+
+
+def test_the_first_turn_waits_for_a_bridge_that_is_starting(ask):
+    _, answers = ask("answers.turn = await asked('turn.before', { prompt: 'where is my bicycle?' }, 60000);")
+    assert answers["turn"]["status"] == "unavailable"
+
+
+def test_a_killed_bridge_is_started_again(ask):
+    _, answers = ask(
+        """
+        await asked('status', {}, 60000);
+        const first = bridge.child.pid;
+        process.kill(first, 'SIGKILL');
+        while (bridge.child?.pid === first || !bridge.info) await new Promise((resolve) => setTimeout(resolve, 50));
+        answers.again = { ...(await asked('status', {}, 60000)), other: bridge.child.pid !== first };
+        """
+    )
+    assert (answers["again"]["status"], answers["again"]["other"]) == ("ok", True)
+
+
+def test_an_abort_ends_a_request_at_once_and_nothing_stays_pending(ask):
+    _, answers = ask(
+        """
+        await asked('status', {}, 60000);
+        const stop = new AbortController();
+        setTimeout(() => stop.abort(), 20);
+        answers.turn = await asked('tool.call', { name: 'memory_search', arguments: { query: 'x y z' } }, 60000, stop.signal);
+        """
+    )
+    assert answers["turn"]["error"] == "aborted"
+    assert answers["pending"] == 0
+
+
+def test_wrong_settings_are_said_once_with_their_fix(ask):
+    log, answers = ask(
+        "answers.turn = await asked('turn.before', { prompt: 'hello there my friend' }, 60000);",
+        config={"autoRecal": False},
+    )
+    assert len([line for line in log if "did you mean autoRecall?" in line]) == 1
+    assert answers["turn"]["status"] == "failed"
+
+
+def test_a_thousand_requests_leave_nothing_pending(ask):
+    _, answers = ask(
+        """
+        await asked('status', {}, 60000);
+        for (let n = 0; n < 1000; n++) await asked('ping', {}, 60000);
+        """
+    )
+    assert answers["pending"] == 0

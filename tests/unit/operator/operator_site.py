@@ -1,0 +1,168 @@
+"""A store with accounts and namespaces as the services make them, small enough to damage by hand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.domain.namespace import Custody, Manifest
+from relayer.domain.operations import Erase, Origin
+from relayer.extraction.statements import StatementExtractor
+from relayer.log.compactor import CompactionLimits, Compactor
+from relayer.log.log_ports import LogPorts
+from relayer.log.manifest_view import ManifestView
+from relayer.log.replica import Replica
+from relayer.operator.catalogue import Listed, keys_below, read_catalogue
+from relayer.ports import Found, ObjectStore
+from relayer.search.calibration import Calibration
+from relayer.services.access import Access, Principal
+from relayer.services.accounts import Accounts
+from relayer.services.context import Context
+from relayer.services.deadline import Deadline
+from relayer.services.memories import forget_memory
+from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.recall import recall
+from relayer.services.relayer_check import check_relayer_key
+from relayer.services.remember import remember
+from relayer.testing.fake_clock import FakeClock
+from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.testing.seeded_randomness import SeededRandomness
+from relayer.wire import ulid
+from relayer.wire.certificates import Certificate, Right
+from relayer.wire.keys import RootKeys
+from relayer.wire.schemas import RecallRequest, RememberRequest
+
+ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
+RELAYER_KEYS = RelayerKeys.derive(hashlib.sha256(b"a relayer key").digest())
+
+
+@dataclass
+class Site:
+    """One store, what agents do with it, and what an operator does to it."""
+
+    clock: FakeClock
+    store: ObjectStore
+    calibration: Calibration
+    randomness: SeededRandomness = field(default_factory=lambda: SeededRandomness(5))
+    embedder: HashingEmbedder = field(default_factory=HashingEmbedder)
+    _opened: list[OpenNamespaces] = field(default_factory=list)
+
+    @property
+    def ports(self) -> LogPorts:
+        return LogPorts(self.store, self.clock, self.randomness, RELAYER_KEYS)
+
+    def over(self, store: ObjectStore) -> Site:
+        return Site(self.clock, store, self.calibration, SeededRandomness(99))
+
+    def relayer(self) -> Context:
+        """A fresh process: it has nothing open."""
+        namespaces = OpenNamespaces(self.ports, self.embedder.model, self.calibration)
+        self._opened.append(namespaces)
+        return Context(self.ports, self.embedder, StatementExtractor(), namespaces)
+
+    def access(self, agent: str) -> Access:
+        keys = ROOT.agent(agent)
+        certificate = Certificate(
+            bytes(ROOT.account_identity.verify_key),
+            agent,
+            bytes(keys.identity.verify_key),
+            (agent,),
+            tuple(Right),
+            0,
+            2**40,
+            bytes(16),
+        )
+        principal = Principal(
+            certificate, self.randomness.bytes(16), self.clock.now_ms() + 60_000, hashlib.sha256().digest()
+        )
+        return Access(
+            principal, agent, 1, Custody.AGENT, self.clock.now_ms() + 600_000, keys.namespace_secret(agent, 1)
+        )
+
+    async def begin(self) -> None:
+        await check_relayer_key(self.ports)
+        access = self.access("researcher")
+        await Accounts(self.ports).admit(access.principal.certificate, address=None, creates=True)
+
+    async def say(self, *texts: str, agent: str = "researcher") -> list[str]:
+        """Remember texts, one entry each; returns their ids."""
+        context, ids = self.relayer(), []
+        for text in texts:
+            answer = await remember(
+                context, self.access(agent), RememberRequest(items=[{"text": text}]), self.deadline()
+            )
+            ids.append(answer.memories[0].id)
+        return ids
+
+    async def forget(self, memory: str, agent: str = "researcher") -> None:
+        await forget_memory(self.relayer(), self.access(agent), memory, self.deadline())
+
+    async def erase(self, *memories: str, agent: str = "researcher") -> None:
+        access = self.access(agent)
+        async with self.relayer().namespaces.use(access, self.deadline(), create=False) as opened:
+            origin = Origin(access.principal.author, access.principal.nonce)
+            outcomes = await opened.log.append([Erase(origin, tuple(ulid.parse(item) for item in memories))])
+        assert outcomes[0].refusal is None
+
+    async def hears(self, query: str, agent: str = "researcher") -> list[str]:
+        """Recall from a process that has nothing open yet."""
+        request = RecallRequest(query=query, limit=20, floor=0.0)
+        answer = await recall(self.relayer(), self.access(agent), request, self.deadline())
+        return sorted(hit.text for hit in answer.memories)
+
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 30)
+
+    async def listed(self, name: str = "researcher") -> Listed:
+        return (await read_catalogue(self.ports)).named(name)[0]
+
+    async def replica(self, name: str = "researcher") -> Replica:
+        listed = await self.listed(name)
+        replica = Replica(self.ports, listed.account, listed.incarnation)
+        await replica.reload()
+        return replica
+
+    async def compact(self, entries: int = 1, name: str = "researcher", **limits: int) -> None:
+        compactor = Compactor(
+            self.ports, await self.replica(name), CompactionLimits(entries=entries, **limits)
+        )
+        while await compactor.run() is not None:
+            pass
+
+    async def manifest(self, name: str = "researcher") -> Manifest:
+        listed = await self.listed(name)
+        return await ManifestView(self.ports, listed.account, listed.incarnation).read()
+
+    async def keys(self, start: str = "") -> list[str]:
+        return await keys_below(self.ports, start)
+
+    async def wal(self, name: str = "researcher") -> list[str]:
+        listed = await self.listed(name)
+        return await self.keys(f"ns/{listed.incarnation.hex()}/wal/")
+
+    async def bytes_of(self, key: str) -> bytes:
+        found = await self.store.get(key)
+        assert isinstance(found, Found)
+        return found.data
+
+    async def everything(self) -> dict[str, bytes]:
+        return {key: await self.bytes_of(key) for key in await self.keys()}
+
+    async def replace(self, key: str, data: bytes) -> None:
+        await self.store.delete(key)
+        await self.store.create(key, data)
+
+    async def flip(self, key: str, at: int = -1) -> None:
+        data = bytearray(await self.bytes_of(key))
+        data[at] ^= 1
+        await self.replace(key, bytes(data))
+
+    async def drop(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            await self.store.delete(key)
+
+    async def close(self) -> None:
+        for namespaces in self._opened:
+            await namespaces.close(1.0)
