@@ -21,6 +21,7 @@ import msgspec
 from relayer.domain.bodies import reduce, take_out
 from relayer.domain.namespace import Manifest, SegmentRow
 from relayer.errors import CorruptNamespace, StoreUnavailable
+from relayer.log.collector import GRACE_MS
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.destruction import destroy, left_of
 from relayer.log.erasure_reports import (
@@ -35,10 +36,8 @@ from relayer.log.log_ports import LogPorts
 from relayer.log.manifest_view import SeenManifest
 from relayer.log.replica import Replica
 
-__all__ = ["GRACE_MS", "MemoryEraser", "holds_a_body", "report_of"]
+__all__ = ["MemoryEraser", "holds_a_body", "report_of"]
 
-# As long as the collector waits: well beyond the ten minutes for which a manifest is trusted, plus a request's life.
-GRACE_MS = 60 * 60 * 1000
 # Others may be compacting at the same time, and each round of theirs makes one of ours void.
 _ROUNDS = 64
 _ALL_AT_ONCE = CompactionLimits(entries=1)
@@ -77,10 +76,20 @@ class MemoryEraser:
             seen = await self._confirm(seen)
         return seen
 
-    async def tidy(self) -> None:
-        """Take the bodies out of the tail that arrived after their erasure, and have their slots collected. Raises as `run`."""
-        await self._compact(self._replica.state.erasures.last_seq)
+    async def tidy(self) -> bool:
+        """Do the same, without a report, for bodies that came into the log after their erasure.
+
+        Returns:
+            Whether all of them are gone that the replica knows of. Raises as `run`.
+        """
+        late = self._replica.state.erasures.late
+        await self._compact(max(late, default=0))
         await self._collect()
+        manifest = await self._replica.manifest.read()
+        if manifest.gc_watermark < max(late, default=0) or manifest.gc_swept < manifest.gc_epoch:
+            return False
+        await destroy(self._ports.store, [self._replica.slots.key(seq) for seq in late])
+        return True
 
     async def _destroy(self, seen: SeenReport) -> SeenReport:
         await self._compact(seen.report.seq)
@@ -222,6 +231,8 @@ class MemoryEraser:
         return await self._advance(seen, msgspec.structs.replace(seen.report, objects=new))
 
     async def _advance(self, seen: SeenReport, report: ErasureReport) -> SeenReport:
+        if report == seen.report:
+            return seen
         advanced = await self._reports.advance(seen, report)
         if advanced is None:
             raise StoreUnavailable("another relayer works on the same erasure")
