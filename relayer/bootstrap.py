@@ -39,8 +39,9 @@ from relayer.http.operations import OpenRoutes
 from relayer.http.readiness import Readiness
 from relayer.http.routing import Routes
 from relayer.http.server import RelayerServer
+from relayer.log.compactor import CompactionLimits
 from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.log_ports import TRUST_MS, LogPorts
 from relayer.model_keys import find_model_key
 from relayer.observability import describe, log, loop_error
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
@@ -68,6 +69,7 @@ from relayer.services.probe_record import probe_unless_known
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.store_probe import probe, probe_erasure
 from relayer.services.tending import tend_forever
+from relayer.services.upkeep import Upkeep, UpkeepLimits
 from relayer.wire.schemas import VersionResponse
 
 __all__ = ["Relayer", "build", "layout_of", "open_store", "probe_store", "serve"]
@@ -92,6 +94,7 @@ class Relayer:
     accounts: Accounts
     authenticator: Authenticator
     readiness: Readiness
+    upkeep: Upkeep
 
 
 @asynccontextmanager
@@ -128,7 +131,14 @@ async def build(
             stack.push_async_callback(store.close)
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
-        ports = LogPorts(metered, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings))
+        ports = LogPorts(
+            metered,
+            clock,
+            randomness,
+            RelayerKeys.derive(relayer_key),
+            layout_of(settings),
+            trust_ms=0 if settings.commit_check == "always" else TRUST_MS,
+        )
         await check_relayer_key(ports)
         if settings.store is not None:
             await _check_promises(settings, ports)
@@ -362,7 +372,12 @@ def _assemble(
         randomness=context.randomness,
     )
     _publish(metrics, settings, context, front, version)
-    return Relayer(context, front, fleet, accounts, authenticator, readiness)
+    limits = UpkeepLimits(
+        CompactionLimits(entries=settings.compact_entries), int(settings.collect_after * 1000)
+    )
+    upkeep = Upkeep(context.ports, context.namespaces, limits)
+    _publish_upkeep(metrics, upkeep)
+    return Relayer(context, front, fleet, accounts, authenticator, readiness, upkeep)
 
 
 def _extractor_of(context: Context) -> str:
@@ -391,6 +406,19 @@ def _publish(
             "Room left on the data directory's file system.",
             lambda: float(free_bytes(settings.data)),
         )
+
+
+def _publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
+    for name, help_text in (
+        ("segments", "Tails of logs that were compacted to a segment."),
+        ("merges", "Segments that were made of several others."),
+        ("lost", "Segments that another relayer was faster with."),
+        ("bytes", "Bytes of segments written."),
+        ("slots", "Slots deleted because segments cover them."),
+        ("objects", "Segments and indexes deleted because nothing names them."),
+        ("failures", "Compactions and collections that failed and are tried again."),
+    ):
+        metrics.counter(f"upkeep_{name}", help_text, partial(upkeep.counts.__getitem__, name))
 
 
 def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
@@ -423,10 +451,14 @@ async def _background(relayer: Relayer) -> AsyncIterator[None]:
     def job_failed(error: BaseException) -> None:
         log.error("job_failed", **describe(error))
 
+    def upkeep_failed(error: BaseException) -> None:
+        log.warning("upkeep_failed", **describe(error))
+
     endless: list[Callable[[], Awaitable[None]]] = [
         relayer.fleet.run,
         expire,
         lambda: tend_forever(relayer.context, failed),
+        lambda: relayer.upkeep.run(upkeep_failed),
     ]
     facts = relayer.context.facts
     if facts is not None:

@@ -49,6 +49,7 @@ class Replica:
     """One incarnation in one process.
 
     Attributes:
+        incarnation: which.
         state: the state so far; replaced by `reload`, changed in place otherwise.
         slots: the slots of the log.
         segments: what the log was compacted to.
@@ -64,7 +65,7 @@ class Replica:
         self.seen_at: float | None = None
         self.store_time = 0
         self._clock = ports.clock
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._subscribers: list[tuple[OnApplied, OnReset]] = []
         self._flight = SingleFlight(self._follow)
         self._refusal: RelayerError | None = None
@@ -100,7 +101,7 @@ class Replica:
 
     def _restart(self) -> None:
         """Begin again. Whatever state this starts from, `_load` and `_follow` add the rest of the log to it."""
-        self._start_from(NamespaceState(Position(0, genesis(self._incarnation))))
+        self._start_from(NamespaceState(Position(0, genesis(self.incarnation))))
         self._refusal = None
         self._restart_wanted = False
         self._load_wanted = True
