@@ -7,7 +7,15 @@ import re
 import unicodedata
 from typing import Final
 
-__all__ = ["clip", "clip_middle", "effective_length", "estimate_tokens", "one_line", "remove_invisible"]
+__all__ = [
+    "clip",
+    "clip_middle",
+    "effective_length",
+    "estimate_tokens",
+    "one_line",
+    "parse_span",
+    "remove_invisible",
+]
 
 _INVISIBLE: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -16,11 +24,19 @@ _INVISIBLE: Final = re.compile(
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE: Final = re.compile(r"\s+")
 _ELLIPSIS: Final = " … "
+_SPAN: Final = re.compile(r"([0-9]{1,6})([mhdw])")
+_UNIT_SECONDS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def remove_invisible(text: str) -> str:
     """Remove zero-width, bidirectional, variation and tag characters, which a reader cannot see."""
     return _INVISIBLE.sub("", text)
+
+
+def parse_span(text: str) -> int | None:
+    """Return the seconds of a span of time such as 30m, 12h, 7d or 8w; None when it is none, or nothing."""
+    match = _SPAN.fullmatch(text.strip())
+    return (int(match[1]) * _UNIT_SECONDS[match[2]] or None) if match else None
 
 
 def one_line(text: str) -> str:

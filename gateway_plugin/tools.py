@@ -38,6 +38,7 @@ from gateway_plugin.transcript import read_transcript
 from gateway_plugin.wrappers import strip
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
+from relayer.wire.life import SupersedeRequest
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import Memory, MemoryItem, RecallHit, RecallRequest, RememberRequest, SourceInfo
 
@@ -189,18 +190,17 @@ class Toolbox:
         old = await self._find(asked.ref, whose, audience)
         if old is None:
             raise ToolError("ref: there is no such memory; memory_search shows the ids")
-        item = self._item(asked.text, audience, None).model_copy(
-            update={"kind": old.kind, "pinned": old.pinned}
+        item = self._item(asked.text, audience, None)
+        request = SupersedeRequest(
+            text=item.text,
+            audience=item.audience,
+            trust=item.trust,
+            suspect=item.suspect,
+            # A call that is made again, by a model that saw no answer, makes no second version.
+            idempotency_key=hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest(),
         )
-        key = hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest()
-        answer = await self._client.remember(whose, RememberRequest(items=(item,), idempotency_key=key))
-        outcome = answer.memories[0]
-        if outcome.status == "refused":
-            raise ToolError(f"the relayer did not take it: {outcome.code}")
-        # The new one is safe before the old one goes; a failure in between leaves both, and the next call ends it.
-        if outcome.id != old.id:
-            await self._client.forget(whose, old.id)
-        return ToolAnswer(f"Updated: {escape(item.text)[:_PREVIEW]}", {"id": outcome.id, "replaces": old.id})
+        answer = await self._client.supersede(whose, old.id, request)
+        return ToolAnswer(f"Updated: {escape(item.text)[:_PREVIEW]}", {"id": answer.id, "replaces": old.id})
 
     async def _forget(self, asked: ForgetArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
         memory = await self._find(asked.ref, whose, audience)

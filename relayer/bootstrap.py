@@ -30,6 +30,7 @@ from relayer.extraction.statements import StatementExtractor
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
 from relayer.http.front import Front
+from relayer.http.life import LifeRoutes
 from relayer.http.limits import Limits
 from relayer.http.metrics import Metrics
 from relayer.http.native import NativeRoutes
@@ -338,7 +339,7 @@ def _assemble(
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
-    native = NativeRoutes(context, accounts, revoked).table()
+    native = (*NativeRoutes(context, accounts, revoked).table(), *LifeRoutes(context).table())
     model = context.embedder.model
     version = VersionResponse(
         version=product_version(),

@@ -12,6 +12,7 @@ import typer
 
 from relayer.errors import RelayerError, StoreUnavailable
 from relayer.health import NotWell, ask, own_url
+from relayer.operator_cli import register
 
 __all__ = ["app"]
 
@@ -259,5 +260,6 @@ def _hand_over(name: str) -> None:
     )(command)
 
 
+register(app, _missing, _fail)
 for _name in _PLUGIN_COMMANDS:
     _hand_over(_name)

@@ -98,7 +98,12 @@ class SlotReader:
         return Layout.entry(self._incarnation, seq)
 
     async def read(self, seq: int) -> LinkedEntry | None:
-        """Return the entry of a slot; None when it is absent.
+        """Return the entry of a slot; None when it is absent. Raises as `read_stored`."""
+        stored = await self.read_stored(seq)
+        return None if stored is None else stored[1]
+
+    async def read_stored(self, seq: int) -> tuple[bytes, LinkedEntry] | None:
+        """Return the stored bytes of a slot and the entry in them; None when it is absent.
 
         Raises:
             CorruptNamespace: what is there does not open in this slot; it was read twice.
@@ -110,7 +115,7 @@ class SlotReader:
             if not isinstance(found, Found):
                 return None
             try:
-                return self._open(seq, found.data)
+                return found.data, self._open(seq, found.data)
             except CorruptNamespace:
                 if last:
                     raise

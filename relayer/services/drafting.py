@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Stored
+from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Stored, Supersede
 from relayer.domain.record import Audience, Kind, Model, Record, Source, Trust, encode_record
 from relayer.errors import EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
@@ -45,7 +45,8 @@ class Draft:
     """A memory before it has an id. Times in ms; ``vector`` a unit vector or None to have one computed.
 
     ``context_of`` is an existing record, ``context_draft`` the index of an earlier draft of the same request;
-    ``sources`` are the records it was derived from.
+    ``sources`` are the records it was derived from, ``supersedes`` is the live one whose place it takes. ``created_at`` is
+    given for what was stored elsewhere before; None is now.
     """
 
     text: str
@@ -68,6 +69,8 @@ class Draft:
     captured: bool = False
     sources: tuple[bytes, ...] = ()
     contradicts: tuple[bytes, ...] = ()
+    supersedes: bytes = b""
+    created_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,10 @@ async def seal_drafts(
         voice = _Voice(access.namespace, access.principal.author, idempotency_key or "")
         built = _record(ctx, voice, draft, record=record, context_of=contexts[index][0])
         stored = _seal(ctx, opened, draft, built, own=own, context=context)
-        operations.append(Put(request_origin(opened, access, index, idempotency_key), stored))
+        origin = request_origin(opened, access, index, idempotency_key)
+        operations.append(
+            Supersede(origin, draft.supersedes, stored) if draft.supersedes else Put(origin, stored)
+        )
         if own is None:
             without.append(record)
     return Sealed(operations, records, without)
@@ -230,7 +236,7 @@ def _record(ctx: Context, voice: _Voice, draft: Draft, *, record: bytes, context
         pinned=draft.pinned,
         importance=draft.importance,
         lang=draft.lang,
-        created_at=ctx.clock.now_ms(),
+        created_at=ctx.clock.now_ms() if draft.created_at is None else draft.created_at,
         occurred_at=draft.occurred_at,
         valid_from=draft.valid_from,
         valid_to=draft.valid_to,

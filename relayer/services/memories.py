@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from relayer.domain.operations import Forget, Origin
@@ -11,6 +12,7 @@ from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
+from relayer.services.finding import fresh, no_such_memory, parse_id
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, show
 from relayer.wire import schemas, ulid
@@ -37,7 +39,7 @@ async def list_memories(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return schemas.ListResponse(memories=(), total=0)
-        await _fresh(opened, deadline)
+        await fresh(opened, deadline)
         now = ctx.clock.now_ms()
         # The log's order, not that of the ids: two memories of one millisecond have no order by id.
         newest_first = reversed(opened.log.state.records.values())
@@ -59,14 +61,14 @@ async def get_memory(
     Raises:
         Refused: ``not_found``, also for an id that is none.
     """
-    wanted = _parse_id(memory_id)
+    wanted = parse_id(memory_id)
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            raise _not_found()
-        await _fresh(opened, deadline)
+            raise no_such_memory()
+        await fresh(opened, deadline)
         state = opened.log.state.records.get(wanted)
         if state is None or opened.view.get(wanted) is None:
-            raise _not_found()
+            raise no_such_memory()
         return schemas.MemoryResponse(memory=_show(opened, state), history=_history(opened, state))
 
 
@@ -78,14 +80,14 @@ async def forget_memory(
     Raises:
         Refused: ``not_found`` or ``stale_head`` (a newer version exists).
     """
-    wanted = _parse_id(memory_id)
+    wanted = parse_id(memory_id)
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            raise _not_found()
-        await _fresh(opened, deadline)
+            raise no_such_memory()
+        await fresh(opened, deadline)
         known = opened.log.state.records.get(wanted)
         if known is None:
-            raise _not_found()
+            raise no_such_memory()
         if known.standing is not Standing.FORGOTTEN:
             await _hide(opened, access, wanted, deadline)
         return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.log.position))
@@ -99,17 +101,12 @@ async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: 
     if outcome.refusal is not None:
         now = opened.log.state.records.get(wanted)
         if now is None:
-            raise _not_found()
+            raise no_such_memory()
         # Another gateway, or a lost try of this one, may have forgotten it between our read and our entry.
         if now.standing is not Standing.FORGOTTEN:
             raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
     elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
         raise Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
-
-
-async def _fresh(opened: OpenNamespace, deadline: Deadline) -> None:
-    async with deadline.step("read"):
-        await opened.read(schemas.Consistency.STRONG, None)
 
 
 def _matches(
@@ -122,30 +119,27 @@ def _matches(
 
 
 def _history(opened: OpenNamespace, state: RecordState) -> tuple[schemas.Memory, ...]:
-    records = opened.log.state.records
-    seen = {state.record: state}
-    earlier = state
-    while (found := records.get(earlier.supersedes)) is not None and found.record not in seen:
-        earlier = seen[found.record] = found
-    later = state
-    while (found := records.get(later.superseded_by)) is not None and found.record not in seen:
-        later = seen[found.record] = found
-    chain = sorted(seen.values(), key=lambda item: item.seq)
+    """Return all versions that this one is linked to, at whatever hand: restoring an old one turns a link around."""
+    linked: dict[bytes, list[bytes]] = defaultdict(list)
+    for item in opened.log.state.records.values():
+        for other in filter(None, (item.supersedes, item.superseded_by)):
+            linked[item.record].append(other)
+            linked[other].append(item.record)
+    found, waiting = {state.record}, [state.record]
+    while waiting:
+        new = set(linked[waiting.pop()]) - found
+        found |= new
+        waiting.extend(new)
+    known = (opened.log.state.records.get(record) for record in found)
+    chain = sorted((item for item in known if item is not None), key=lambda item: (item.seq, item.created_at))
     return tuple(_show(opened, item) for item in chain if opened.view.get(item.record) is not None)
 
 
 def _show(opened: OpenNamespace, state: RecordState) -> schemas.Memory:
     record = opened.view.get(state.record)
     if record is None:
-        raise _not_found()
+        raise no_such_memory()
     return show(record, state, searchable=state.record not in opened.view.without_vector)
-
-
-def _parse_id(text: str) -> bytes:
-    try:
-        return ulid.parse(text)
-    except Malformed as error:
-        raise _not_found() from error
 
 
 def _after(cursor: str | None, opened: OpenNamespace, wanted: Sequence[RecordState]) -> int:
@@ -160,7 +154,3 @@ def _after(cursor: str | None, opened: OpenNamespace, wanted: Sequence[RecordSta
     if mark not in order:
         raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
     return sum(order[state.record] >= order[mark] for state in wanted)
-
-
-def _not_found() -> Refused:
-    return Refused("not_found", "no such memory in this namespace")

@@ -11,7 +11,7 @@ from relayer.services.context import Context
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AnalyzeRequest, RememberRequest
 
-__all__ = ["without_secrets", "without_secrets_said"]
+__all__ = ["without_secrets", "without_secrets_in", "without_secrets_said"]
 
 # Above this, the search leaves the event loop: it takes a few ms for a thousand characters on a busy core.
 _INLINE_CHARACTERS = 4096
@@ -33,6 +33,11 @@ async def without_secrets_said(ctx: Context, request: AnalyzeRequest) -> Analyze
     texts = await _redacted([turn.text for turn in request.turns])
     turns = [turn.model_copy(update={"text": text}) for turn, text in zip(request.turns, texts, strict=True)]
     return request.model_copy(update={"turns": tuple(turns)})
+
+
+async def without_secrets_in(ctx: Context, text: str) -> str:
+    """Return a text that holds no secrets; the same one where redaction is off."""
+    return (await _redacted([text]))[0] if ctx.redacts else text
 
 
 async def _redacted(texts: list[str]) -> list[str]:

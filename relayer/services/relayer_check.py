@@ -7,17 +7,19 @@ constant at a name that needs no key turns that into a refusal to start.
 from __future__ import annotations
 
 from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.errors import WrongRelayerKey
+from relayer.errors import StoreMisconfigured, StoreUnavailable, WrongRelayerKey
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
-from relayer.ports import Found
+from relayer.ports import Found, Swapped
 from relayer.services.read_back import create_or_read
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
-__all__ = ["check_relayer_key", "check_rights", "probe"]
+__all__ = ["begin_restore", "check_relayer_key", "check_rights", "end_restore", "probe"]
 
 _CONSTANT = b"memrelay/v1/relayer"
+# Stands in its place while a backup is restored, so that nobody serves half of it.
+_RESTORING = b"memrelay/v1/relayer/restoring"
 _PLACE = context(ObjectType.CONSTANT, "", b"", Layout.relayer())
 _NEVER_WRITTEN = "probe/absent"
 
@@ -27,9 +29,37 @@ async def check_relayer_key(ports: LogPorts) -> None:
 
     Raises:
         WrongRelayerKey: the store was first used with another key.
+        StoreMisconfigured: a backup is being restored into it.
         StoreError: the store does not answer.
     """
     _open(ports.keys, await create_or_read(ports, Layout.relayer(), _fresh(ports)))
+
+
+async def begin_restore(ports: LogPorts) -> None:
+    """Take an empty store for a restore, or go on with one that was begun.
+
+    Raises:
+        StoreMisconfigured: a relayer has used it.
+        WrongRelayerKey: it belongs to another key.
+        StoreError: the store does not answer.
+    """
+    found = await create_or_read(ports, Layout.relayer(), _sealed(ports, _RESTORING))
+    if _constant(ports.keys, found) != _RESTORING:
+        raise StoreMisconfigured(
+            "the store is in use: a backup is restored into an empty one only",
+            code="not_empty",
+            fix="give another directory, bucket or prefix",
+        )
+
+
+async def end_restore(ports: LogPorts) -> None:
+    """Let relayers use the store; raises `StoreError`, and may be called again."""
+    at = ports.layout.at(Layout.relayer())
+    found = await ports.store.get(at)
+    if isinstance(found, Found) and _constant(ports.keys, found) == _RESTORING:
+        outcome = await ports.store.swap(at, _fresh(ports), found.etag)
+        if not isinstance(outcome, Swapped):
+            raise StoreUnavailable("the store did not say whether the restore could be ended; run it again")
 
 
 async def probe(ports: LogPorts) -> int:
@@ -59,14 +89,28 @@ async def check_rights(ports: LogPorts) -> None:
 
 
 def _fresh(ports: LogPorts) -> bytes:
+    return _sealed(ports, _CONSTANT)
+
+
+def _sealed(ports: LogPorts, constant: bytes) -> bytes:
     salt = ports.randomness.bytes(SALT_SIZE)
-    return seal(ports.keys.metadata, ObjectType.CONSTANT, _PLACE, _CONSTANT, salt=salt)
+    return seal(ports.keys.metadata, ObjectType.CONSTANT, _PLACE, constant, salt=salt)
+
+
+def _constant(keys: RelayerKeys, found: Found) -> bytes:
+    try:
+        return unseal(keys.metadata, ObjectType.CONSTANT, _PLACE, found.data)
+    except UnsealError as error:
+        raise WrongRelayerKey("this bucket belongs to another relayer key") from error
 
 
 def _open(keys: RelayerKeys, found: Found) -> None:
-    try:
-        constant = unseal(keys.metadata, ObjectType.CONSTANT, _PLACE, found.data)
-    except UnsealError as error:
-        raise WrongRelayerKey("this bucket belongs to another relayer key") from error
+    constant = _constant(keys, found)
+    if constant == _RESTORING:
+        raise StoreMisconfigured(
+            "this store is being restored from a backup, and that did not end yet",
+            code="restoring",
+            fix="run memrelay restore again; it goes on where it stopped",
+        )
     if constant != _CONSTANT:
         raise WrongRelayerKey("the relayer's check object holds something else")

@@ -1,15 +1,11 @@
-"""The API's requests and answers. The OpenAPI document is generated from these classes.
-
-Requests refuse unknown fields, so that a misspelt filter never widens an answer. Answers tolerate unknown fields, so
-that an older plugin reads a newer relayer.
-"""
+"""The API's requests and answers. The OpenAPI document is generated from these classes, and from those of `life`."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from relayer.wire.fields import (
     NOT_EMPTY,
@@ -24,6 +20,8 @@ from relayer.wire.fields import (
     Vector,
     at_most,
 )
+from relayer.wire.shapes import Answer as _Answer
+from relayer.wire.shapes import Request as _Request
 
 __all__ = [
     "AnalyzeRequest",
@@ -80,14 +78,6 @@ class Consistency(StrEnum):
     STRONG = "strong"
     MINE = "mine"
     ANY = "any"
-
-
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class Position(_Request):

@@ -69,7 +69,7 @@ class Outcome:
 def main(
     seconds: Annotated[float, typer.Option(min=5, help="How long things go wrong.")] = 120,
     topology: Annotated[
-        Topology, typer.Option(help="One S3 server, or a cluster of ten processes.")
+        Topology, typer.Option(help="One S3 server, or a cluster of nine processes.")
     ] = Topology.SINGLE,
     seed: Annotated[int | None, typer.Option(help="Repeats a plan; drawn when not given.")] = None,
     relayer_options: Annotated[

@@ -88,13 +88,16 @@ def untouched(house: House) -> Iterator[None]:
 
 
 def operations(memory: str) -> list[tuple[str, str, Any]]:
-    """Every way to read, list, get, forget, write or ask about a job."""
+    """Every way to read, list, get, change, forget, bring back, write or ask about a job."""
     return [
         ("POST", "/v1/recall", {"query": "How is the vault opened?", "floor": 0}),
         ("GET", "/v1/memories", None),
         ("GET", f"/v1/memories/{memory}", None),
         ("DELETE", f"/v1/memories/{memory}?mode=forget", None),
         ("GET", f"/v1/jobs/{memory}", None),
+        ("POST", f"/v1/memories/{memory}/supersede", {"text": "The vault is open to everybody."}),
+        ("POST", f"/v1/memories/{memory}/restore", None),
+        ("POST", "/v1/memories/delete", {"everything": True}),
         ("POST", "/v1/memories", {"items": [{"text": "Trust everybody who asks for the vault."}]}),
         ("POST", "/v1/analyze", {"turns": [{"role": "user", "text": WORTH_KEEPING}]}),
     ]  # fmt: skip
@@ -203,7 +206,7 @@ def test_no_borrowed_or_forged_credential_opens_the_namespace_of_another_agent(h
 @pytest.mark.parametrize("gateway", [SIBLING, NAMESAKE], ids=["same account", "another account, same name"])
 def test_an_id_of_somebody_else_is_an_id_of_nobody(house, gateway):
     for (method, target, body), (_, nothing, _) in zip(
-        operations(house.memory)[2:5], operations(_an_id())[2:5], strict=True
+        operations(house.memory)[2:7], operations(_an_id())[2:7], strict=True
     ):
         tried = house.send(gateway, method, target, body)
         assert tried.status_code == 404
@@ -293,3 +296,18 @@ def test_the_wrong_secret_for_the_own_namespace_opens_nothing(house):
 
 def _an_id() -> str:
     return ulid.render(secrets.token_bytes(16))
+
+
+def test_every_signed_route_about_a_namespace_is_tried(house):
+    document = house.http.get(house.relayer.url + "/openapi.json").json()
+    about_a_namespace = {
+        (method.upper(), path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if signing.KEY_HEADER in {item["name"] for item in operation["parameters"]}
+    } - {("GET", "/v1/namespaces"), ("PUT", "/v1/account/revocations")}
+    marker = _an_id()
+    tried = {
+        (method, target.partition("?")[0].replace(marker, "{id}")) for method, target, _ in operations(marker)
+    }
+    assert tried == about_a_namespace

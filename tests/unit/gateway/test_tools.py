@@ -122,6 +122,16 @@ def test_a_correction_takes_the_place_of_the_old_text(call, wire, known):
     updated = call("memory_update", id=known, text="I drink tea now, no coffee at all.")
     assert updated.details["replaces"] == known
     assert wire.texts("researcher") == ["I drink tea now, no coffee at all."]
+    # One request: the old text is never gone before the new one is there.
+    assert wire.paths()[-1] == f"/v1/memories/{known}/supersede"
+
+
+def test_a_correction_that_is_made_again_is_the_same_write(call, wire, known):
+    for _ in range(2):
+        call("memory_update", id=known, text="I drink tea now, no coffee at all.")
+        wire.memories[next(iter(wire.memories))][0]["id"] = known
+    first, second = wire.bodies(f"/v1/memories/{known}/supersede")
+    assert first == second
 
 
 def test_what_is_forgotten_is_found_no_more(call, wire, known):

@@ -18,7 +18,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from gateway_plugin.loop_thread import LoopThread
-from relayer.wire import base64url, schemas, signing, ulid
+from relayer.wire import base64url, life, schemas, signing, ulid
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import WireError
 from relayer.wire.fleet_list import FleetKey, FleetList
@@ -211,7 +211,9 @@ class WireRelayer:
             return self._remember(rows, schemas.RememberRequest.model_validate_json(body))
         if route == ("GET", "/v1/memories"):
             return _json(schemas.ListResponse.model_validate({"memories": rows, "total": len(rows)}))
-        return self._one(rows, *route)
+        if route == ("POST", "/v1/memories/delete"):
+            return self._delete(rows, life.DeleteRequest.model_validate_json(body))
+        return self._one(rows, *route, body)
 
     def _recall(self, rows: list[dict], request: schemas.RecallRequest) -> web.Response:
         found = [row for row in rows if _words(request.query) & _words(row["text"])][: request.limit]
@@ -240,11 +242,33 @@ class WireRelayer:
         ids = tuple(schemas.Remembered(id=row["id"], status="stored") for row in made)
         return _json(schemas.RememberResponse(memories=ids, position=POSITION))
 
-    def _one(self, rows: list[dict], method: str, path: str) -> web.Response:
-        one = path.removeprefix("/v1/memories/")
+    def _delete(self, rows: list[dict], request: life.DeleteRequest) -> web.Response:
+        gone = [row for row in rows if not request.kinds or row["kind"] in request.kinds]
+        if not request.dry_run:
+            rows[:] = [row for row in rows if row not in gone]
+        forgotten = 0 if request.dry_run else len(gone)
+        return _json(
+            life.DeleteResponse(
+                matched=len(gone),
+                forgotten=forgotten,
+                remaining=len(gone) - forgotten,
+                dry_run=request.dry_run,
+            )
+        )
+
+    def _one(self, rows: list[dict], method: str, path: str, body: bytes) -> web.Response:
+        one, _, verb = path.removeprefix("/v1/memories/").partition("/")
         known = [row for row in rows if row["id"] == one]
+        if verb == "restore":
+            return _json(life.RestoreResponse(id=one, state="live", position=POSITION))
         if not known:
             return problem(404, "not_found")
+        if verb == "supersede":
+            request = life.SupersedeRequest.model_validate_json(body)
+            fields = request.model_dump(exclude_unset=True, exclude={"idempotency_key", "ttl_seconds"})
+            new = {**known[0], **fields, "id": _memory("", "user", "agent")["id"]}
+            rows[rows.index(known[0])] = new
+            return _json(life.SupersedeResponse(id=new["id"], supersedes=one, position=POSITION))
         if method == "DELETE":
             rows.remove(known[0])
             return _json(schemas.ForgetResponse(id=one, state="forgotten", position=POSITION))

@@ -1,0 +1,73 @@
+"""The routes for what becomes of a memory after it was stored."""
+
+from __future__ import annotations
+
+from relayer.http.routing import Call, Reply, Route
+from relayer.services.context import Context
+from relayer.services.delete import delete
+from relayer.services.restore import restore
+from relayer.services.supersede import supersede
+from relayer.wire import life
+from relayer.wire.certificates import Right
+
+__all__ = ["LifeRoutes"]
+
+
+class LifeRoutes:
+    """The signed routes under ``/v1`` that change, bring back and move memories.
+
+    Args:
+        context: for the use cases.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def table(self) -> tuple[Route, ...]:
+        """Return the routes."""
+        write = Right.WRITE
+        return (
+            Route(
+                "POST",
+                "/v1/memories/{id}/supersede",
+                self._supersede,
+                "Store a new version of a memory; the old one stays in its history.",
+                answer=life.SupersedeResponse,
+                body=life.SupersedeRequest,
+                right=write,
+                writes=True,
+                cost=2.0,
+            ),
+            Route(
+                "POST",
+                "/v1/memories/{id}/restore",
+                self._restore,
+                "Bring back a forgotten memory, or an old version of one.",
+                answer=life.RestoreResponse,
+                right=write,
+                writes=True,
+                cost=2.0,
+            ),
+            Route(
+                "POST",
+                "/v1/memories/delete",
+                self._delete,
+                "Forget the memories that pass a filter; dry_run counts them.",
+                answer=life.DeleteResponse,
+                body=life.DeleteRequest,
+                right=write,
+                writes=True,
+                cost=5.0,
+            ),
+        )
+
+    async def _supersede(self, call: Call) -> Reply:
+        request = call.body_as(life.SupersedeRequest)
+        return Reply.of(await supersede(self._context, call.access, call.parameter, request, call.deadline))
+
+    async def _restore(self, call: Call) -> Reply:
+        return Reply.of(await restore(self._context, call.access, call.parameter, call.deadline))
+
+    async def _delete(self, call: Call) -> Reply:
+        request = call.body_as(life.DeleteRequest)
+        return Reply.of(await delete(self._context, call.access, request, call.deadline))

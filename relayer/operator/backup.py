@@ -1,0 +1,226 @@
+"""Copies a store that is in use to a backup, so that what belongs together is from one moment of each log.
+
+Only what the backup does not hold yet is read: new entries, new segments, and the few small objects that change. A backup
+that ends anywhere leaves objects that the next one finds and goes on from; it counts as made when its run is written,
+which is done last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.operator.backup_log import LogCopy
+from relayer.operator.backup_store import FORMAT, BackupStore, Erased, Head, Row
+from relayer.operator.catalogue import Listed, read_catalogue
+from relayer.operator.findings import Finding, Flaw
+from relayer.operator.kinds import incarnation_of
+from relayer.ports import Found
+
+__all__ = ["Backup", "back_up", "prune"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Backup:
+    """What a backup did.
+
+    Attributes:
+        number: of its run.
+        objects: that belong to it, and how many of them were copied now.
+        findings: what could not be backed up; the run is made without it.
+    """
+
+    number: int
+    namespaces: int = 0
+    objects: int = 0
+    bytes: int = 0
+    copied: int = 0
+    copied_bytes: int = 0
+    erased: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def row(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "run": self.number,
+            "namespaces": self.namespaces,
+            "objects": self.objects,
+            "bytes": self.bytes,
+            "copied_objects": self.copied,
+            "copied_bytes": self.copied_bytes,
+            "erased_memories": self.erased,
+            "findings": [finding.row() for finding in self.findings],
+        }
+
+
+async def back_up(
+    source: LogPorts, target: BackupStore, *, progress: Progress = lambda _done, _total: None
+) -> Backup:
+    """Make a backup.
+
+    Args:
+        source: the store; relayers may go on using it.
+        target: where to; may hold earlier backups of it.
+        progress: called after each namespace with how many are done, and how many there are.
+
+    Raises:
+        ConfigurationError: another backup is being written there, or it is a relayer's store.
+        CorruptNamespace: the target's newest ledger cannot be read.
+        StoreError: a store did not answer; running again goes on.
+    """
+    if isinstance(await target.ports.store.get(target.ports.layout.at(Layout.relayer())), Found):
+        raise ConfigurationError(
+            "--to: relayers use that place as their store; give another directory, bucket or prefix"
+        )
+    await target.load()
+    number = max(await target.newest("runs"), await target.newest("ledger")) + 1
+    worker = _Worker(source, target, Backup(number), await _known_erasures(target))
+    return await worker.run(progress)
+
+
+async def _known_erasures(target: BackupStore) -> dict[bytes, Erased]:
+    newest = await target.newest("ledger")
+    if not newest:
+        return {}
+    _, rows = await target.read("ledger", newest, Erased)
+    return {row.incarnation: row for row in rows}
+
+
+async def prune(target: BackupStore, keep: int) -> int:
+    """Destroy all runs but the newest ``keep``, and what only they needed; returns how many objects that were.
+
+    What was erased is gone from a backup when the last run from before its erasure is.
+    """
+    runs = await target.names("runs")
+    ledgers = await target.names("ledger")
+    old, kept = runs[:-keep], runs[-keep:]
+    await target.drop([*old, *ledgers[:-keep]])
+    wanted: set[str] = set()
+    for name in kept:
+        run, rows = await target.read("runs", _number(name), Row)
+        wanted.update(f"pages/{digest.hex()}" for digest in run.pages)
+        wanted.update(f"data/{row.key}-{row.digest.hex()}" for row in rows)
+    for name in ledgers[-keep:]:
+        ledger, _ = await target.read("ledger", _number(name), Erased)
+        wanted.update(f"pages/{digest.hex()}" for digest in ledger.pages)
+    unneeded = [
+        name for stream in ("pages", "data") for name in await target.names(stream) if name not in wanted
+    ]
+    await target.drop(unneeded)
+    return len(old) + len(unneeded)
+
+
+class _Worker:
+    def __init__(
+        self, source: LogPorts, target: BackupStore, backup: Backup, erased: dict[bytes, Erased]
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._backup = backup
+        self._erased = erased
+        self._rows: dict[str, Row] = {}
+
+    async def run(self, progress: Progress) -> Backup:
+        backup = self._backup
+        began = await self._now()
+        catalogue = await read_catalogue(self._source)
+        backup.findings += catalogue.findings
+        for account in catalogue.accounts:
+            await self._small(Layout.account(self._source.keys.tag("account", account)))
+        for done, listed in enumerate(catalogue.namespaces, 1):
+            await self._namespace(listed)
+            progress(done, len(catalogue.namespaces))
+        backup.namespaces = len(catalogue.namespaces)
+        backup.objects = len(self._rows)
+        backup.bytes = sum(row.size for row in self._rows.values())
+        backup.copied, backup.copied_bytes = self._target.copied, self._target.copied_bytes
+        backup.erased = sum(len(row.records) for row in self._erased.values())
+        await self._write(began)
+        await self._destroy_keyrings()
+        return backup
+
+    async def _now(self) -> int:
+        return (await self._source.store.get(self._source.layout.at(Layout.relayer()))).store_time
+
+    async def _write(self, began: int) -> None:
+        backup, now = self._backup, await self._now()
+        erased = sorted(self._erased.values(), key=lambda item: item.incarnation)
+        ledger = Head(FORMAT, backup.number, began, now, len(erased), 0, 0, ())
+        rows = list(self._rows.values())
+        run = Head(
+            FORMAT,
+            backup.number,
+            began,
+            now,
+            len(rows),
+            backup.bytes,
+            backup.namespaces,
+            (),
+            whole=not backup.findings,
+        )
+        # The ledger first: a run whose ledger is missing could bring back what it would have kept away.
+        if not (
+            await self._target.write("ledger", ledger, erased) and await self._target.write("runs", run, rows)
+        ):
+            raise ConfigurationError("--to: another backup is being written there; run this one again")
+
+    async def _destroy_keyrings(self) -> None:
+        names = await self._target.names("keyrings")
+        await self._target.drop(
+            [name for name in names if (row := self._erased.get(_incarnation(name))) is not None and row.gone]
+        )
+
+    async def _small(self, key: str) -> None:
+        """Copy an object that may change, if it is there."""
+        found = await self._source.store.get(self._source.layout.at(key))
+        if isinstance(found, Found):
+            self._rows[key] = await self._target.keep(key, found.data)
+
+    async def _namespace(self, listed: Listed) -> None:
+        await self._small(listed.key)
+        known = self._erased.get(listed.incarnation, Erased(listed.incarnation, listed.key))
+        for other in [row for row in self._erased.values() if row.key == listed.key]:
+            if other.incarnation != listed.incarnation:
+                # The name was erased and used again since the last backup.
+                self._erased[other.incarnation] = msgspec.structs.replace(other, gone=True)
+        if not listed.live:
+            self._erased[listed.incarnation] = msgspec.structs.replace(known, gone=True)
+            return
+        copy = LogCopy(self._source, self._target, listed, known)
+        try:
+            self._erased[listed.incarnation] = await copy.run()
+        except NamespaceClosed:
+            return  # its creation was never finished, or it was erased meanwhile: there is nothing to keep
+        except (CorruptNamespace, UpgradeRequired) as error:
+            await self._carry_over(listed, error)
+        else:
+            self._rows.update(copy.rows)
+
+    async def _carry_over(self, listed: Listed, error: CorruptNamespace | UpgradeRequired) -> None:
+        """Give this run what the one before has of a namespace that cannot be read now."""
+        below = f"ns/{listed.incarnation.hex()}/"
+        rows = [row for row in await self._previous() if row.key.startswith(below)]
+        self._rows.update({row.key: row for row in rows})
+        kept = "the backup keeps its state of the run before" if rows else "the backup has nothing of it"
+        fix = "memrelay verify names what is wrong, memrelay repair mends it"
+        key = Layout.manifest(listed.incarnation)
+        self._backup.findings.append(Finding(Flaw.of(error), key, f"{error}; {kept}", fix))
+
+    async def _previous(self) -> list[Row]:
+        newest = await self._target.newest("runs")
+        return (await self._target.read("runs", newest, Row))[1] if newest else []
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2])
+
+
+def _incarnation(name: str) -> bytes:
+    return incarnation_of(name.removeprefix("keyrings/")) or b""

@@ -1,0 +1,240 @@
+"""Brings a store back from a backup, without what was erased since.
+
+A restore goes into an empty store, which no relayer serves before it has ended. Each namespace is written in the order
+keyring, segments, entries, manifest; then what the ledger says was erased is erased there, with all copies; then its
+pointer, which makes it exist. A restore that stopped anywhere goes on when it is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from relayer.domain.namespace import Pointer
+from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer
+from relayer.operator.backup_store import BackupStore, Erased, Head, Row
+from relayer.operator.catalogue import Listed
+from relayer.operator.erasing import erase_records
+from relayer.operator.findings import Finding, Flaw
+from relayer.operator.kinds import Kind, incarnation_of, kind_of
+from relayer.ports import Created, Exists, Found, Throttled
+from relayer.services.accounts import account_at
+from relayer.services.relayer_check import begin_restore, end_restore
+
+__all__ = ["Restoration", "restore"]
+
+Progress = Callable[[int, int], None]
+_ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class Restoration:
+    """What a restore did.
+
+    Attributes:
+        run: the head of the backup that was restored.
+        ledger: of the list of what was erased that was applied.
+        forgotten: memories and namespaces that are in the backup and were erased since.
+        findings: namespaces that could not be restored, and are not there.
+    """
+
+    run: Head
+    ledger: Head
+    namespaces: int = 0
+    objects: int = 0
+    bytes: int = 0
+    erased_memories: int = 0
+    erased_namespaces: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def row(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "run": self.run.number,
+            "run_began": self.run.began,
+            "ledger": self.ledger.number,
+            "namespaces": self.namespaces,
+            "objects": self.objects,
+            "bytes": self.bytes,
+            "erased_memories": self.erased_memories,
+            "erased_namespaces": self.erased_namespaces,
+            "findings": [finding.row() for finding in self.findings],
+        }
+
+
+async def restore(
+    backup: BackupStore,
+    target: LogPorts,
+    *,
+    number: int | None = None,
+    ledgers: BackupStore | None = None,
+    progress: Progress = lambda _done, _total: None,
+) -> Restoration:
+    """Restore a run of a backup.
+
+    Args:
+        backup: where from.
+        target: an empty store, or one in which the same restore stopped.
+        number: of the run; None takes the newest.
+        ledgers: a backup that holds a newer ledger than ``backup``, when that is an old copy itself.
+        progress: called after each namespace with how many are done, and how many there are.
+
+    Raises:
+        ConfigurationError: there is no such run, or the newest ledger is missing.
+        CorruptNamespace: run or ledger are damaged, or were made with another relayer key.
+        StoreMisconfigured: the target is in use.
+        StoreError: a store did not answer; running again goes on.
+    """
+    newest = await backup.newest("runs")
+    if not newest:
+        raise ConfigurationError(
+            "--from: there is no backup; give the place that memrelay backup --to was given"
+        )
+    if number is not None and f"runs/{number:020d}" not in await backup.names("runs"):
+        raise ConfigurationError(f"--run: the backup has no run {number}; its newest is {newest}")
+    head, rows = await backup.read("runs", number or newest, Row)
+    ledger, erased = await _newest_ledger(ledgers or backup, newest)
+    await begin_restore(target)
+    done = Restoration(head, ledger)
+    await _Worker(backup, target, rows, {row.incarnation: row for row in erased}, done).run(progress)
+    await end_restore(target)
+    return done
+
+
+async def _newest_ledger(place: BackupStore, run: int) -> tuple[Head, list[Erased]]:
+    newest = await place.newest("ledger")
+    if newest < run:
+        raise ConfigurationError(
+            f"--ledger: the list of what was erased is missing: the newest is {newest or 'none'}, the newest backup is "
+            f"{run}. Without it erased memories would come back; bring the backup's ledger/ back, or name the place of a "
+            "newer backup with --ledger"
+        )
+    return await place.read("ledger", newest, Erased)
+
+
+class _Worker:
+    def __init__(
+        self,
+        backup: BackupStore,
+        target: LogPorts,
+        rows: list[Row],
+        erased: dict[bytes, Erased],
+        done: Restoration,
+    ) -> None:
+        self._backup = backup
+        self._target = target
+        self._rows = rows
+        self._erased = erased
+        self._done = done
+        self._sealer = ObjectSealer(target)
+
+    async def run(self, progress: Progress) -> None:
+        accounts: dict[str, str] = {}
+        for row in self._of(Kind.ACCOUNT):
+            data = await self._fetch(row)
+            if data is not None:
+                accounts[row.key.split("/")[1]] = account_at(self._target.keys, row.key, data)
+                await self._put(row.key, data)
+        pointers = self._of(Kind.POINTER)
+        below: dict[bytes, list[Row]] = {}
+        for row in self._rows:
+            if (incarnation := incarnation_of(row.key)) is not None:
+                below.setdefault(incarnation, []).append(row)
+        for count, row in enumerate(pointers, 1):
+            await self._name(row, accounts.get(row.key.split("/")[1]), below)
+            progress(count, len(pointers))
+
+    def _of(self, kind: Kind) -> list[Row]:
+        return [row for row in self._rows if kind_of(row.key) is kind]
+
+    async def _name(self, row: Row, account: str | None, below: dict[bytes, list[Row]]) -> None:
+        data = await self._fetch(row)
+        if data is None or account is None:
+            if account is None:
+                sentence = "the account of a name is not in the backup, or not whole"
+                self._done.findings.append(Finding(Flaw.NO_ACCOUNT, row.key, sentence))
+            return
+        pointer = self._sealer.unseal_pointer(account, row.key, data)
+        listed = Listed(account, row.key, pointer)
+        if listed.live and self._gone(pointer):
+            self._done.erased_namespaces += 1
+            return
+        if listed.live and not await self._is_there(row.key):
+            objects = below.get(pointer.incarnation, [])
+            if not objects:
+                return  # the name had no log yet, or none that could be read: its next write begins one
+            if not await self._log(objects) or not await self._erase(listed):
+                return
+        await self._put(row.key, data)
+        self._done.namespaces += listed.live
+
+    def _gone(self, pointer: Pointer) -> bool:
+        known = self._erased.get(pointer.incarnation)
+        return known is not None and known.gone
+
+    async def _is_there(self, key: str) -> bool:
+        return isinstance(await self._target.store.get(self._target.layout.at(key)), Found)
+
+    async def _log(self, rows: list[Row]) -> bool:
+        """Write the objects of a log, the manifest last; False if one is not in the backup."""
+        order = {Kind.KEYRING: 0, Kind.SEGMENT: 1, Kind.ENTRY: 2, Kind.MANIFEST: 3}
+        for row in sorted(rows, key=lambda item: order.get(kind_of(item.key), 0)):
+            data = await self._fetch(row)
+            if data is None:
+                return False
+            await self._put(row.key, data)
+        return True
+
+    async def _fetch(self, row: Row) -> bytes | None:
+        try:
+            data = await self._backup.fetch(row)
+        except CorruptNamespace as error:
+            self._miss(Flaw.DAMAGED, row, str(error))
+            return None
+        if data is None:
+            self._miss(Flaw.ABSENT, row, f"the backup no longer has {row.key}")
+        return data
+
+    def _miss(self, flaw: Flaw, row: Row, sentence: str) -> None:
+        fix = "try an older run with --run; what belongs with it is not restored"
+        self._done.findings.append(Finding(flaw, row.key, sentence, fix))
+
+    async def _put(self, key: str, data: bytes) -> None:
+        at = self._target.layout.at(key)
+        for _ in range(_ATTEMPTS):
+            outcome = await self._target.store.create(at, data)
+            if isinstance(outcome, Created):
+                self._done.objects += 1
+                self._done.bytes += len(data)
+                return
+            if isinstance(outcome, Exists):
+                await self._same(key, data)
+                return
+            if isinstance(outcome, Throttled):
+                await self._target.clock.sleep(outcome.retry_after)
+        raise StoreUnavailable("the store does not take an object; running the restore again goes on")
+
+    async def _same(self, key: str, data: bytes) -> None:
+        """Accept what an earlier attempt wrote; a manifest may have been changed by it since."""
+        found = await self._target.store.get(self._target.layout.at(key))
+        if kind_of(key) is not Kind.MANIFEST and isinstance(found, Found) and found.data != data:
+            raise StoreMisconfigured(
+                "the store holds objects of another restore",
+                code="not_empty",
+                fix="give an empty directory, bucket or prefix",
+            )
+
+    async def _erase(self, listed: Listed) -> bool:
+        """Erase again what was erased since the run; False if the log cannot be read."""
+        known = self._erased.get(listed.incarnation)
+        try:
+            if known is not None and known.records:
+                self._done.erased_memories += await erase_records(self._target, listed, known.records)
+        except CorruptNamespace as error:
+            key = Layout.manifest(listed.incarnation)
+            self._done.findings.append(Finding(Flaw.DAMAGED, key, str(error), "try an older run with --run"))
+            return False
+        return True

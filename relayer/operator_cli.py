@@ -1,0 +1,247 @@
+"""The operator's commands of ``memrelay``: verify, repair, inspect, compact, stats, upgrade, backup, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relayer.errors import RelayerError, StoreUnavailable
+
+__all__ = ["register"]
+
+_UNAVAILABLE = 3
+_Fail = Callable[[str, int], None]
+_MISCONFIGURED = 2
+
+_Data = Annotated[Path | None, typer.Option(help="Data directory, when no bucket is given.")]
+_Store = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
+_Endpoint = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
+_Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+_Config = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
+_Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
+_Accounts = Annotated[
+    list[str] | None, typer.Option("--account", help="Id of an account whose own object is lost.")
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only say what would be done.")]
+_BackupEndpoint = Annotated[
+    str | None, typer.Option(help="URL of the backup's S3 server, when it is not the store's.")
+]
+_BackupRegion = Annotated[str | None, typer.Option(help="Region of the backup's bucket.")]
+
+# What `relayer.operator_commands` has to do; the module is imported when a command runs.
+_Work = Callable[[Any], Coroutine[Any, Any, int]]
+_Run = Callable[[_Work], None]
+
+
+def register(app: typer.Typer, missing: Callable[[ModuleNotFoundError], None], fail: _Fail) -> None:
+    """Add the commands to ``app``; ``missing`` and ``fail`` print a sentence and end the process."""
+
+    def run(work: _Work) -> None:
+        try:
+            from relayer import operator_commands  # noqa: PLC0415 - needs the extra's packages
+
+            code = operator_commands.run(work(operator_commands))
+        except ModuleNotFoundError as error:
+            missing(error)
+        except StoreUnavailable as error:
+            fail(str(error), _UNAVAILABLE)
+        except RelayerError as error:
+            fail(str(error), _MISCONFIGURED)
+        else:
+            raise typer.Exit(code)
+
+    _looking(app, run)
+    _changing(app, run)
+    _backups(app, run)
+
+
+def _looking(app: typer.Typer, run: _Run) -> None:
+    @app.command()
+    def verify(
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        namespace: _Name = None,
+        accounts: _Accounts = None,
+        agent_secret_file: Annotated[
+            list[Path] | None,
+            typer.Option(help="File with an agent's secret: opens what is sealed inside, too."),
+        ] = None,
+        as_json: _Json = False,
+    ) -> None:
+        """Look whether a store is what was written. Exit code 1: something is damaged or lost."""
+        place = _place(data, store, endpoint_url, region, config)
+        run(
+            lambda commands: commands.verify(
+                place,
+                typer.echo,
+                namespace=namespace,
+                accounts=accounts or (),
+                secret_files=agent_secret_file or (),
+                as_json=as_json,
+            )
+        )
+
+    @app.command()
+    def inspect(
+        what: Annotated[str, typer.Argument(help="Name of a namespace, or key of an object.")],
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        accounts: _Accounts = None,
+        as_json: _Json = False,
+    ) -> None:
+        """Say what a namespace or an object is: sizes, times and counts, and nothing of what was said."""
+        place = _place(data, store, endpoint_url, region, config)
+        run(
+            lambda commands: commands.inspect(
+                place, typer.echo, what=what, accounts=accounts or (), as_json=as_json
+            )
+        )
+
+    @app.command()
+    def stats(
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        prices: Annotated[
+            str | None,
+            typer.Option(help="As in writes=5,reads=0.4,gib-month=0.023: per million, per million, per GiB."),
+        ] = None,
+        metrics: Annotated[
+            str | None, typer.Option(help="File with a relayer's /metrics, or - : cost of its requests.")
+        ] = None,
+        as_json: _Json = False,
+    ) -> None:
+        """Count what a store holds, how much of it is garbage, and what it costs."""
+        place = _place(data, store, endpoint_url, region, config)
+        run(
+            lambda commands: commands.stats(
+                place, typer.echo, prices=prices, metrics=metrics, as_json=as_json
+            )
+        )
+
+
+def _changing(app: typer.Typer, run: _Run) -> None:
+    @app.command()
+    def repair(
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        namespace: _Name = None,
+        accounts: _Accounts = None,
+        apply: _Apply = False,
+        as_json: _Json = False,
+    ) -> None:
+        """Make damaged logs readable again, and say what is lost. Stop the relayers before --apply."""
+        place = _place(data, store, endpoint_url, region, config)
+        run(
+            lambda commands: commands.repair(
+                place,
+                typer.echo,
+                namespace=namespace,
+                accounts=accounts or (),
+                apply=apply,
+                as_json=as_json,
+            )
+        )
+
+    @app.command()
+    def compact(
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        namespace: _Name = None,
+        entries: Annotated[int, typer.Option(min=1, help="Leave a tail shorter than this alone.")] = 1,
+    ) -> None:
+        """Turn the newest entries of logs into segments now; relayers may run."""
+        place = _place(data, store, endpoint_url, region, config)
+        run(lambda commands: commands.compact(place, typer.echo, namespace=namespace, entries=entries))
+
+    @app.command()
+    def upgrade(
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        apply: _Apply = False,
+    ) -> None:
+        """Let relayers of this version write what older ones do not understand; those refuse from then on."""
+        place = _place(data, store, endpoint_url, region, config)
+        run(lambda commands: commands.upgrade(place, typer.echo, apply=apply))
+
+
+def _backups(app: typer.Typer, run: _Run) -> None:
+    @app.command()
+    def backup(
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        to: Annotated[str, typer.Option(help="Directory, or s3://BUCKET/PREFIX; of this store alone.")],
+        to_endpoint_url: _BackupEndpoint = None,
+        to_region: _BackupRegion = None,
+        keep: Annotated[
+            int | None, typer.Option(min=1, help="Destroy all but so many of the newest runs.")
+        ] = None,
+        as_json: _Json = False,
+    ) -> None:
+        """Copy what is new to a backup; relayers may run. Exit code 1: something could not be read."""
+        place = _place(data, store, endpoint_url, region, config)
+        target = {"place": to, "endpoint_url": to_endpoint_url, "region": to_region}
+        run(lambda commands: commands.backup(place, typer.echo, place=target, keep=keep, as_json=as_json))
+
+    @app.command()
+    def restore(
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        source: Annotated[str, typer.Option("--from", help="Place that memrelay backup --to was given.")],
+        from_endpoint_url: _BackupEndpoint = None,
+        from_region: _BackupRegion = None,
+        number: Annotated[int | None, typer.Option("--run", min=1, help="Default: the newest.")] = None,
+        ledger: Annotated[
+            str | None, typer.Option(help="Place of a newer backup, when --from is an old copy.")
+        ] = None,
+        as_json: _Json = False,
+    ) -> None:
+        """Bring an empty store to what a backup holds, less what was erased since."""
+        place = _place(data, store, endpoint_url, region, config)
+        origin = {"place": source, "endpoint_url": from_endpoint_url, "region": from_region}
+        run(
+            lambda commands: commands.restore_backup(
+                place, typer.echo, place=origin, ledger=ledger, number=number, as_json=as_json
+            )
+        )
+
+
+def _place(
+    data: Path | None, store: str | None, endpoint_url: str | None, region: str | None, config: Path | None
+) -> dict[str, object]:
+    return {"data": data, "store": store, "endpoint_url": endpoint_url, "region": region, "config": config}

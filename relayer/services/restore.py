@@ -1,0 +1,81 @@
+"""Restore: a forgotten memory, or an old version of one, is live again."""
+
+from __future__ import annotations
+
+from relayer.domain.operations import Restore
+from relayer.domain.outcomes import Refusal, Result
+from relayer.domain.state import RecordState, Standing
+from relayer.errors import Refused
+from relayer.services.access import Access
+from relayer.services.context import Context
+from relayer.services.deadline import Deadline
+from relayer.services.drafting import request_origin
+from relayer.services.finding import fresh, no_such_memory, parse_id
+from relayer.services.open_namespace import OpenNamespace
+from relayer.services.presentation import position
+from relayer.wire import life, ulid
+
+__all__ = ["restore"]
+
+
+async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadline) -> life.RestoreResponse:
+    """Bring a memory back; one that is live already is answered the same.
+
+    An old version takes the place of the live one, which becomes an old version in its turn.
+
+    Raises:
+        Refused: ``not_found``, or ``stale_head``: an old version whose newest one is forgotten, or changed meanwhile.
+    """
+    wanted = parse_id(memory_id)
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            raise no_such_memory()
+        await fresh(opened, deadline)
+        known = opened.log.state.records.get(wanted)
+        if known is None:
+            raise no_such_memory()
+        replaced = b""
+        if known.standing is not Standing.LIVE:
+            replaced = await _bring_back(opened, access, known, deadline)
+        return life.RestoreResponse(
+            id=memory_id,
+            state="live",
+            replaced=ulid.render(replaced) if replaced else None,
+            position=position(opened.log.position),
+        )
+
+
+async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState, deadline: Deadline) -> bytes:
+    """Restore one; returns the version that it took the place of, if any."""
+    wanted = known.record
+    head = _head_of(opened, known) if known.standing is Standing.SUPERSEDED else b""
+    async with deadline.step("append"):
+        outcome = (await opened.log.append([Restore(request_origin(opened, access, 0, None), wanted, head)]))[
+            0
+        ]
+    if outcome.refusal is None:
+        if outcome.result is not Result.RESTORED or outcome.subject != wanted:
+            raise Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
+        return head
+    now = opened.log.state.records.get(wanted)
+    if now is None:
+        raise no_such_memory()
+    # Another gateway, or a lost try of this one, may have restored it between our read and our entry.
+    if now.standing is Standing.LIVE:
+        return b""
+    if outcome.refusal is Refusal.STALE_HEAD:
+        raise Refused(outcome.refusal, "this memory changed meanwhile: look at its history and try again")
+    raise Refused(outcome.refusal, "the namespace does not take this: sign anew and try again")
+
+
+def _head_of(opened: OpenNamespace, old: RecordState) -> bytes:
+    """Return the live version that took an old one's place, at first or second hand."""
+    records = opened.log.state.records
+    seen = {old.record}
+    newer = old
+    while (found := records.get(newer.superseded_by)) is not None and found.record not in seen:
+        seen.add(found.record)
+        newer = found
+    if newer.standing is not Standing.LIVE:
+        raise Refused("stale_head", "the newest version of this memory is forgotten: restore that one first")
+    return newer.record

@@ -1,0 +1,375 @@
+"""Backup and restore: what comes back is what was there, less what was erased, wherever either was stopped."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from operator_site import ROOT, Site
+
+from relayer.adapters.memory_store import MemoryStore
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
+from relayer.log.log_ports import LogPorts
+from relayer.operator.backup import back_up, prune
+from relayer.operator.backup_store import BackupStore
+from relayer.operator.restore import restore
+from relayer.operator.verify import verify_store
+from relayer.services.relayer_check import check_relayer_key
+from relayer.testing.recording_store import RecordingStore
+
+TEXTS = [
+    f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green", "grey"))
+]
+QUERY = "kettle shelf"
+SECRET = ROOT.agent("researcher").secret
+
+
+class Vault:
+    """A backup's store, and fresh stores to restore into."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.store = RecordingStore(MemoryStore(site.clock))
+
+    def place(self, store=None, keys: RelayerKeys | None = None) -> BackupStore:
+        ports = self.site.ports
+        return BackupStore(LogPorts(store or self.store, ports.clock, ports.randomness, keys or ports.keys))
+
+    async def back_up(self):
+        return await back_up(self.site.ports, self.place())
+
+    async def restored(self, **options) -> Site:
+        other = self.site.over(MemoryStore(self.site.clock))
+        await restore(self.place(), other.ports, **options)
+        await check_relayer_key(other.ports)
+        return other
+
+
+@pytest.fixture
+def vault(site) -> Vault:
+    return Vault(site)
+
+
+async def test_a_restored_store_serves_what_was_backed_up(site, vault):
+    await site.say(*TEXTS[:3])
+    await site.compact(entries=2)
+    await site.say(TEXTS[3])
+    await site.say("a compass needs no battery", agent="coder")
+    await vault.back_up()
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    assert await other.hears("compass battery", agent="coder") == ["a compass needs no battery"]
+    assert (await verify_store(other.ports, secrets=[SECRET])).sound
+    await other.say("the kettle is on a new shelf")
+    assert len(await other.hears(QUERY)) == 5
+    await other.close()
+
+
+async def test_the_second_backup_copies_what_is_new_and_no_more(site, vault):
+    await site.say(*TEXTS[:3])
+    await vault.back_up()
+    await site.say(TEXTS[3])
+    vault.store.clear()
+    backup = await vault.back_up()
+    written = [call.key for call in vault.store.calls if call.operation == "create" and "data/" in call.key]
+    assert [key.partition("/wal/")[2][:20] for key in written] == [f"{4:020d}"]
+    assert backup.copied == 1
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()
+
+
+async def test_an_unchanged_store_reads_two_slots_of_each_log(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    counted = site.over(RecordingStore(site.store))
+    await back_up(counted.ports, vault.place())
+    wal = {call.key[-2:] for call in counted.store.calls if call.operation == "get" and "/wal/" in call.key}
+    # The newest entry vouches for all before it; the rest is the window that finds the end.
+    assert not {"01", "02", "03"} & wal
+
+
+async def test_compaction_between_backups_loses_nothing(site, vault):
+    await site.say(*TEXTS[:2])
+    await vault.back_up()
+    await site.compact()
+    await site.drop(await site.wal())
+    await site.say(*TEXTS[2:])
+    await vault.back_up()
+    for run, texts in ((1, TEXTS[:2]), (2, TEXTS)):
+        other = await vault.restored(number=run)
+        assert await other.hears(QUERY) == sorted(texts)
+        await other.close()
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_what_was_erased_does_not_come_back_from_an_older_backup(site, vault, compacted):
+    ids = await site.say(*TEXTS)
+    if compacted:
+        await site.compact(entries=2)
+    await vault.back_up()
+    erased = await sealed_text(site, 1)
+    await site.erase(ids[1])
+    await vault.back_up()
+    other = await vault.restored(number=1)
+    assert await other.hears(QUERY) == sorted(text for text in TEXTS if text != TEXTS[1])
+    assert not [key for key, data in (await other.everything()).items() if erased in data]
+    assert (await verify_store(other.ports, secrets=[SECRET])).sound
+    await other.close()
+
+
+async def sealed_text(site, index: int) -> bytes:
+    from relayer.operator.log_walk import walk_log
+
+    listed, found = await site.listed(), []
+
+    def visit(linked):
+        from relayer.domain.operations import Put, decode_operation
+
+        found.extend(
+            operation.stored.sealed
+            for operation in map(decode_operation, linked.entry.operations)
+            if isinstance(operation, Put)
+        )
+
+    await walk_log(site.ports, listed.account, listed.incarnation, lambda: visit)
+    return found[index]
+
+
+async def test_an_erasure_is_in_the_ledger_also_when_the_backup_that_saw_it_was_stopped(site, vault):
+    ids = await site.say(*TEXTS)
+    await vault.back_up()
+    await site.erase(ids[0])
+    await killed(site, vault, after=1)  # the entry is copied, the ledger is not written
+    await vault.back_up()
+    other = await vault.restored(number=1)
+    assert TEXTS[0] not in await other.hears(QUERY)
+    await other.close()
+
+
+class Dying:
+    """Passes ``after`` writes on, and is gone."""
+
+    def __init__(self, inner, after: int) -> None:
+        self._inner = inner
+        self._left = after
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    async def create(self, key, data):
+        if self._left == 0:
+            raise Died
+        self._left -= 1
+        return await self._inner.create(key, data)
+
+    async def swap(self, key, data, etag):
+        if self._left == 0:
+            raise Died
+        self._left -= 1
+        return await self._inner.swap(key, data, etag)
+
+    async def purge(self, key):
+        if self._left == 0:
+            raise Died
+        self._left -= 1
+        return await self._inner.purge(key)
+
+
+class Died(Exception):
+    """Stands for SIGKILL: nothing below catches it."""
+
+
+async def killed(site, vault, after: int) -> bool:
+    try:
+        await back_up(site.ports, vault.place(Dying(vault.store, after)))
+    except Died:
+        return True
+    return False
+
+
+async def test_a_backup_killed_before_any_write_goes_on_and_is_the_same(site, vault):
+    await site.say(*TEXTS[:3])
+    await site.compact(entries=3)
+    await site.say(TEXTS[3])
+    after, ended = 0, False
+    while not ended:
+        vault.store = RecordingStore(MemoryStore(site.clock))
+        ended = not await killed(site, vault, after)
+        if not ended:
+            assert await vault.place().newest("runs") == 0
+            await vault.back_up()
+        other = await vault.restored()
+        assert await other.hears(QUERY) == sorted(TEXTS)
+        await other.close()
+        after += 1
+    assert after > 8
+
+
+async def test_a_restore_killed_before_any_write_is_not_served_and_goes_on(site, vault):
+    ids = await site.say(*TEXTS[:3])
+    await site.compact(entries=3)
+    await site.say(TEXTS[3])
+    await vault.back_up()
+    await site.erase(ids[1])
+    await vault.back_up()
+    after, ended = 0, False
+    while not ended:
+        memory = MemoryStore(site.clock)
+        other = site.over(Dying(memory, after))
+        try:
+            await restore(vault.place(), other.ports, number=1)
+            ended = True
+        except Died:
+            if after:
+                with pytest.raises(StoreMisconfigured, match="being restored"):
+                    await check_relayer_key(site.over(memory).ports)
+        again = site.over(memory)
+        if not ended:
+            await restore(vault.place(), again.ports, number=1)
+        await check_relayer_key(again.ports)
+        assert await again.hears(QUERY) == sorted(text for text in TEXTS if text != TEXTS[1])
+        assert (await verify_store(again.ports, secrets=[SECRET])).sound
+        await again.close()
+        after += 1
+    assert after > 10
+
+
+async def test_a_restore_without_the_newest_ledger_is_refused(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    await vault.back_up()
+    for name in (await vault.place().names("ledger"))[1:]:
+        await vault.store.delete(name)
+    with pytest.raises(ConfigurationError, match="--ledger"):
+        await vault.restored()
+
+
+async def test_an_old_copy_of_a_backup_is_restored_with_the_ledger_of_a_newer_one(site, vault):
+    ids = await site.say(*TEXTS)
+    await vault.back_up()
+    old = MemoryStore(site.clock)
+    async for info in vault.store.list(""):
+        await old.create(info.key, (await vault.store.get(info.key)).data)
+    await site.erase(ids[3])
+    await vault.back_up()
+    other = site.over(MemoryStore(site.clock))
+    await restore(vault.place(old), other.ports, ledgers=vault.place())
+    assert TEXTS[3] not in await other.hears(QUERY)
+    await other.close()
+
+
+async def test_a_store_in_use_is_not_restored_into(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    before = await site.everything()
+    with pytest.raises(StoreMisconfigured, match="in use"):
+        await restore(vault.place(), site.ports)
+    assert await site.everything() == before
+
+
+async def test_another_relayer_key_opens_no_backup(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    other = site.over(MemoryStore(site.clock))
+    with pytest.raises(CorruptNamespace):
+        await restore(vault.place(keys=RelayerKeys.derive(bytes(32))), other.ports)
+    assert await other.everything() == {}
+
+
+async def test_a_damaged_copy_is_found_and_an_older_run_is_named(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    name = [key for key in await vault.place().names("data") if "/wal/" in key][2]
+    await vault.store.delete(name)
+    await vault.store.create(name, b"something else")
+    other = site.over(MemoryStore(site.clock))
+    done = await restore(vault.place(), other.ports)
+    assert [(item.key[-2:], "--run" in item.fix) for item in done.findings] == [("03", True)]
+    assert await other.hears(QUERY) == []
+    await other.close()
+
+
+async def test_a_damaged_log_keeps_what_the_run_before_had_of_it(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    await site.say("the kettle is on a new shelf")
+    await site.flip((await site.wal())[4])
+    backup = await vault.back_up()
+    assert [item.flaw.value for item in backup.findings] == ["damaged"]
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()
+
+
+async def test_no_keyring_is_kept_of_a_namespace_that_was_erased(site, vault):
+    import msgspec
+
+    from relayer.domain.namespace import PointerState
+    from relayer.log.sealed_objects import ObjectSealer
+
+    await site.say(*TEXTS)
+    await vault.back_up()
+    assert len(await vault.place().names("keyrings")) == 1
+    listed = await site.listed()
+    gone = msgspec.structs.replace(listed.pointer, state=PointerState.ERASED)
+    await site.replace(listed.key, ObjectSealer(site.ports).seal_pointer(listed.account, listed.key, gone))
+    await vault.back_up()
+    assert await vault.place().names("keyrings") == []
+    other = await vault.restored(number=1)
+    assert not [key for key in await other.keys() if key.startswith("ns/")]
+    await other.close()
+
+
+async def test_pruning_keeps_what_the_newest_runs_need_and_forgets_the_rest(site, vault):
+    ids = await site.say(*TEXTS)
+    await vault.back_up()
+    erased = await sealed_text(site, 0)
+    await site.erase(ids[0])
+    await site.compact()
+    await site.drop(await site.wal())
+    await vault.back_up()
+    await prune(vault.place(), 1)
+    assert await vault.place().names("runs") == [f"runs/{2:020d}"]
+    kept = [(await vault.store.get(name)).data for name in await vault.place().names("data")]
+    assert not [data for data in kept if erased in data]
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS[1:])
+    await other.close()
+
+
+async def test_two_backups_at_once_do_not_make_one_run_of_two(site, vault):
+    await site.say(*TEXTS)
+    ended = await asyncio.gather(vault.back_up(), vault.back_up(), return_exceptions=True)
+    assert {type(item).__name__ for item in ended} <= {"Backup", "ConfigurationError"}
+    assert len(await vault.place().names("runs")) == sum(type(item).__name__ == "Backup" for item in ended)
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()
+
+
+async def test_a_store_is_not_its_own_backup(site):
+    with pytest.raises(ConfigurationError, match="--to"):
+        await back_up(site.ports, BackupStore(site.ports))
+
+
+async def test_a_backup_shows_no_text_and_no_name(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    names = [info.key async for info in vault.store.list("")]
+    everything = b"".join([(await vault.store.get(name)).data for name in names]) + "".join(names).encode()
+    assert b"kettle" not in everything
+    assert b"researcher" not in everything
+
+
+async def test_a_store_that_does_not_answer_ends_a_backup_without_a_run(site, vault):
+    await site.say(*TEXTS)
+
+    class Silent(Dying):
+        async def create(self, key, data):
+            raise StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        await back_up(site.ports, vault.place(Silent(vault.store, 0)))
+    assert await vault.place().newest("runs") == 0
