@@ -120,7 +120,7 @@ class BridgeLine:
 @contextmanager
 def bridge(folder: Path, url: str) -> Iterator[BridgeLine]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMRELAY_")}
-    environment["XDG_CONFIG_HOME"] = str(folder / "config")
+    environment |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     command = [sys.executable, "-m", "gateway_plugin", "bridge"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         line = BridgeLine(process)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from gateway_plugin.capturer import owner_of
+from gateway_plugin.cli_hosts import bridge_command
 from gateway_plugin.cli_outbox import open_file_outbox
 from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
@@ -27,7 +28,9 @@ from gateway_plugin.cli_run import (
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.doctor import Check, canary, examine
+from gateway_plugin.hosts.openclaw.settings_block import CONSENT, settings_block
 from gateway_plugin.positions import Positions
+from gateway_plugin.setup import tell_person
 from gateway_plugin.status import WHY_MARK
 
 __all__ = ["Host", "add_to"]
@@ -42,18 +45,6 @@ class Host(StrEnum):
 
 
 _BLOCKS: Final = {
-    Host.OPENCLAW: """{
-  "plugins": {
-    "slots": { "memory": "memrelay" },
-    "entries": {
-      "memrelay": {
-        "enabled": true,
-        "hooks": { "allowConversationAccess": true, "allowPromptInjection": true },
-        "config": { "url": "URL" }
-      }
-    }
-  }
-}""",
     Host.ACTIVE: """{
   "plugins": {
     "slots": { "memory": "memrelay" },
@@ -169,6 +160,12 @@ def init(
 ) -> None:
     """Print a block to paste into a host's configuration; it holds no secret."""
     context = find_context(url, None)
+    if host is Host.OPENCLAW:
+        block = settings_block(url=context.settings.url, command=bridge_command(), consent=True)
+        Output(as_json=False).raw(json.dumps(block, indent=2))
+        # Beside the block, which is to be copied.
+        tell_person(CONSENT)
+        return
     Output(as_json=False).raw(_BLOCKS[host].replace("URL", context.settings.url))
 
 

@@ -27,6 +27,7 @@ from relayer.errors import (
 )
 from relayer.extraction.llm.extractor import DROPPED, LlmExtractor
 from relayer.extraction.statements import StatementExtractor
+from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
 from relayer.http.front import Front
@@ -58,7 +59,7 @@ from relayer.relayer_key import find_relayer_key, generated_key_file, make_relay
 from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
-from relayer.services.context import Context, FactWork
+from relayer.services.context import ChatWork, Context, FactWork
 from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
 from relayer.services.job_queue import JobLimits, JobQueue
@@ -149,12 +150,14 @@ async def build(
         namespaces = OpenNamespaces(ports, embedder.model, await _calibration(embedder))
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
+        chat = await _chat(settings, ports, readiness, stack)
         context = Context(
             ports=ports,
             embedder=embedder,
             extractor=StatementExtractor(),
             namespaces=namespaces,
-            facts=await _facts(settings, ports, readiness, stack),
+            facts=_facts(settings, ports, chat),
+            chat=chat,
             redacts=settings.redaction == "on",
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
@@ -285,15 +288,15 @@ async def _calibration(embedder: Embedder) -> Calibration:
         return Calibration(LEXICAL_PRIOR)
 
 
-async def _facts(
+async def _chat(
     settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
-) -> FactWork | None:
-    """Make what extracts facts with a model, if that was asked for; one that is away may come later."""
-    if settings.extractor != "llm":
+) -> ChatWork | None:
+    """Make the language model of the settings, if they name one; one that is away may come later."""
+    if settings.model_url is None:
         return None
     limits = EndpointLimits(total=settings.model_timeout, at_once=settings.model_at_once)
     key = find_model_key(settings, "model")
-    endpoint = Endpoint(settings.model_url or "", ports.clock, ports.randomness, key, limits)
+    endpoint = Endpoint(settings.model_url, ports.clock, ports.randomness, key, limits)
     chat = OpenAIChat(endpoint, settings.model_name or "")
     stack.push_async_callback(chat.close)
     readiness.watch("model_endpoint", lambda: chat.trouble)
@@ -302,12 +305,19 @@ async def _facts(
     except ModelUnavailable as error:
         log.warning("model_endpoint_away", what=str(error))
     daily = DailyLimits(settings.model_calls_per_day, settings.model_tokens_per_day)
+    return ChatWork(chat, ModelBudget(daily), settings.model_timeout)
+
+
+def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) -> FactWork | None:
+    """Make what extracts facts with the model, if that was asked for; it shares the model's budget."""
+    if settings.extractor != "llm" or chat is None:
+        return None
     jobs = JobLimits(at_once=settings.model_at_once, takeover_ms=int(settings.job_takeover * 1000))
     return FactWork(
-        extractor=LlmExtractor(chat, summaries=settings.turn_summaries),
+        extractor=LlmExtractor(chat.model, summaries=settings.turn_summaries),
         queue=JobQueue(ports.clock, jobs),
-        budget=ModelBudget(daily),
-        seconds=settings.model_timeout,
+        budget=chat.budget,
+        seconds=chat.seconds,
     )
 
 
@@ -339,7 +349,11 @@ def _assemble(
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
-    native = (*NativeRoutes(context, accounts, revoked).table(), *LifeRoutes(context).table())
+    native = (
+        *NativeRoutes(context, accounts, revoked).table(),
+        *LifeRoutes(context).table(),
+        *AnswerRoutes(context).table(),
+    )
     model = context.embedder.model
     version = VersionResponse(
         version=product_version(),

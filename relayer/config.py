@@ -187,8 +187,12 @@ class RelayerSettings(BaseSettings):
             for name in names:
                 if wanted and getattr(self, name) is None:
                     raise ValueError(f"--{name.replace('_', '-')}: {choice} needs it")
-                if not wanted and getattr(self, name) is not None:
+                # A language model is of use without extraction, too: it answers active recalls and questions.
+                if not wanted and name.startswith("embeddings") and getattr(self, name) is not None:
                     raise ValueError(f"--{name.replace('_', '-')}: only with {choice}")
+        if (self.model_url is None) != (self.model_name is None):
+            missing = "model-url" if self.model_url is None else "model-name"
+            raise ValueError(f"--{missing}: --model-url and --model-name belong together")
         if self.embedder != "openai" and self.embeddings_dimension is not None:
             raise ValueError("--embeddings-dimension: only with --embedder openai")
         for name in ("embeddings_api_key", "model_api_key"):
@@ -196,6 +200,9 @@ class RelayerSettings(BaseSettings):
                 raise ValueError(
                     f"MEMRELAY_{name.upper()} and MEMRELAY_{name.upper()}_FILE: give one of them"
                 )
+        self._check_model_urls()
+
+    def _check_model_urls(self) -> None:
         for name in ("embeddings_url", "model_url"):
             url = getattr(self, name)
             parts = urlsplit(url or "https://")

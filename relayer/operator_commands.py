@@ -49,6 +49,8 @@ __all__ = ["backup", "compact", "inspect", "repair", "restore_backup", "run", "s
 Say = Callable[[str], None]
 Flags = Mapping[str, object]
 _FOUND = 1
+# What ``memrelay-gateway keys export`` prints.
+_EXPORTED = "MEMRELAY_AGENT_SECRET="
 _PLACE_FLAGS = ("data", "store", "endpoint_url", "region", "s3_client", "config")
 
 
@@ -282,7 +284,9 @@ def _secret(file: Path) -> bytes:
         path = file.expanduser()
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise ConfigurationError(f"--agent-secret-file: others can read it: chmod 600 {file}")
-        return parse_secret(path.read_text("ascii"), source=f"--agent-secret-file {file}")
+        lines = path.read_text("ascii").splitlines()
+        exported = [line.removeprefix(_EXPORTED) for line in lines if line.startswith(_EXPORTED)]
+        return parse_secret((exported or lines or [""])[0], source=f"--agent-secret-file {file}")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--agent-secret-file: {file} cannot be read") from error
     except InvalidSecret as error:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 Answer = Callable[[dict[str, Any]], str | None]
 ToolCall = Callable[[dict[str, Any]], tuple[str, dict[str, Any]] | None]
+_HOSTS_OWN = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 _CALL = re.compile(r"CALL (\w+) (\{.*\})")
 
 
@@ -64,7 +65,7 @@ class StubModel:
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the assistant's message."""
         told = self._answer(request)
-        last = request["messages"][-1]
+        last = latest(request)
         if told is not None:
             return {"role": "assistant", "content": told}
         if last["role"] == "tool":
@@ -111,6 +112,11 @@ class StubModel:
                 pass
 
         return Handler
+
+
+def latest(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the latest message that is not the host's own context, which it sends behind prompts and tools' answers."""
+    return next(one for one in reversed(request["messages"]) if not text_of(one).startswith(_HOSTS_OWN))
 
 
 def said(request: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from openclaw_install import Installed
 from processes import wait_until
 from stub_model import StubModel, said
 
+BOILER = "Our boiler is serviced by Mrs Lindqvist every October."
 FACT = "My grandmother's piano stands in the attic of the yellow house."
 # What a turn waits for memory at most, with room for a busy machine. The host's own part of a turn is not ours to bound.
 IN_TIME_MS = 4000
@@ -29,8 +31,9 @@ def gateway(
     folder = tmp_path_factory.mktemp("openclaw")
     gateway = Gateway(openclaw, folder, model.url, plugins=memrelay_plugins(relayer.url))
     gateway.start()
-    gateway.chat(FACT, user="telling")
-    wait_until(lambda: FACT in relayer.memories(gateway))
+    for fact in (FACT, BOILER):
+        gateway.chat(fact, user="telling")
+    wait_until(lambda: {FACT, BOILER} <= set(relayer.memories(gateway)))
     yield gateway
     gateway.stop()
 
@@ -40,15 +43,21 @@ def well(gateway: Gateway, relayer: Relayer) -> Iterator[None]:
     """Begin and end with a relayer that answers, and with a bridge that has not learnt to spare it."""
     yield
     relayer.reachable()
-    before = gateway.bridges()
-    kill_bridges(gateway)
-    wait_until(lambda: bool(gateway.bridges()) and gateway.bridges() != before)
+    replace_bridge(gateway)
 
 
 def kill_bridges(gateway: Gateway) -> None:
     for pid in gateway.bridges():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def replace_bridge(gateway: Gateway) -> None:
+    """Kill the bridge and wait until its successor answers."""
+    before = gateway.bridges()
+    kill_bridges(gateway)
+    wait_until(lambda: bool(gateway.bridges()) and gateway.bridges() != before)
+    wait_until(lambda: "not available" not in json.dumps(gateway.invoke("memory_get", {"ref": "nothing"})))
 
 
 def turn_in_time(gateway: Gateway, text: str) -> str:
@@ -72,7 +81,7 @@ def test_with_no_relayer_the_turn_is_answered_and_the_status_says_so(
     line.lead(None)
     status = turn_in_time(gateway, "Where does the piano of my grandmother stand?")
     assert "last recall: unavailable" in status
-    assert "no relayer answers at" in status
+    assert "note: the connection to" in status
 
 
 def test_a_relayer_that_stalls_costs_the_turn_its_deadline_and_no_more(
@@ -88,8 +97,7 @@ def test_a_relayer_of_another_identity_is_sent_nothing_and_named_in_the_status(
     gateway: Gateway, line: FaultProxy, tmp_path: Path
 ) -> None:
     with Relayer(tmp_path, line):
-        kill_bridges(gateway)  # a new process: it asks who the relayer is
-        wait_until(lambda: bool(gateway.bridges()))
+        replace_bridge(gateway)  # a new process: it asks who the relayer is
         status = turn_in_time(gateway, "Is the piano of my grandmother in the attic?")
     assert "last recall: untrusted" in status
 
@@ -108,16 +116,11 @@ def test_what_was_said_while_the_relayer_was_gone_arrives_when_it_is_back(
 def test_a_bridge_that_was_killed_is_replaced_and_memory_comes_back(
     gateway: Gateway, model: StubModel
 ) -> None:
-    before = gateway.bridges()
     kill_bridges(gateway)
-    assert gateway.chat("Tell me about the piano while memory is away.", user="asking") == "Noted."
-    wait_until(lambda: bool(gateway.bridges()) and gateway.bridges() != before)
-
-    def given() -> bool:
-        gateway.chat("Where does my grandmother's piano stand now?", user="back")
-        return FACT in said(model.asked("piano stand now?")[-1])
-
-    wait_until(given)
+    assert gateway.chat("Who services the boiler while memory is away?", user="asking") == "Noted."
+    replace_bridge(gateway)
+    gateway.chat("Who services our boiler every October?", user="back")
+    assert BOILER in said(model.asked("boiler every October?")[-1])
 
 
 @pytest.mark.row("AR-23", "AR-10")

@@ -12,7 +12,7 @@ from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from openclaw_install import Installed
 from processes import wait_until
-from stub_model import StubModel, said
+from stub_model import StubModel, latest, said, text_of
 
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
@@ -98,23 +98,27 @@ def test_active_memorys_own_run_searches_through_us_and_its_summary_is_injected(
     question = "Where did we hang the spare key of the allotment?"
 
     def recall(request: dict[str, Any]) -> str | None:
-        whole = json.dumps(request["messages"])
-        last = request["messages"][-1]
-        names = [tool["function"]["name"] for tool in request.get("tools", [])]
-        if "memory_search" in names and len(names) <= 3 and last["role"] == "tool":
-            return "The spare key hangs behind the blue watering can." if "watering can" in whole else "NONE"
-        return None
+        if not _is_recall(request) or latest(request)["role"] != "tool":
+            return None
+        found = "watering can" in text_of(latest(request))
+        return "The spare key hangs behind the blue watering can." if found else "NONE"
 
     model.answer_with(recall)
     model.call_with(lambda request: _recall_call(request, question))
     gateway.chat(question, agent="research", user="active")
-    given = said([one for one in model.asked(question) if len(one.get("tools", [])) > 3][-1])
+    given = said([one for one in model.asked(question) if not _is_recall(one)][-1])
     model.answer_with(lambda _request: None)
     model.call_with(lambda _request: None)
+    assert "The spare key hangs behind the blue watering can." in given
     assert "<active_memory_plugin>" in given
 
 
+def _is_recall(request: dict[str, Any]) -> bool:
+    """Tell the run of active-memory from a turn: it has the tools for searching alone."""
+    names = {tool["function"]["name"] for tool in request.get("tools", [])}
+    return "memory_search" in names and "exec" not in names
+
+
 def _recall_call(request: dict[str, Any], question: str) -> tuple[str, dict[str, Any]] | None:
-    names = [tool["function"]["name"] for tool in request.get("tools", [])]
-    recalls = "memory_search" in names and len(names) <= 3 and request["messages"][-1]["role"] == "user"
-    return ("memory_search", {"query": question}) if recalls else None
+    asks = _is_recall(request) and latest(request)["role"] == "user"
+    return ("memory_search", {"query": question}) if asks else None

@@ -46,7 +46,7 @@ def ask(tmp_path: Path):
         program = program.replace("CONFIG", json.dumps(config or {"url": "http://127.0.0.1:9"}))
         file = tmp_path / "program.mjs"
         file.write_text(program)
-        environment = CLEAN | {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+        environment = CLEAN | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
         assert NODE is not None
         done = subprocess.run(
             [NODE, str(file)], capture_output=True, text=True, env=environment, timeout=100, check=False

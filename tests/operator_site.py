@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import Erase, Origin
@@ -35,7 +37,8 @@ from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
-RELAYER_KEYS = RelayerKeys.derive(hashlib.sha256(b"a relayer key").digest())
+RELAYER_KEY = hashlib.sha256(b"a relayer key").digest()
+RELAYER_KEYS = RelayerKeys.derive(RELAYER_KEY)
 
 
 @dataclass
@@ -62,7 +65,7 @@ class Site:
         self._opened.append(namespaces)
         return Context(self.ports, self.embedder, StatementExtractor(), namespaces)
 
-    def access(self, agent: str) -> Access:
+    def access(self, agent: str, custody: Custody = Custody.AGENT) -> Access:
         keys = ROOT.agent(agent)
         certificate = Certificate(
             bytes(ROOT.account_identity.verify_key),
@@ -77,9 +80,10 @@ class Site:
         principal = Principal(
             certificate, self.randomness.bytes(16), self.clock.now_ms() + 60_000, hashlib.sha256().digest()
         )
-        return Access(
-            principal, agent, 1, Custody.AGENT, self.clock.now_ms() + 600_000, keys.namespace_secret(agent, 1)
-        )
+        secret = keys.namespace_secret(agent, 1)
+        if custody is Custody.RELAYER:
+            secret = RELAYER_KEYS.namespace_secret(principal.account, agent, 1)
+        return Access(principal, agent, 1, custody, self.clock.now_ms() + 600_000, secret)
 
     async def begin(self) -> None:
         await check_relayer_key(self.ports)
@@ -130,6 +134,22 @@ class Site:
         )
         while await compactor.run() is not None:
             pass
+
+    async def collect(self, name: str = "researcher") -> None:
+        """Move the watermark to the end of the segments and delete what it covers, as a collection does in the end."""
+        listed = await self.listed(name)
+        view = ManifestView(self.ports, listed.account, listed.incarnation)
+        seen = await view.see()
+        old = seen.manifest
+        new = msgspec.structs.replace(
+            old,
+            gc_watermark=old.snap_seq,
+            gc_epoch=old.gc_epoch + 1,
+            gc_moved_at=1,
+            gc_swept=old.gc_epoch + 1,
+        )
+        await view.swap(seen, new)
+        await self.drop([key for key in await self.wal(name) if int(key[-20:]) <= old.snap_seq])
 
     async def manifest(self, name: str = "researcher") -> Manifest:
         listed = await self.listed(name)

@@ -1,0 +1,97 @@
+"""`memrelay` as a version to come would be: it writes what this version does not understand.
+
+    python newer_memrelay.py manifest upgrade --apply     manifests of the next format
+    python newer_memrelay.py entry write                  an entry of the next version
+    python newer_memrelay.py operation write              an operation of a kind that is not known yet
+    python newer_memrelay.py ... serve                    a relayer that understands all of these
+
+The real code runs, with a handful of definitions replaced before anything uses them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from relayer.domain import entry, namespace, operations
+from relayer.domain.operations import Origin
+
+
+class Pin(msgspec.Struct, frozen=True, array_like=True, tag="pin"):
+    """An operation of the future."""
+
+    origin: Origin
+    record: bytes
+
+
+def teach_manifests() -> None:
+    namespace.MANIFEST_FORMAT = 2
+
+
+def teach_entries() -> None:
+    entry.ENTRY_VERSION = 2
+    decoder = msgspec.msgpack.Decoder(entry.Entry)
+    entry.decode_entry = decoder.decode
+
+
+def teach_operations() -> None:
+    operations._KINDS = operations._KINDS | {"pin"}
+    operations._DECODER = msgspec.msgpack.Decoder(operations.Operation | Pin)
+    from relayer.domain.outcomes import Result
+    from relayer.domain.state import NamespaceState
+
+    known = NamespaceState._change
+
+    def change(self, operation, origin):
+        return self._done(Result.RESTORED) if isinstance(operation, Pin) else known(self, operation, origin)
+
+    NamespaceState._change = change
+
+
+def write() -> None:
+    """Append one entry to every namespace: with a pin where pins are known, else with what is known anyway."""
+    import asyncio
+
+    from relayer.adapters.directory_store import DirectoryStore
+    from relayer.adapters.system import SystemClock, SystemRandomness
+    from relayer.crypto.relayer_keys import RelayerKeys
+    from relayer.domain.operations import Forget
+    from relayer.log.log_ports import LogPorts
+    from relayer.log.namespace_log import NamespaceLog
+    from relayer.operator.catalogue import read_catalogue
+
+    async def work() -> None:
+        data = Path(os.environ["MEMRELAY_DATA"])
+        clock = SystemClock()
+        store = await DirectoryStore.open(data / "objects", clock=clock)
+        key = RelayerKeys.derive(bytes.fromhex((data / "relayer.key").read_text()))
+        ports = LogPorts(store, clock, SystemRandomness(), key)
+        for listed in (await read_catalogue(ports)).namespaces:
+            log = NamespaceLog(ports, listed.account, listed.pointer)
+            await log.start()
+            origin = Origin(b"a" * 32, os.urandom(16))
+            kind = Pin if "pin" in operations._KINDS else Forget
+            await log.append([kind(origin, b"nobody" * 2 + b"none")])
+            await log.close()
+        await store.close()
+
+    asyncio.run(work())
+
+
+def main() -> None:
+    variant, command, *rest = sys.argv[1:]
+    {"manifest": teach_manifests, "entry": teach_entries, "operation": teach_operations}[variant]()
+    if command == "write":
+        write()
+        return
+    sys.argv = ["memrelay", command, *rest]
+    from relayer.cli import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()
