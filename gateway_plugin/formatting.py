@@ -16,6 +16,7 @@ from typing import Final
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
 from gateway_plugin.textual import clip, estimate_tokens, one_line
 from gateway_plugin.wrappers import OUR_TAG
+from relayer.wire.lines import is_no_recall
 
 __all__ = ["RecalledMemory", "age_in_words", "escape", "format_memories", "format_summary", "is_no_recall"]
 
@@ -69,13 +70,6 @@ _FRAMES: Final = {
 
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 _BRACKET_WRAPPER: Final = re.compile(r"\[(?=/?auto-recall)", re.IGNORECASE)
-# active-memory's words for "nothing to say" (AM-11).
-_NO_RECALL: Final = frozenset(
-    {
-        "", "none", "no_reply", "no reply", "nothing useful", "no relevant memory", "no relevant memories", "timeout",
-        "[]", "{}", "null", "n/a",
-    }
-)  # fmt: skip
 
 
 def format_memories(items: Sequence[RecalledMemory], *, settings: RecallSettings, now: datetime) -> str:
@@ -111,11 +105,6 @@ def format_summary(summary: str, *, settings: ActiveSettings) -> str:
         return ""
     frame = _FRAMES[Format.ACTIVE_MEMORY]
     return f"{frame.before}{escape(line)}{frame.after}"
-
-
-def is_no_recall(answer: str) -> bool:
-    """Tell whether a model's answer says that there is nothing to recall."""
-    return one_line(answer).strip("\"'`.*").casefold() in _NO_RECALL
 
 
 def escape(text: str) -> str:

@@ -7,6 +7,8 @@ import re
 import unicodedata
 from typing import Final
 
+from relayer.wire.lines import clip, one_line, remove_invisible
+
 __all__ = [
     "clip",
     "clip_middle",
@@ -17,31 +19,15 @@ __all__ = [
     "remove_invisible",
 ]
 
-_INVISIBLE: Final = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
-    "\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-_SPACE: Final = re.compile(r"\s+")
 _ELLIPSIS: Final = " … "
 _SPAN: Final = re.compile(r"([0-9]{1,6})([mhdw])")
 _UNIT_SECONDS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-
-
-def remove_invisible(text: str) -> str:
-    """Remove zero-width, bidirectional, variation and tag characters, which a reader cannot see."""
-    return _INVISIBLE.sub("", text)
 
 
 def parse_span(text: str) -> int | None:
     """Return the seconds of a span of time such as 30m, 12h, 7d or 8w; None when it is none, or nothing."""
     match = _SPAN.fullmatch(text.strip())
     return (int(match[1]) * _UNIT_SECONDS[match[2]] or None) if match else None
-
-
-def one_line(text: str) -> str:
-    """Turn a text into one visible line: white space runs become one space, invisible and control characters go."""
-    return _SPACE.sub(" ", _CONTROL.sub(" ", remove_invisible(text))).strip()
 
 
 def effective_length(text: str) -> int:
@@ -65,18 +51,6 @@ def estimate_tokens(text: str) -> int:
         else:
             quarters += 4 if unicodedata.east_asian_width(char) in "WF" else 2
     return math.ceil(quarters / 4)
-
-
-def clip(text: str, limit: int) -> str:
-    """Cut to at most ``limit`` characters, at a word's end when one lies in the last third."""
-    if len(text) <= limit:
-        return text
-    head = text[:limit]
-    if not text[limit].isspace():
-        space = max(head.rfind(" "), head.rfind("\n"))
-        if space >= limit * 2 // 3:
-            head = head[:space]
-    return head.rstrip()
 
 
 def clip_middle(text: str, limit: int) -> str:

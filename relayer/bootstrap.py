@@ -27,6 +27,7 @@ from relayer.errors import (
 )
 from relayer.extraction.llm.extractor import DROPPED, LlmExtractor
 from relayer.extraction.statements import StatementExtractor
+from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
 from relayer.http.front import Front
@@ -38,8 +39,9 @@ from relayer.http.operations import OpenRoutes
 from relayer.http.readiness import Readiness
 from relayer.http.routing import Routes
 from relayer.http.server import RelayerServer
+from relayer.log.compactor import CompactionLimits
 from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.log_ports import TRUST_MS, LogPorts
 from relayer.model_keys import find_model_key
 from relayer.observability import describe, log, loop_error
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
@@ -57,7 +59,7 @@ from relayer.relayer_key import find_relayer_key, generated_key_file, make_relay
 from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
-from relayer.services.context import Context, FactWork
+from relayer.services.context import ChatWork, Context, FactWork
 from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
 from relayer.services.index_keeping import IndexKeeper
@@ -68,6 +70,7 @@ from relayer.services.probe_record import probe_unless_known
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.store_probe import probe, probe_erasure
 from relayer.services.tending import tend_forever
+from relayer.services.upkeep import Upkeep, UpkeepLimits
 from relayer.wire.schemas import VersionResponse
 
 __all__ = ["Relayer", "build", "layout_of", "open_store", "probe_store", "serve"]
@@ -93,6 +96,7 @@ class Relayer:
     authenticator: Authenticator
     readiness: Readiness
     indexes: IndexKeeper
+    upkeep: Upkeep
 
 
 @asynccontextmanager
@@ -129,7 +133,14 @@ async def build(
             stack.push_async_callback(store.close)
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
-        ports = LogPorts(metered, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings))
+        ports = LogPorts(
+            metered,
+            clock,
+            randomness,
+            RelayerKeys.derive(relayer_key),
+            layout_of(settings),
+            trust_ms=0 if settings.commit_check == "always" else TRUST_MS,
+        )
         await check_relayer_key(ports)
         if settings.store is not None:
             await _check_promises(settings, ports)
@@ -142,12 +153,14 @@ async def build(
         namespaces = OpenNamespaces(ports, embedder.model, await _calibration(embedder), limits)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
+        chat = await _chat(settings, ports, readiness, stack)
         context = Context(
             ports=ports,
             embedder=embedder,
             extractor=StatementExtractor(),
             namespaces=namespaces,
-            facts=await _facts(settings, ports, readiness, stack),
+            facts=_facts(settings, ports, chat),
+            chat=chat,
             redacts=settings.redaction == "on",
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
@@ -278,15 +291,15 @@ async def _calibration(embedder: Embedder) -> Calibration:
         return Calibration(LEXICAL_PRIOR)
 
 
-async def _facts(
+async def _chat(
     settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
-) -> FactWork | None:
-    """Make what extracts facts with a model, if that was asked for; one that is away may come later."""
-    if settings.extractor != "llm":
+) -> ChatWork | None:
+    """Make the language model of the settings, if they name one; one that is away may come later."""
+    if settings.model_url is None:
         return None
     limits = EndpointLimits(total=settings.model_timeout, at_once=settings.model_at_once)
     key = find_model_key(settings, "model")
-    endpoint = Endpoint(settings.model_url or "", ports.clock, ports.randomness, key, limits)
+    endpoint = Endpoint(settings.model_url, ports.clock, ports.randomness, key, limits)
     chat = OpenAIChat(endpoint, settings.model_name or "")
     stack.push_async_callback(chat.close)
     readiness.watch("model_endpoint", lambda: chat.trouble)
@@ -295,12 +308,19 @@ async def _facts(
     except ModelUnavailable as error:
         log.warning("model_endpoint_away", what=str(error))
     daily = DailyLimits(settings.model_calls_per_day, settings.model_tokens_per_day)
+    return ChatWork(chat, ModelBudget(daily), settings.model_timeout)
+
+
+def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) -> FactWork | None:
+    """Make what extracts facts with the model, if that was asked for; it shares the model's budget."""
+    if settings.extractor != "llm" or chat is None:
+        return None
     jobs = JobLimits(at_once=settings.model_at_once, takeover_ms=int(settings.job_takeover * 1000))
     return FactWork(
-        extractor=LlmExtractor(chat, summaries=settings.turn_summaries),
+        extractor=LlmExtractor(chat.model, summaries=settings.turn_summaries),
         queue=JobQueue(ports.clock, jobs),
-        budget=ModelBudget(daily),
-        seconds=settings.model_timeout,
+        budget=chat.budget,
+        seconds=chat.seconds,
     )
 
 
@@ -332,7 +352,11 @@ def _assemble(
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
-    native = (*NativeRoutes(context, accounts, revoked).table(), *LifeRoutes(context).table())
+    native = (
+        *NativeRoutes(context, accounts, revoked).table(),
+        *LifeRoutes(context).table(),
+        *AnswerRoutes(context).table(),
+    )
     model = context.embedder.model
     version = VersionResponse(
         version=product_version(),
@@ -353,7 +377,12 @@ def _assemble(
     _publish(metrics, settings, context, front, version)
     indexes = IndexKeeper(context)
     _publish_indexes(metrics, indexes)
-    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes)
+    limits = UpkeepLimits(
+        CompactionLimits(entries=settings.compact_entries), int(settings.collect_after * 1000)
+    )
+    upkeep = Upkeep(context.ports, context.namespaces, limits)
+    _publish_upkeep(metrics, upkeep)
+    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep)
 
 
 def _extractor_of(context: Context) -> str:
@@ -404,6 +433,19 @@ def _publish_indexes(metrics: Metrics, indexes: IndexKeeper) -> None:
     metrics.counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
 
 
+def _publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
+    for name, help_text in (
+        ("segments", "Tails of logs that were compacted to a segment."),
+        ("merges", "Segments that were made of several others."),
+        ("lost", "Segments that another relayer was faster with."),
+        ("bytes", "Bytes of segments written."),
+        ("slots", "Slots deleted because segments cover them."),
+        ("objects", "Segments and indexes deleted because nothing names them."),
+        ("failures", "Compactions and collections that failed and are tried again."),
+    ):
+        metrics.counter(f"upkeep_{name}", help_text, partial(upkeep.counts.__getitem__, name))
+
+
 def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
     counts = queue.counts
     metrics.gauge("jobs_running", "Extractions that run here now.", lambda: float(len(queue.running)))
@@ -437,11 +479,15 @@ async def _background(relayer: Relayer) -> AsyncIterator[None]:
     def index_failed(error: BaseException) -> None:
         log.error("index_failed", **describe(error))
 
+    def upkeep_failed(error: BaseException) -> None:
+        log.warning("upkeep_failed", **describe(error))
+
     endless: list[Callable[[], Awaitable[None]]] = [
         relayer.fleet.run,
         expire,
         lambda: tend_forever(relayer.context, failed),
         lambda: relayer.indexes.run(index_failed),
+        lambda: relayer.upkeep.run(upkeep_failed),
     ]
     facts = relayer.context.facts
     if facts is not None:

@@ -98,6 +98,15 @@ def serve(
         bool | None, typer.Option("--plain-http-models", help="Allow http to models off this machine.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
+    compact_entries: Annotated[
+        int | None, typer.Option(help="Entries after which a log's tail is compacted.")
+    ] = None,
+    collect_after: Annotated[
+        float | None, typer.Option(help="Seconds before what was compacted is deleted.")
+    ] = None,
+    commit_check: Annotated[
+        str | None, typer.Option(help="recent (trust the manifest for ten minutes) or always (read it).")
+    ] = None,
     ready_file: Annotated[Path | None, typer.Option(help="Written when requests are answered.")] = None,
     log_format: Annotated[
         str | None, typer.Option(help="auto (console on a terminal), console or json.")

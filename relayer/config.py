@@ -27,6 +27,8 @@ from relayer.wire.keys import is_account_id
 __all__ = ["RelayerSettings", "load_settings"]
 
 PREFIX = "MEMRELAY_"
+# Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.log_ports.TRUST_MS`).
+_SHORTEST_COLLECT_AFTER = 1200
 # The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
 _SECRETS = frozenset({"relayer_key", "embeddings_api_key", "model_api_key"})
 FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
@@ -116,6 +118,9 @@ class RelayerSettings(BaseSettings):
     tls_key: Path | None = None
     rate_limits: Literal["on", "off"] = "on"
     redaction: Literal["on", "off"] = "on"
+    compact_entries: Annotated[int, Field(ge=1, le=4096)] = 64
+    collect_after: Annotated[float, Field(ge=0, le=30 * 86_400)] = 3600.0
+    commit_check: Literal["recent", "always"] = "recent"
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     ready_file: Path | None = None
@@ -149,6 +154,11 @@ class RelayerSettings(BaseSettings):
         if self.relayer_key is not None and self.relayer_key_file is not None:
             raise ValueError("MEMRELAY_RELAYER_KEY and MEMRELAY_RELAYER_KEY_FILE: give one of them")
         self._check_models()
+        if self.commit_check == "recent" and self.collect_after < _SHORTEST_COLLECT_AFTER:
+            raise ValueError(
+                f"--collect-after: below {_SHORTEST_COLLECT_AFTER} s answers of the manifest could still be trusted; give "
+                "--commit-check always as well, on every relayer of this store"
+            )
         if self.store is None:
             given = [
                 name for name in ("endpoint_url", "region", "s3_client") if getattr(self, name) is not None
@@ -178,8 +188,12 @@ class RelayerSettings(BaseSettings):
             for name in names:
                 if wanted and getattr(self, name) is None:
                     raise ValueError(f"--{name.replace('_', '-')}: {choice} needs it")
-                if not wanted and getattr(self, name) is not None:
+                # A language model is of use without extraction, too: it answers active recalls and questions.
+                if not wanted and name.startswith("embeddings") and getattr(self, name) is not None:
                     raise ValueError(f"--{name.replace('_', '-')}: only with {choice}")
+        if (self.model_url is None) != (self.model_name is None):
+            missing = "model-url" if self.model_url is None else "model-name"
+            raise ValueError(f"--{missing}: --model-url and --model-name belong together")
         if self.embedder != "openai" and self.embeddings_dimension is not None:
             raise ValueError("--embeddings-dimension: only with --embedder openai")
         for name in ("embeddings_api_key", "model_api_key"):
@@ -187,6 +201,9 @@ class RelayerSettings(BaseSettings):
                 raise ValueError(
                     f"MEMRELAY_{name.upper()} and MEMRELAY_{name.upper()}_FILE: give one of them"
                 )
+        self._check_model_urls()
+
+    def _check_model_urls(self) -> None:
         for name in ("embeddings_url", "model_url"):
             url = getattr(self, name)
             parts = urlsplit(url or "https://")

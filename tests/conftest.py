@@ -25,7 +25,9 @@ settings.load_profile("memrelay")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("memrelay")
     group.addoption("--seeds", type=int, default=DEFAULT_SEEDS, help="how many seeds a simulation runs")
-    group.addoption("--rounds", type=int, default=DEFAULT_ROUNDS, help="how often relayer and store are killed")
+    group.addoption(
+        "--rounds", type=int, default=DEFAULT_ROUNDS, help="how often relayer and store are killed"
+    )
     group.addoption("--first-seed", type=int, default=0, help="the seed that a simulation begins with")
 
 

@@ -99,8 +99,11 @@ def _unneeded(
     """Yield what can go: the array and the place in it, or the last place of a Stored for all of its bodies."""
     match operation:
         case Put(stored=stored) | Supersede(stored=stored):
+            array = items[_STORED_AT[items[0]]]
             if not _was_stored(stored, seq, state):
-                yield items[_STORED_AT[items[0]]], _LEFT_OUT
+                yield array, _LEFT_OUT
+            elif stored.context_of in state.erased:
+                yield array, _CONTEXT
         case JobAccepted(job=job, sealed=sealed):
             known = state.jobs.get(job)
             if known is None or known.sealed != sealed:
@@ -119,9 +122,13 @@ def _unneeded_results(
     for array, vectors in zip(_arrays(items, _JOB_VECTORS), operation.vectors, strict=True):
         if not ended_here or vectors.record not in state.records:
             yield from ((array, index) for index in (1, 2))
+        elif vectors.context_of in state.erased:
+            yield array, 2
     for array, stored in zip(_arrays(items, _JOB_STORED), operation.stored, strict=True):
         if not ended_here or not _was_stored(stored, seq, state):
             yield array, _LEFT_OUT
+        elif stored.context_of in state.erased:
+            yield array, _CONTEXT
 
 
 def _was_stored(stored: Stored, seq: int, state: NamespaceState) -> bool:
@@ -134,18 +141,16 @@ def _was_stored(stored: Stored, seq: int, state: NamespaceState) -> bool:
 
 
 def _leave_out(array: _Array, index: int) -> bool:
-    """Empty a body, or all of a Stored's, whose size stays known because the state counts it."""
-    if index != _LEFT_OUT:
-        had = index < len(array) and bool(array[index])
-        if had:
-            array[index] = b""
-        return had
-    size = sum(len(array[place]) for place in (_SEALED, _VECTOR, _CONTEXT) if place < len(array))
+    """Empty a body, or all of a Stored's; whose size stays known in either case, because the state counts it."""
+    places = (_SEALED, _VECTOR, _CONTEXT) if index == _LEFT_OUT else (index,)
+    size = sum(len(array[place]) for place in places if place < len(array))
     if not size:
         return False
-    array.extend(_DEFAULTS[len(array) :])
-    array[_SEALED] = array[_VECTOR] = array[_CONTEXT] = b""
-    array[_LEFT_OUT] += size
+    if index in {_LEFT_OUT, _CONTEXT}:
+        array.extend(_DEFAULTS[len(array) :])
+        array[_LEFT_OUT] += size
+    for place in places:
+        array[place] = b""
     return True
 
 

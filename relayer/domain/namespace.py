@@ -72,7 +72,10 @@ class Keyring(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
-    """One segment of a manifest: ``digest`` is the SHA-256 of its bytes, ``live`` counts operations with a body."""
+    """One segment of a manifest: ``digest`` is the SHA-256 of its bytes, ``live`` counts operations with a body.
+
+    What was erased up to entry ``reduced_at`` has no body in it.
+    """
 
     first_seq: int
     last_seq: int
@@ -80,6 +83,7 @@ class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes
     size: int
     live: int
+    reduced_at: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):

@@ -91,11 +91,12 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
 
 
 class VectorSet(msgspec.Struct, frozen=True, array_like=True):
-    """Vectors for a record that was stored without them."""
+    """Vectors for a record that was stored without them; ``context_vector`` depends on the neighbour ``context_of``."""
 
     record: bytes
     vector: bytes
     context_vector: bytes = b""
+    context_of: bytes = b""
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):

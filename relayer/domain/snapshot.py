@@ -14,6 +14,7 @@ from itertools import islice
 
 import msgspec
 
+from relayer.domain.erasures import Erased, Erasure, Traces
 from relayer.domain.namespace import Position
 from relayer.domain.operations import OperationId
 from relayer.domain.outcomes import Outcome
@@ -42,6 +43,9 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
     erased_texts: list[bytes]
     older_twins: list[bytes]
     outcomes: list[tuple[int, OperationId, Outcome]]
+    erasures: list[Erasure]
+    late: list[int]
+    traces: dict[bytes, tuple[int, ...]]
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True):
@@ -80,6 +84,9 @@ def write_state(state: NamespaceState) -> list[bytes]:
         erased_texts=sorted(remembered.twins.erased_texts),
         older_twins=[record.record for record in records if like(record.likeness) != record.record],
         outcomes=list(remembered.outcomes),
+        erasures=list(state.erasures.known.values()),
+        late=list(state.erasures.late),
+        traces=state.erasures.traces.slots,
     )
     return [_ENCODER.encode(head), *map(_ENCODER.encode, (*_cut(records), *_cut(requests)))]
 
@@ -122,6 +129,11 @@ class StateReader:
             records=self._records,
             jobs={job.job: job for job in head.jobs},
             erased=set(head.erased),
+            erasures=Erased(
+                {erasure.erasure: erasure for erasure in head.erasures},
+                dict.fromkeys(head.late),
+                Traces(head.traces),
+            ),
         )
         state.remember(Remembered(self._twins, tuple(head.outcomes), self._requests))
         return state

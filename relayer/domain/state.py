@@ -8,13 +8,14 @@ finished jobs and erased sources are decided here and nowhere else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
 
 from relayer.domain.entry import Entry
+from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import Position
 from relayer.domain.operations import (
     Close,
@@ -44,6 +45,8 @@ EXPIRY_GRACE_MS = 5 * 60 * 1000
 _RECORD_BYTES = 1100
 _OUTCOME_BYTES = 500
 _REQUEST_BYTES = 700
+# Works whose promise has no input of its own: they read their records when they run.
+_WITHOUT_INPUT = frozenset({"embed"})
 
 
 class Standing(StrEnum):
@@ -72,6 +75,7 @@ class RecordState(msgspec.Struct, array_like=True, gc=False):
     changed_at: int = 0
     reinforced: int = 0
     reinforced_at: int = 0
+    context_of: bytes = b""
 
     def live_at(self, now: int) -> bool:
         """Whether recall may return it at a time in ms."""
@@ -97,6 +101,7 @@ class JobState(msgspec.Struct, array_like=True, gc=False):
     finished_at: int = 0
     results: tuple[bytes, ...] = ()
     outcome: Outcome | None = None
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +138,16 @@ class NamespaceState:
     records: dict[bytes, RecordState] = field(default_factory=dict)
     jobs: dict[bytes, JobState] = field(default_factory=dict)
     erased: set[bytes] = field(default_factory=set)
+    erasures: Erased = field(default_factory=Erased)
     _twins: Twins = field(default_factory=Twins)
     _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
     _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
     # By key: the body it belongs to, and what became of that request's operations, by their index in it.
     _idempotency: dict[bytes, tuple[bytes, dict[int, Outcome]]] = field(default_factory=dict)
+    # Of the entry that is being applied: ids that were asked for, and what they repeat.
+    _repeats: dict[bytes, bytes] = field(default_factory=dict)
+    # Made when something is first erased, of what is there then.
+    _readers: Readers | None = field(default=None, compare=False, repr=False)
 
     @property
     def next_seq(self) -> int:
@@ -194,6 +204,9 @@ class NamespaceState:
         self.position = Position(entry.seq, digest)
         self.last_time = max(self.last_time, entry.time)
         applied = [self._apply_one(operation) for operation in operations]
+        for item in applied:
+            self._trace(item)
+        self._repeats.clear()
         self._trim()
         return applied
 
@@ -275,6 +288,7 @@ class NamespaceState:
         if twin is not None and twin.live_at(self.last_time) and twin.lasts_as_long_as(stored):
             twin.reinforced += 1
             twin.reinforced_at = self.last_time
+            self._repeats[stored.record] = twin.record
             return self._done(Result.DUPLICATE, twin.record)
         if stored.captured and self._is_tombstoned(stored.content):
             return self._refused(Refusal.TOMBSTONED, stored.record)
@@ -297,8 +311,11 @@ class NamespaceState:
             sources=stored.sources,
             author=author,
             supersedes=supersedes,
+            context_of=stored.context_of,
         )
         self._twins.add(stored.record, text=stored.content, likeness=stored.alike)
+        if self._readers is not None:
+            self._readers.add(stored.record, sources=stored.sources, context_of=stored.context_of)
 
     def _is_tombstoned(self, content: bytes) -> bool:
         """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
@@ -351,32 +368,104 @@ class NamespaceState:
         record.changed_at = self.last_time
 
     def _erase(self, records: Sequence[bytes]) -> Outcome:
-        known = [self.records[record] for record in dict.fromkeys(records) if record in self.records]
-        if not known:
+        named = [record for record in dict.fromkeys(records) if record in self.records]
+        if not named:
             return self._refused(Refusal.UNKNOWN_RECORD)
-        for record in known:
+        derived = [one for one in self._read_by().derived_from(named) if one in self.records]
+        gone = [self.records[record] for record in (*named, *derived)]
+        slots = self._slots_of(gone)
+        for record in gone:
             del self.records[record.record]
             self.erased.add(record.record)
             self._twins.erase(record.record, text=record.content, likeness=record.likeness)
-        self._cancel_jobs()
-        return self._done(Result.ERASED, known[0].record)
+        read = [source for record in gone for source in record.sources]
+        read += self._cancel_jobs([record.record for record in gone])
+        rest = tuple(one for one in dict.fromkeys(read) if isinstance(self._head(one), RecordState))
+        self.erasures.known[named[0]] = Erasure(
+            named[0], self.position.seq, self.last_time, tuple(named), tuple(derived), rest, slots
+        )
+        return self._done(Result.ERASED, named[0])
 
-    def _cancel_jobs(self) -> None:
-        """End the pending jobs of which no input is left, and let go of the input."""
-        for job in self.jobs.values():
-            if job.outcome is None and job.records and self.erased.issuperset(job.records):
+    def _read_by(self) -> Readers:
+        if self._readers is None:
+            self._readers = Readers()
+            for record in self.records.values():
+                self._readers.add(record.record, sources=record.sources, context_of=record.context_of)
+            for job in self.jobs.values():
+                self._readers.add_job(job.job, job.records)
+        return self._readers
+
+    def _slots_of(self, gone: Sequence[RecordState]) -> tuple[int, ...]:
+        """Return the slots with a body of these records: texts, vectors, job inputs, their neighbours' context."""
+        ids, traces, readers = [record.record for record in gone], self.erasures.traces, self._read_by()
+        following = [self.records[one] for one in readers.following(ids) if one in self.records]
+        slots: set[int] = set()
+        for record in (*gone, *following):
+            slots.update((record.seq, *traces.of(record.record, record.content)))
+        for job in readers.jobs_of(ids):
+            slots.update((self.jobs[job].seq, *traces.of(job)))
+        return tuple(sorted(slots))
+
+    def _cancel_jobs(self, gone: Sequence[bytes]) -> list[bytes]:
+        """End the jobs of which no input is left, or whose sealed input holds an erased text; return their inputs."""
+        inputs: list[bytes] = []
+        for job in [self.jobs[one] for one in self._read_by().jobs_of(gone)]:
+            if job.outcome is None and (
+                job.work not in _WITHOUT_INPUT or self.erased.issuperset(job.records)
+            ):
                 job.state = "failed"
                 job.reason = Refusal.SOURCE_ERASED.value
                 job.sealed = b""
                 job.finished_at = self.last_time
                 job.outcome = self._refused(Refusal.SOURCE_ERASED, job.job)
+                inputs += job.records
+        return inputs
+
+    def _trace(self, applied: Applied) -> None:
+        """Note the bodies of this entry that a record's own slot does not tell of."""
+        seq, traces = self.position.seq, self.erasures.traces
+        match applied.operation:
+            case Put(stored=stored) | Supersede(stored=stored):
+                self._trace_stored(stored)
+            case JobAccepted(job=job, records=records):
+                traces.note(job, seq)
+                self._note_late(records)
+            case JobFinished(job=job, stored=results, vectors=vectors):
+                traces.note(job, seq)
+                for stored in results:
+                    self._trace_stored(stored)
+                for vector in vectors:
+                    traces.note(vector.record, seq)
+                    self._note_late((vector.record, vector.context_of))
+                known = self.jobs.get(job)
+                self._note_late(known.records if known is not None and results else ())
+            case _:
+                pass
+
+    def _trace_stored(self, stored: Stored) -> None:
+        kept = self.records.get(stored.record)
+        if kept is None or kept.seq != self.position.seq:
+            self.erasures.traces.note(stored.content, self.position.seq)
+            if self._twins.was_erased(stored.content) and not self._twins.saying(stored.content):
+                self.erasures.late[self.position.seq] = None
+        self._note_late((stored.record, stored.context_of, *stored.sources))
+
+    def _note_late(self, records: Iterable[bytes]) -> None:
+        if not self.erased.isdisjoint(records):
+            self.erasures.late[self.position.seq] = None
 
     def _accept(self, operation: JobAccepted) -> Outcome:
         if operation.job in self.jobs:
             return self._refused(Refusal.RECORD_EXISTS, operation.job)
+        # What repeated a memory was read as that memory.
+        records = tuple(self._repeats.get(record, record) for record in operation.records)
+        if operation.work not in _WITHOUT_INPUT and not self.erased.isdisjoint(records):
+            return self._refused(Refusal.SOURCE_ERASED, operation.job)
         self.jobs[operation.job] = JobState(
-            operation.job, operation.work, operation.records, operation.sealed, self.last_time
+            operation.job, operation.work, records, operation.sealed, self.last_time, seq=self.position.seq
         )
+        if self._readers is not None:
+            self._readers.add_job(operation.job, records)
         return self._done(Result.ACCEPTED, operation.job)
 
     def _finish(self, operation: JobFinished, job: JobState) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import perf_counter
 
@@ -31,6 +31,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"
 # Steps have the deadline themselves and know their names; this only catches work that is no step.
 _GRACE_SECONDS = 0.25
 _SERVER_ERROR = 500
+# How soon it is noticed that a caller is gone, where that matters.
+_LOOK_SECONDS = 0.2
 
 
 class Front:
@@ -137,7 +139,8 @@ class Front:
             call = await self._accept(request, head, route, deadline, target)
         try:
             async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
-                return await route.handle(call)
+                work = route.handle(call)
+                return await (_while_there(request, work) if route.ends_with_caller else work)
         except TimeoutError as error:
             raise HttpProblem("deadline_exceeded") from error
 
@@ -195,6 +198,19 @@ class Front:
             ms=round(seconds * 1000, 2),
             **details,
         )
+
+
+async def _while_there(request: web.BaseRequest, work: Awaitable[Reply]) -> Reply:
+    """Wait for work, and cancel it when the connection of its request is gone: nobody would read the answer."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([task], timeout=_LOOK_SECONDS))[0]:
+            if request.transport is None or request.transport.is_closing():
+                raise HttpProblem("caller_gone")
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def _common(request_id: str) -> dict[str, str]:

@@ -56,6 +56,7 @@ CODES: dict[str, _Row] = {
     "not_found": _Row(404, "There is nothing here."),
     "method_not_allowed": _Row(405, "This route answers other methods, see the Allow header."),
     "body_timeout": _Row(408, "The body did not arrive in time."),
+    "caller_gone": _Row(400, "The connection was closed before the answer; the work was cancelled."),
     "conflict": _Row(409, "The state does not allow this."),
     "too_large": _Row(413, "The request is larger than this relayer takes."),
     "unsupported_media_type": _Row(
@@ -72,6 +73,10 @@ CODES: dict[str, _Row] = {
     ),
     "store_unavailable": _Row(503, "The object store does not answer. Try again."),
     "embedder_unavailable": _Row(503, "No vectors can be computed now. Try again, or send your own."),
+    "model_unavailable": _Row(503, "The language model does not answer. Try again."),
+    "model_answer_unusable": _Row(
+        502, "The language model's answer cannot be used. Try again, or ask otherwise."
+    ),
     "queue_full": _Row(503, _TOO_BUSY),
     "upgrade_required": _Row(503, "This namespace was written by a newer version: update this relayer."),
     "deadline_exceeded": _Row(504, "The time was up."),
@@ -104,6 +109,8 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (errors.WrongNamespaceKey, "wrong_namespace_key"),
     (errors.WrongCustody, "wrong_custody"),
     (errors.EmbedderUnavailable, "embedder_unavailable"),
+    (errors.ModelUnavailable, "model_unavailable"),
+    (errors.ModelAnswerUnusable, "model_answer_unusable"),
     (errors.QueueFull, "queue_full"),
     (RollbackDetected, "rollback_detected"),
     (PositionUnknown, "position_unknown"),

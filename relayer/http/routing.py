@@ -93,6 +93,7 @@ class Route:
         cost: in tokens of the rate limits.
         seconds: the longest a request may take.
         statuses: of good answers.
+        ends_with_caller: whether the work is cancelled when the connection is gone; never for what writes.
     """
 
     method: str
@@ -109,6 +110,7 @@ class Route:
     cost: float = 1.0
     seconds: float = 30.0
     statuses: tuple[int, ...] = (200,)
+    ends_with_caller: bool = False
 
 
 @dataclass(slots=True)

@@ -110,11 +110,11 @@ class Compactor:
     async def _compact_tail(self, state: NamespaceState, seen: SeenManifest) -> Compaction | None:
         manifest = seen.manifest
         builder = PackBuilder()
-        start = Position(manifest.snap_seq, manifest.chain_digest)
+        start, known = Position(manifest.snap_seq, manifest.chain_digest), state.position.seq
         last = await self._read_tail(state, start, builder)
         if last is None:
             return None
-        row = await self._replica.segments.upload(builder, start.seq + 1, seen.store_time)
+        row = await self._replica.segments.upload(builder, start.seq + 1, seen.store_time, known)
         if row is None:
             return Compaction(Work.TAIL, builder.size, won=False)
         new = msgspec.structs.replace(
@@ -158,7 +158,7 @@ class Compactor:
 
         None if one is absent, because somebody else has replaced it.
         """
-        manifest = seen.manifest
+        manifest, known = seen.manifest, state.position.seq
         old = manifest.segments[start:end]
         builder = PackBuilder()
         for replaced in old:
@@ -166,7 +166,7 @@ class Compactor:
             if segment is None:
                 return None
             await _add_all(builder, segment, state)
-        row = await self._replica.segments.upload(builder, old[0].first_seq, seen.store_time)
+        row = await self._replica.segments.upload(builder, old[0].first_seq, seen.store_time, known)
         if row is None:
             return Compaction(Work.MERGE, builder.size, won=False)
         rows = (*manifest.segments[:start], row, *manifest.segments[end:])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from relayer.crypto.namespace_keys import KEY_ID_SIZE, SALT_SIZE, NamespaceKeys, make_keyring
 from relayer.domain.namespace import (
     MANIFEST_FORMAT,
@@ -25,12 +27,22 @@ from relayer.log.sealed_objects import ObjectSealer
 from relayer.log.together import AT_ONCE, together
 from relayer.ports import Absent, Found, Throttled, Unchanged
 
-__all__ = ["NewNamespace", "OpenedNamespace", "find", "list_pointers", "open_existing", "open_or_create"]
+__all__ = [
+    "NewNamespace",
+    "OpenedNamespace",
+    "find",
+    "list_pointers",
+    "mark",
+    "open_existing",
+    "open_or_create",
+]
 
 INCARNATION_SIZE = 16
 FIRST_EPOCH = 1
 _ATTEMPTS = 8
 _ROUNDS = 5
+# In the order in which a pointer goes through them.
+_STATES = tuple(PointerState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +143,24 @@ async def list_pointers(ports: LogPorts, account: str) -> list[Pointer]:
     return sorted((found.pointer for found in read if found is not None), key=lambda pointer: pointer.name)
 
 
+async def mark(ports: LogPorts, account: str, pointer: Pointer, state: PointerState) -> None:
+    """Have the pointer of an incarnation say where its erasure is; one that has moved on is left as it is.
+
+    Raises:
+        StoreUnavailable: it is not sure whether it does; trying again is safe.
+        CorruptNamespace, StoreError: as `find`.
+    """
+    creation = _Creation(ports, account)
+    for _ in range(_ATTEMPTS):
+        found = await creation.read_pointer(pointer.name)
+        if found is None or found.pointer.incarnation != pointer.incarnation:
+            return
+        if _STATES.index(found.pointer.state) >= _STATES.index(state):
+            return
+        await creation.write_pointer(found, state)
+    raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
+
+
 @dataclass(frozen=True, slots=True)
 class _ReadPointer:
     pointer: Pointer
@@ -194,6 +224,13 @@ class _Creation:
             etag = found.etag if isinstance(found, Found) else None
             await self._write(key, self._new_pointer(key, new, found.store_time), etag, backoff)
         raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
+
+    async def write_pointer(self, found: _ReadPointer, state: PointerState) -> None:
+        """Try once to replace a pointer by one of another state; the next read says what came of it."""
+        key = self._pointer_key(found.pointer.name)
+        new = msgspec.structs.replace(found.pointer, state=state)
+        sealed = self._sealer.seal_pointer(self._account, key, new)
+        await self._write(key, sealed, found.etag, Backoff(self._ports.randomness))
 
     def _new_pointer(self, key: str, new: NewNamespace, store_time: int) -> bytes:
         pointer = Pointer(

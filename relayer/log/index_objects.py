@@ -1,4 +1,4 @@
-"""Stored indexes of one log: read where the manifest names one, written and named, taken back when a memory is erased.
+"""Stored indexes of one log: read where the manifest names one, written and named.
 
 An index is the state after some entry, and the view of it that a relayer with the namespace's key had. It spares the next
 opening the entries up to there, and nothing else depends on it: one that is absent, damaged, of another version or of
@@ -12,6 +12,7 @@ import msgspec
 
 from relayer.domain.namespace import Manifest
 from relayer.errors import CorruptNamespace, StoreUnavailable
+from relayer.log.destruction import destroy
 from relayer.log.index_pack import IndexBuilder, IndexPlace, model_tag
 from relayer.log.index_reader import IndexReader
 from relayer.log.log_ports import LogPorts
@@ -79,7 +80,7 @@ class IndexObjects:
             model: as `begin` was given.
             data: the object.
             erased: how many records had been erased in the state that was written. If there are more now, the index may
-                hold one of them: it is not named, and deleted.
+                hold one of them: it is not named, and destroyed.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: it is not known whether it is named; that is
@@ -94,7 +95,7 @@ class IndexObjects:
         seq, tag = builder.position.seq, model_tag(model)
         for _ in range(_ROUNDS):
             seen = await self._replica.manifest.see()
-            # After the manifest: an erasure that is not in the log yet finds this index in the manifest when it is.
+            # After the manifest: an erasure that is not in the log yet finds this index in the store when it is.
             await self._replica.catch_up()
             if len(self._replica.state.erased) != erased:
                 await self._take_back(builder.key, at)
@@ -108,30 +109,6 @@ class IndexObjects:
                 return True
         return False
 
-    async def drop_before(self, seq: int) -> list[str]:
-        """Delete every index of a state before entry ``seq``, which erased something; return their keys.
-
-        What the manifest names is taken out of it first: whoever reads it later looks for no index, and whoever misses
-        the one that he was told of goes on without.
-
-        Raises:
-            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: calling it again is safe.
-        """
-        for _ in range(_ROUNDS):
-            seen = await self._replica.manifest.see()
-            if not seen.manifest.index_key or seen.manifest.index_seq >= seq:
-                break
-            await self._swapped(
-                seen, msgspec.structs.replace(seen.manifest, index_key="", index_seq=0, index_model="")
-            )
-        else:
-            raise StoreUnavailable("the manifest could not be changed; try again")
-        prefix = self._ports.layout.at(self._ports.layout.indexes(self._replica.incarnation))
-        doomed = [info.key async for info in self._ports.store.list(prefix) if _seq_of(info.key) < seq]
-        for key in doomed:
-            await self._ports.store.delete(key)
-        return doomed
-
     async def _swapped(self, seen: SeenManifest, new: Manifest) -> bool:
         try:
             return isinstance(await self._replica.manifest.swap(seen, new), Swapped)
@@ -143,12 +120,7 @@ class IndexObjects:
 
     async def _take_back(self, key: str, at: str) -> None:
         if await self._named() != key:
-            await self._ports.store.delete(at)
+            await destroy(self._ports.store, [at])
 
     def _place(self, key: str) -> IndexPlace:
         return IndexPlace(self._sealer, self._account, self._replica.incarnation, key)
-
-
-def _seq_of(key: str) -> int:
-    number = key.rpartition("/")[2].partition("-")[0]
-    return int(number) if number.isdecimal() else 0

@@ -66,6 +66,26 @@ class Layout:
         return f"acct/{account_tag}/ns/{namespace_tag}"
 
     @staticmethod
+    def erasing() -> str:
+        """What the keys of all erasures that are under way start with."""
+        return "erasing/"
+
+    @staticmethod
+    def report(account_tag: str, erasure: bytes, *, confirmed: bool) -> str:
+        """The report of an erasure: of one that is under way, or of one that is over."""
+        return f"{'erased' if confirmed else 'erasing'}/{account_tag}/{render(erasure)}"
+
+    @staticmethod
+    def incarnation(incarnation: bytes) -> str:
+        """What the keys of everything in an incarnation start with."""
+        return f"ns/{incarnation.hex()}/"
+
+    @staticmethod
+    def keyrings(incarnation: bytes) -> str:
+        """What the keys of all keyrings start with."""
+        return f"ns/{incarnation.hex()}/keyring/"
+
+    @staticmethod
     def keyring(incarnation: bytes, epoch: int) -> str:
         """The keyring of an epoch."""
         return f"ns/{incarnation.hex()}/keyring/{epoch:08d}"

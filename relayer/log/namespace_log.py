@@ -9,6 +9,7 @@ from relayer.domain.operations import Operation
 from relayer.domain.outcomes import Outcome
 from relayer.domain.state import NamespaceState
 from relayer.log.committer import Committer, CommitterLimits
+from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.index_objects import IndexObjects
 from relayer.log.log_ports import LogPorts
 from relayer.log.replica import Begin, Consistency, OnApplied, OnReset, Replica
@@ -35,9 +36,15 @@ class NamespaceLog:
         begin: Begin | None = None,
     ) -> None:
         self.pointer = pointer
+        self._ports = ports
         self._replica = Replica(ports, account, pointer.incarnation, begin)
         self.indexes = IndexObjects(ports, account, self._replica)
         self._committer = Committer(ports, self._replica, limits or CommitterLimits())
+
+    @property
+    def replica(self) -> Replica:
+        """The copy that this follows the log with: for what looks after the log beside the requests."""
+        return self._replica
 
     @property
     def state(self) -> NamespaceState:
@@ -90,6 +97,14 @@ class NamespaceLog:
     ) -> Position:
         """Make `state` as fresh as asked; see `Replica.read`."""
         return await self._replica.read(consistency, min_position)
+
+    def compaction_due(self, limits: CompactionLimits) -> bool:
+        """Whether the tail is long enough to be compacted, as far as this process knows."""
+        return Compactor(self._ports, self._replica, limits).due
+
+    async def compact(self, limits: CompactionLimits) -> Compaction | None:
+        """Make one segment if there is need; see `Compactor.run`. Appends and reads go on meanwhile."""
+        return await Compactor(self._ports, self._replica, limits).run()
 
     async def close(self, grace: float = 10.0) -> None:
         """Commit what is queued, for at most ``grace`` seconds, and stop."""

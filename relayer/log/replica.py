@@ -64,6 +64,7 @@ class Replica:
     """One incarnation in one process.
 
     Attributes:
+        incarnation: which.
         state: the state so far; replaced by `reload`, changed in place otherwise.
         slots: the slots of the log.
         segments: what the log was compacted to.

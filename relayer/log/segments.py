@@ -76,9 +76,12 @@ class Segments:
                 return Segment(row, outcome.data, self._place(row.key))
         raise CorruptNamespace(f"the segment at {row.key} holds other bytes than the manifest says")
 
-    async def upload(self, builder: PackBuilder, first_seq: int, now_ms: int) -> SegmentRow | None:
+    async def upload(
+        self, builder: PackBuilder, first_seq: int, now_ms: int, reduced_at: int = 0
+    ) -> SegmentRow | None:
         """Store what was built under a name of its own and return the row that names it; None if that is not sure.
 
+        ``reduced_at`` is the last entry of the log that was known when the first body was left out.
         Nobody reads it before a manifest names it. What is not named in the end is the collector's to delete.
 
         Raises:
@@ -94,7 +97,18 @@ class Segments:
         if not isinstance(outcome, Created):
             return None
         last_seq = first_seq + builder.count - 1
-        return SegmentRow(first_seq, last_seq, key, digest, len(data), builder.kept)
+        return SegmentRow(first_seq, last_seq, key, digest, len(data), builder.kept, reduced_at)
+
+    async def read_loose(self, key: str) -> list[LinkedEntry] | None:
+        """Return the entries of a segment that no manifest vouches for, by its key without prefix; None if it is absent.
+
+        Raises:
+            CorruptNamespace: it does not open as a segment of this place.
+            UpgradeRequired, StoreError: as `read`.
+        """
+        outcome = await self._ports.store.get(self._ports.layout.at(key))
+        assert not isinstance(outcome, Unchanged), "no etag was given"
+        return None if isinstance(outcome, Absent) else list(open_pack(outcome.data, self._place(key)))
 
     def _place(self, key: str) -> PackPlace:
         return PackPlace(self._sealer, self._account, self._incarnation, key)

@@ -21,6 +21,7 @@ class Kind(Enum):
     FLEET = "fleet"
     RELAYER = "relayer"
     PROBE = "probe"
+    ERASURE = "erasure"
     QUARANTINE = "quarantine"
     OTHER = "other"
 
@@ -34,6 +35,7 @@ _PATTERNS = [
     (Kind.KEYRING, re.compile(_NAMESPACE + r"keyring/\d{8}")),
     (Kind.POINTER, re.compile(r"acct/[0-9a-f]{40}/ns/[0-9a-f]{40}")),
     (Kind.ACCOUNT, re.compile(r"acct/[0-9a-f]{40}/account")),
+    (Kind.ERASURE, re.compile(r"(?:erasing|erased)/[0-9a-f]{40}/[0-9a-z]{26}")),
     (Kind.FLEET, re.compile(r"fleet/\d{8}")),
     (Kind.RELAYER, re.compile(r"relayer")),
     (Kind.PROBE, re.compile(r"probed?/.+")),

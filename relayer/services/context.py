@@ -8,12 +8,21 @@ from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.turns import Extractor
 from relayer.log.log_ports import LogPorts
-from relayer.ports import Clock, Embedder, Randomness
+from relayer.ports import ChatModel, Clock, Embedder, Randomness
 from relayer.services.job_queue import JobQueue
 from relayer.services.model_budget import ModelBudget
 from relayer.services.open_namespaces import OpenNamespaces
 
-__all__ = ["Context", "FactWork"]
+__all__ = ["ChatWork", "Context", "FactWork"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWork:
+    """A language model for questions about memories; ``seconds`` bounds one call of it."""
+
+    model: ChatModel
+    budget: ModelBudget
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,7 @@ class Context:
     extractor: Extractor
     namespaces: OpenNamespaces
     facts: FactWork | None = None
+    chat: ChatWork | None = None
     redacts: bool = True
 
     @property

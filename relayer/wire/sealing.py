@@ -67,6 +67,7 @@ class ObjectType(IntEnum):
     CONSTANT = 10
     KEYRING = 11
     OUTBOX = 12
+    ERASURE = 13
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from gateway_plugin.demo.relayer_process import RelayerProcess
+from relayer.testing.scripted_model_server import ScriptedModelServer
 
 
 @pytest.fixture(scope="module")
 def relayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayerProcess]:
     """One relayer for the tests of a module; it logs all that it can log."""
     folder = tmp_path_factory.mktemp("relayer")
-    with RelayerProcess(folder, arguments=("--rate-limits", "off", "--log-level", "debug")) as running:
-        yield running
+    with ScriptedModelServer() as models:
+        arguments = ("--rate-limits", "off", "--log-level", "debug", "--model-url", models.url, "--model-name", "m")
+        with RelayerProcess(folder, arguments=arguments) as running:
+            yield running

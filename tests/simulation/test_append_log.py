@@ -1,13 +1,19 @@
 """Many schedules of relayers that crash, stall and race over a store that fails."""
 
+import importlib
+import re
+from pathlib import Path
+
 import pytest
-from sim_world import CROWDED, WORKERS, Plan, Violation, simulate
+from sim_store import Violation
+from sim_world import CROWDED, LATE, STALLED, TRUSTING, WORKERS, Parts, Plan, simulate
 from wrong_variants import SOONER, WRONG, parts_with
 
 from relayer.errors import CorruptNamespace
 
 BLOCKS = 4
-SEEDS_TO_NOTICE = 400
+SEEDS_TO_NOTICE = 2000
+PLANS = {"crowded": CROWDED, "workers": WORKERS, "stalled": STALLED, "trusting": TRUSTING, "late": LATE}
 
 
 @pytest.mark.slow
@@ -17,7 +23,7 @@ def test_acknowledged_is_in_the_log_once_and_recallable_and_relayers_agree(block
         simulate(seed)
 
 
-@pytest.mark.parametrize("plan", [CROWDED, WORKERS], ids=["crowded", "workers"])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_what_makes_wrong_variants_show_sooner_does_not_trouble_the_right_one(plan: Plan) -> None:
     for seed in range(20):
         simulate(seed, plan)
@@ -46,3 +52,15 @@ def test_a_wrong_variant_is_noticed(name: str) -> None:
         except (Violation, CorruptNamespace):
             return
     pytest.fail(f"nothing was noticed in {SEEDS_TO_NOTICE} schedules")
+
+
+def test_what_is_simulated_is_the_product() -> None:
+    parts = Parts()
+    for part in (parts.replica, parts.committer, parts.compactor, parts.collector):
+        assert part.__module__.startswith("relayer.log.")
+    relayer = Path(importlib.import_module("relayer").__file__).parent
+    for source in relayer.rglob("*.py"):
+        if "testing" not in source.relative_to(relayer).parts:
+            assert not re.search(
+                r"relayer\.testing|is_?simulat|under_?simulat|virtual_time", source.read_text()
+            ), source

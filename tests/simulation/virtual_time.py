@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 from collections.abc import Coroutine
 from typing import Any
@@ -42,6 +43,26 @@ class VirtualClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class WrongClock:
+    """A machine's clock: hours off, and set anew now and then. Only `monotonic` can be relied on."""
+
+    def __init__(self, clock: VirtualClock, rng: random.Random) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._error_ms = rng.randint(-7_200_000, 7_200_000)
+
+    def now_ms(self) -> int:
+        if self._rng.random() < 0.05:
+            self._error_ms = self._rng.randint(-7_200_000, 7_200_000)
+        return self._clock.now_ms() + self._error_ms
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

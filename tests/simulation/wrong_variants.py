@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from sim_world import CROWDED, WORKERS, Parts, Plan
+from sim_world import CROWDED, LATE, STALLED, TRUSTING, WORKERS, Parts, Plan
 
 
 @dataclass(frozen=True)
@@ -38,26 +38,119 @@ def _load(name: str, patches: list[Patch], **replaced: object) -> ModuleType:
 def parts_with(patches: list[Patch]) -> Parts:
     state = _load("relayer.domain.state", patches)
     flight = _load("relayer.log.single_flight", patches)
+    view = _load("relayer.log.manifest_view", patches)
     replica = _load(
         "relayer.log.replica",
         patches,
         NamespaceState=state.NamespaceState,
         SingleFlight=flight.SingleFlight,
+        ManifestView=view.ManifestView,
     )
     committer = _load("relayer.log.committer", patches)
-    return Parts(replica=replica.Replica, committer=committer.Committer, strong=replica.Consistency.STRONG)
+    compactor = _load("relayer.log.compactor", patches)
+    collector = _load("relayer.log.collector", patches, ManifestView=view.ManifestView)
+    return Parts(
+        replica=replica.Replica,
+        committer=committer.Committer,
+        compactor=compactor.Compactor,
+        collector=collector.Collector,
+        strong=replica.Consistency.STRONG,
+    )
 
 
 _COMMITTER = "relayer.log.committer"
 _STATE = "relayer.domain.state"
+_REPLICA = "relayer.log.replica"
+_COMPACTOR = "relayer.log.compactor"
+_COLLECTOR = "relayer.log.collector"
+_MANIFEST = "relayer.log.manifest_view"
 
 # Schedules in which a variant shows sooner than in those of every seed.
 SOONER: dict[str, Plan] = {
     "i10_batch_acknowledged_under_a_kept_id": CROWDED,
     "i7_a_finished_job_finishes_again": WORKERS,
+    "i2_deleted_before_the_watermark_moves": STALLED,
+    "i3_no_check_after_the_create": STALLED,
+    "i4_the_end_of_a_tail_compared": STALLED,
+    "i9_a_manifest_swapped_whoever_changed_it": STALLED,
+    "i9_a_compactor_deletes_what_it_takes_for_lost": STALLED,
+    "i11_local_clocks_in_the_collector": TRUSTING,
+    "a_collector_that_does_not_wait": TRUSTING,
+    "what_no_manifest_names_deleted_by_age_alone": LATE,
 }
 
 WRONG: dict[str, list[Patch]] = {
+    "i2_deleted_before_the_watermark_moves": [
+        Patch(
+            _COLLECTOR,
+            "        if stage is Stage.MOVE:\n",
+            "        if stage is Stage.MOVE:\n"
+            "            await self._sweep(msgspec.structs.replace(manifest, gc_watermark=manifest.snap_seq))\n",
+        ),
+    ],
+    "i3_no_check_after_the_create": [
+        Patch(
+            _COMMITTER,
+            "alive = await replica.vouched(entry.seq, (outcome.store_time,))",
+            "alive = True",
+        ),
+    ],
+    "i4_the_end_of_a_tail_compared": [
+        Patch(
+            _REPLICA,
+            "if not await self.vouched(start, tail.times):",
+            "if not await self.vouched(start + len(tail.slots), tail.times):",
+        ),
+    ],
+    "i9_a_manifest_swapped_whoever_changed_it": [
+        Patch(
+            _MANIFEST,
+            "return await self._ports.store.swap(self._at, sealed, seen.etag)",
+            "now = await self._ports.store.get(self._at)\n"
+            "        return await self._ports.store.swap(self._at, sealed, now.etag)",
+        ),
+    ],
+    "i9_a_compactor_deletes_what_it_takes_for_lost": [
+        Patch(
+            _COMPACTOR,
+            "            outcome = None\n",
+            "            outcome = None\n"
+            "        if not isinstance(outcome, Swapped):\n"
+            "            await self._ports.store.delete(row.key)\n"
+            "            return False\n",
+        ),
+    ],
+    "i11_local_clocks_in_the_collector": [
+        Patch(
+            _COLLECTOR,
+            "        self._store = ports.store\n",
+            "        self._store = ports.store\n        self._clock = ports.clock\n",
+        ),
+        Patch(
+            _COLLECTOR,
+            "stage_of(seen.manifest, seen.store_time, self._grace_ms)",
+            "stage_of(seen.manifest, self._clock.now_ms(), self._grace_ms)",
+        ),
+        Patch(_COLLECTOR, "gc_moved_at=seen.store_time)", "gc_moved_at=self._clock.now_ms())"),
+    ],
+    "a_collector_that_does_not_wait": [
+        Patch(_COLLECTOR, "        self._grace_ms = grace_ms\n", "        self._grace_ms = 0\n"),
+    ],
+    "what_no_manifest_names_deleted_by_age_alone": [
+        Patch(
+            _COLLECTOR,
+            "            and row.modified + _SKEW_MS < decided.gc_moved_at\n",
+            "            and row.modified + self._grace_ms < now_ms\n",
+        ),
+        Patch(
+            _COLLECTOR, "async def _sweep(self, decided: Manifest)", "async def _sweep(self, decided, now_ms)"
+        ),
+        Patch(
+            _COLLECTOR,
+            "self._sweep(seen.manifest)",
+            "self._sweep(seen.manifest, seen.store_time)",
+        ),
+    ],
     "i10_batch_acknowledged_under_a_kept_id": [
         Patch(
             _COMMITTER,

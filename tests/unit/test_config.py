@@ -283,3 +283,10 @@ class TestTheRelayerKey:
             read_sheet("\n".join([*one[:2], *two[2:]]))
         with pytest.raises(ConfigurationError, match="lines 1 to 4"):
             read_sheet("\n".join(one[1:]))
+
+
+def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None:
+    assert "--commit-check always" in _mistake(collect_after=1199)
+    assert _load(collect_after=1200).collect_after == 1200
+    assert _load(collect_after=5, commit_check="always").collect_after == 5
+    assert "--compact-entries" in _mistake(compact_entries=0)

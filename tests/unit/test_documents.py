@@ -17,7 +17,7 @@ from relayer.cli import app as relayer_app
 from relayer.config import RelayerSettings
 from relayer.domain import entry, namespace, operations, record
 from relayer.domain.outcomes import Refusal
-from relayer.http import body, head, limits, native, problems
+from relayer.http import answers, body, head, life, limits, native, problems
 from relayer.services import accounts
 from relayer.wire import certificates, keys, sealed_keys, sealing, signing
 
@@ -122,11 +122,15 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
     listed = {
         (method, path): (right, float(cost))
         for method, path, right, cost in re.findall(
-            r"^\| `([A-Z]+) (/v1/[a-z/{}]+)[^`]*` \| ([a-z]+) \| (\d+) \|", PROTOCOL, re.MULTILINE
+            r"^\| `([A-Z]+) (/v1/[a-z/{}-]+)[^`]*` \| ([a-z]+) \| (\d+) \|", PROTOCOL, re.MULTILINE
         )
         if right != "open"
     }
-    table = native.NativeRoutes(None, None, lambda _: None).table()  # type: ignore[arg-type]
+    table = (
+        *native.NativeRoutes(None, None, lambda _: None).table(),  # type: ignore[arg-type]
+        *life.LifeRoutes(None).table(),  # type: ignore[arg-type]
+        *answers.AnswerRoutes(None).table(),  # type: ignore[arg-type]
+    )
     assert listed == {(route.method, route.path): (str(route.right), route.cost) for route in table}
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from relayer.errors import ModelAnswerUnusable
 
-__all__ = ["SCHEMA", "Answer", "Proposal", "read_answer"]
+__all__ = ["SCHEMA", "Answer", "Proposal", "json_in", "read_answer"]
 
 KindName = Literal["fact", "preference", "decision", "event", "task"]
 ImportanceName = Literal["vital", "standard", "trivial"]
@@ -90,7 +90,7 @@ def read_answer(text: str, tokens: int = 0) -> Answer:
     """
     if text.strip().strip(".\"'`").lower() in _NONE:
         return Answer()
-    raw = _json_in(text)
+    raw = json_in(text)
     if raw is None:
         raise ModelAnswerUnusable("not_json", tokens)
     try:
@@ -107,7 +107,7 @@ def read_answer(text: str, tokens: int = 0) -> Answer:
     return Answer(tuple(facts), frame.summary or "", malformed)
 
 
-def _json_in(text: str) -> bytes | None:
+def json_in(text: str) -> bytes | None:
     """Return the first JSON object of the text; None when there is none that is whole."""
     decoder = json.JSONDecoder()
     start = text.find("{")

@@ -139,7 +139,7 @@ def test_a_jobs_input_is_kept_as_long_as_the_state_keeps_it(log: Log) -> None:
     assert [log.reduced(seq).sealed for seq in (done, failed, repeated)] == [b"input", b"input", b""]
     log.append(JobFinished(b"j"))
     log.append(JobFinished(b"k", failed=True))
-    assert [log.reduced(seq).sealed for seq in (done, failed)] == [b"", b"input"]
+    assert [log.reduced(seq).sealed for seq in (done, failed)] == [b"", b""]
 
 
 def test_of_a_jobs_results_only_those_that_count_are_kept(log: Log) -> None:
@@ -191,6 +191,30 @@ def test_what_an_older_version_wrote_without_later_fields_can_be_reduced(log: Lo
     reduced = decode_operation(reduce(msgspec.msgpack.encode(items), 1, log.state))
     assert isinstance(reduced, Put)
     assert reduced.stored == Stored(b"1", b"c1", b"", left_out=7)
+
+
+def test_a_vector_that_was_made_beside_an_erased_memory_is_left_out_and_the_own_one_kept(log: Log) -> None:
+    log.put(b"r")
+    beside = log.put(b"n", context_of=b"r")
+    log.append(JobAccepted(log.origin(), b"j", "embed", (b"n",)))
+    later = log.append(JobFinished(b"j", vectors=(VectorSet(b"n", b"own", b"mixed", b"r"),)))
+    log.append(Erase(log.origin(), (b"r",)))
+    stored = log.reduced(beside).stored
+    assert (stored.sealed, stored.vector, stored.context_vector, stored.left_out) == (b"text", b"vec", b"", 3)
+    assert stored.size == log.state.records[b"n"].size
+    assert log.reduced(later).vectors == (VectorSet(b"n", b"own", b"", b"r"),)
+    assert log.replayed() == log.state
+
+
+def test_a_job_that_was_given_an_erased_text_is_cancelled_whether_its_input_is_there_or_not(log: Log) -> None:
+    log.put(b"1")
+    log.put(b"2")
+    log.append(JobAccepted(log.origin(), b"j", "extract", (b"1", b"2"), b"input"))
+    log.append(Erase(log.origin(), (b"1",)))
+    log.append(JobFinished(b"j", stored=(STORED,)))
+    assert log.replayed() == log.state
+    assert log.reduced(3).sealed == b""
+    assert log.reduced(5).stored[0].sealed == b""
 
 
 def test_reducing_twice_is_reducing_once(log: Log) -> None:

@@ -1,5 +1,7 @@
 """The rules of a namespace, one by one."""
 
+from collections.abc import Callable
+
 import pytest
 
 from relayer.domain.entry import ENTRY_VERSION, Entry
@@ -16,6 +18,7 @@ from relayer.domain.operations import (
     Restore,
     Stored,
     Supersede,
+    VectorSet,
     encode_operation,
 )
 from relayer.domain.outcomes import Outcome, Refusal, Result
@@ -172,16 +175,108 @@ def test_a_job_of_which_no_input_is_left_is_cancelled_and_its_input_let_go(log: 
     assert b"f" not in log.state.records
 
 
+def test_a_job_that_was_shown_an_erased_text_ends_and_nothing_of_it_is_kept(log: Log) -> None:
+    log.append(
+        log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "extract", (b"r", b"s"), b"in")
+    )
+    log.append(Erase(log.origin(), (b"r",)))
+    job = log.state.jobs[b"job"]
+    assert (job.state, job.reason, job.sealed) == ("failed", "source_erased", b"")
+    log.append(JobFinished(b"job", stored=(Stored(b"2", b"2", b"", sources=(b"s",)),)))
+    assert b"2" not in log.state.records
+    assert log.state.erasures.known[b"r"].rest == (b"s",)
+
+
+def test_a_promise_of_vectors_outlives_one_of_its_records(log: Log) -> None:
+    log.append(log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "embed", (b"r", b"s")))
+    log.append(Erase(log.origin(), (b"r",)))
+    assert log.state.jobs[b"job"].outcome is None
+    log.append(Erase(log.origin(), (b"s",)))
+    assert log.state.jobs[b"job"].reason == "source_erased"
+
+
 def test_results_that_come_from_an_erased_source_are_dropped_and_the_others_kept(log: Log) -> None:
-    log.append(log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "extract", (b"r", b"s")))
+    log.append(log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "extract", (b"s",)))
     log.append(Erase(log.origin(), (b"r",)))
     results = (
         Stored(b"1", b"1", b"", sources=(b"r",)),
         Stored(b"2", b"2", b"", sources=(b"s",)),
-        Stored(b"3", b"3", b""),  # says nothing, so it comes from both
+        Stored(b"3", b"3", b"", sources=(b"r", b"s")),
     )
     log.append(JobFinished(b"job", stored=results))
     assert log.state.jobs[b"job"].results == (b"2",)
+
+
+def test_a_job_is_not_promised_over_what_is_erased(log: Log) -> None:
+    log.append(log.put(b"r"))
+    log.append(Erase(log.origin(), (b"r",)))
+    promised = log.append(JobAccepted(log.origin(), b"job", "extract", (b"r",), b"in"))[0]
+    assert promised.refusal is Refusal.SOURCE_ERASED
+    assert b"job" not in log.state.jobs
+
+
+def test_what_was_derived_goes_with_its_source_and_what_else_it_came_from_is_to_be_read_again(
+    log: Log,
+) -> None:
+    log.append(log.put(b"a"), log.put(b"b"), log.put(b"c"), log.put(b"apart"))
+    log.append(log.put(b"fact", sources=(b"a",)), log.put(b"summary", sources=(b"a", b"b", b"c")))
+    log.append(log.put(b"of the summary", sources=(b"summary",)))
+    log.append(Forget(log.origin(), b"c"))
+    log.append(Erase(log.origin(), (b"a",)))
+    assert log.state.records.keys() == {b"b", b"c", b"apart"}
+    erasure = log.state.erasures.known[b"a"]
+    assert (erasure.records, set(erasure.derived)) == ((b"a",), {b"fact", b"summary", b"of the summary"})
+    assert erasure.rest == (b"b",)
+    assert log.state.erasures.erasure_of(b"summary") == erasure
+
+
+def test_an_erasure_knows_every_slot_with_a_body_of_what_it_erased(log: Log) -> None:
+    log.append(log.put(b"r", b"text"))
+    log.append(log.put(b"apart"))
+    log.append(log.put(b"again", b"text"), JobAccepted(log.origin(), b"job", "extract", (b"again",), b"in"))
+    log.append(log.put(b"next", context_of=b"r"))
+    log.append(log.put(b"apart too"))
+    log.append(JobFinished(b"job", stored=(Stored(b"fact", b"fact", b"", sources=(b"r",)),)))
+    log.append(JobAccepted(log.origin(), b"vectors", "embed", (b"r",)))
+    log.append(JobFinished(b"vectors", vectors=(VectorSet(b"r", b"own"),)))
+    log.append(log.put(b"apart three"))
+    log.append(Erase(log.origin(), (b"r",)))
+    assert log.state.erasures.known[b"r"].slots == (1, 3, 4, 6, 7, 8)
+    assert log.state.erasures.slots() == {1, 3, 4, 6, 7, 8}
+    assert log.state.erasures.last_seq == 10
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda log: log.put(b"again", b"content of r", captured=True),
+        lambda log: log.put(b"r", b"another"),
+        lambda log: log.put(b"derived", sources=(b"r",)),
+        lambda log: log.put(b"next", context_of=b"r"),
+        lambda log: JobAccepted(log.origin(), b"another", "extract", (b"r",), b"in"),
+        lambda log: JobFinished(b"job", stored=(Stored(b"fact", b"fact", b"sealed"),)),
+        lambda log: JobFinished(b"vectors", vectors=(VectorSet(b"r", b"own"),)),
+        lambda log: JobFinished(b"vectors", vectors=(VectorSet(b"s", b"own", b"mixed", b"r"),)),
+    ],
+    ids=["text", "record", "derived", "context", "promise", "results", "vectors", "vector in context"],
+)
+def test_a_body_that_arrives_after_its_erasure_is_known(log: Log, late: Callable[[Log], Operation]) -> None:
+    log.append(log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "extract", (b"r",), b"in"))
+    log.append(JobAccepted(log.origin(), b"vectors", "embed", (b"r", b"s")))
+    log.append(Erase(log.origin(), (b"r",)))
+    log.append(log.put(b"apart"), JobAccepted(log.origin(), b"other", "extract", (b"s",), b"in"))
+    assert list(log.state.erasures.late) == []
+    log.append(late(log))
+    assert list(log.state.erasures.late) == [5]
+    assert log.state.erasures.last_seq == 5
+
+
+def test_a_text_that_a_person_said_again_may_be_repeated(log: Log) -> None:
+    log.append(log.put(b"r", b"text"))
+    log.append(Erase(log.origin(), (b"r",)))
+    log.append(log.put(b"again", b"text"))
+    log.append(log.put(b"once more", b"text"))
+    assert not log.state.erasures.late
 
 
 def test_after_close_everything_is_refused(log: Log) -> None:

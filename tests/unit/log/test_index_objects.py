@@ -253,25 +253,6 @@ async def test_an_index_that_holds_what_was_erased_meanwhile_is_taken_back(world
     assert (await manifest_in(world)).index_key == ""
 
 
-async def test_an_erasure_takes_every_older_index_away_and_leaves_the_newer_one(world: World) -> None:
-    replica, committer = await world.writer()
-    memory = put("secret")
-    await committer.submit([memory])
-    await write(world, replica)
-    await committer.submit([put()])
-    await write(world, replica)
-    await committer.submit([Erase(Origin(b"a", b"n"), (memory.stored.record,))])
-    erased_at = replica.state.position.seq
-    indexed = indexes(world, replica)
-    gone = await indexed.drop_before(erased_at)
-    assert len(gone) == 2
-    assert await keys(world) == []
-    assert (await manifest_in(world)).index_key == ""
-    assert await write(world, replica)
-    assert await indexed.drop_before(erased_at) == []
-    assert len(await keys(world)) == 1
-
-
 async def _ends(task: asyncio.Task[object]) -> bool:
     await settle()
     return task.done()

@@ -158,7 +158,6 @@ async def test_what_is_erased_is_not_in_the_next_index_and_not_in_memory(house):
     assert await _recalled(other, "canarytext") == ["I drink coffee"]
     for block in opened.view.shelf.encoded_blocks(len(opened.view.roster)):
         assert b"canarytext" not in block
-    await opened.log.indexes.drop_before(opened.log.position.seq)
     assert await write_index(other)
     third = await opened_of(await replica(house))
     assert third.from_index > 0

@@ -1,0 +1,1 @@
+"""From memories to what a language model says about them, checked against the memories."""

@@ -1,0 +1,58 @@
+"""Destroying objects so that nothing of them stays, older versions included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from relayer.errors import VersionsHidden
+from relayer.log.together import together
+from relayer.ports import Found, ObjectStore
+
+__all__ = ["destroy", "left_of"]
+
+# Few, because requests want the store as well.
+_AT_ONCE = 4
+
+
+async def destroy(store: ObjectStore, keys: Iterable[str]) -> int:
+    """Destroy objects with every version of them; returns how many there were to destroy.
+
+    Raises:
+        VersionsHidden: the store keeps versions and does not show them: nothing can be destroyed there.
+        StoreError: the store did not answer; doing it again is safe.
+    """
+    return sum(await _each(store, keys, _destroy))
+
+
+async def left_of(store: ObjectStore, keys: Iterable[str]) -> int:
+    """Count what the store still keeps under these names. Raises as `destroy`."""
+    return sum(await _each(store, keys, _left))
+
+
+async def _each(
+    store: ObjectStore, keys: Iterable[str], work: Callable[[ObjectStore, str], Coroutine[Any, Any, int]]
+) -> list[int]:
+    rest, counts = list(keys), []
+    for start in range(0, len(rest), _AT_ONCE):
+        counts += await together([work(store, key) for key in rest[start : start + _AT_ONCE]])
+    return counts
+
+
+async def _destroy(store: ObjectStore, key: str) -> int:
+    try:
+        return await store.purge(key)
+    except VersionsHidden as error:
+        if error.kept:
+            raise
+    await store.delete(key)
+    return 1
+
+
+async def _left(store: ObjectStore, key: str) -> int:
+    try:
+        return await store.versions(key)
+    except VersionsHidden as error:
+        if error.kept:
+            raise
+    return int(isinstance(await store.get(key), Found))

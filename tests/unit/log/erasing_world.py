@@ -1,0 +1,121 @@
+"""What tests of erasure look at: every body that a store holds, in old versions too, whoever might still name it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import count
+
+import msgspec
+from log_world import ACCOUNT, World
+
+from relayer.adapters.memory_store import MemoryStore
+from relayer.domain.bodies import take_out
+from relayer.domain.entry import decode_entry
+from relayer.domain.operations import Erase, Origin, Put, Stored
+from relayer.log.collector import GRACE_MS, Collector
+from relayer.log.erasure import MemoryEraser, report_of
+from relayer.log.erasure_reports import ErasureReports, SeenReport
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.log.replica import Replica
+from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.segment_pack import PackPlace, open_pack
+from relayer.ports import Created, CreateOutcome, ObjectStore, SwapOutcome, Swapped
+from relayer.testing.fake_clock import FakeClock
+from relayer.wire.sealing import ObjectType
+
+HOUR = GRACE_MS / 1000
+CANARY = b"canary"
+
+_numbers = count(1)
+
+
+class VersionedStore(MemoryStore):
+    """A memory store that keeps what is replaced or deleted, as a bucket with versions does, until it is purged."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.history: dict[str, list[bytes]] = defaultdict(list)
+
+    async def create(self, key: str, data: bytes) -> CreateOutcome:
+        outcome = await super().create(key, data)
+        if isinstance(outcome, Created):
+            self.history[key].append(data)
+        return outcome
+
+    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        outcome = await super().swap(key, data, etag)
+        if isinstance(outcome, Swapped):
+            self.history[key].append(data)
+        return outcome
+
+    async def versions(self, key: str) -> int:
+        return len(self.history.get(key, ()))
+
+    async def purge(self, key: str) -> int:
+        await super().purge(key)
+        return len(self.history.pop(key, ()))
+
+
+class ErasingWorld(World):
+    """A namespace over a store with versions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory: VersionedStore = VersionedStore(self.clock)
+
+    @property
+    def incarnation(self) -> bytes:
+        assert self.pointer is not None
+        return self.pointer.incarnation
+
+    def eraser(self, replica: Replica, ports: LogPorts | None = None) -> MemoryEraser:
+        ports = ports or self.ports()
+        return MemoryEraser(ports, replica, Collector(ports, ACCOUNT, self.incarnation).run)
+
+    async def begin(self, replica: Replica, erasure: bytes) -> SeenReport:
+        return await ErasureReports(self.ports()).begin(report_of(ACCOUNT, "research", replica, erasure))
+
+    async def resumed(self, store: ObjectStore | None = None) -> SeenReport:
+        """Go on with the one report there is, on a relayer that has just started."""
+        ports = self.ports(store)
+        reports = ErasureReports(ports)
+        (key,) = await reports.pending()
+        seen = await reports.read(key)
+        assert seen is not None
+        replica = Replica(ports, ACCOUNT, self.incarnation)
+        await replica.reload()
+        return await self.eraser(replica, ports).run(seen)
+
+    def bodies(self) -> dict[str, list[bytes]]:
+        """Return every body of every version of every object of the log, by key."""
+        sealer = ObjectSealer(self.ports())
+        found: dict[str, list[bytes]] = {}
+        for key, versions in self.memory.history.items():
+            for data in versions:
+                raws: list[bytes] = []
+                if key.startswith(Layout.entries(self.incarnation)):
+                    place = Place(ObjectType.ENTRY, ACCOUNT, self.incarnation, key)
+                    raws += decode_entry(sealer.unseal(place, data)).operations
+                if key.startswith(Layout.segments(self.incarnation)):
+                    pack = PackPlace(sealer, ACCOUNT, self.incarnation, key)
+                    raws += [raw for linked in open_pack(data, pack) for raw in linked.entry.operations]
+                bodies = [body for raw in raws for _, body in take_out(raw)[1] if body]
+                found.setdefault(key, []).extend(bodies)
+        return found
+
+    def holding(self, body: bytes = CANARY) -> list[str]:
+        """Return the keys of which a version holds a body with these bytes in it."""
+        return [key for key, bodies in self.bodies().items() if any(body in one for one in bodies)]
+
+
+def canary(text: str = "secret", **changes: object) -> Put:
+    """Return a memory that is to be erased."""
+    number = b"\xff" + next(_numbers).to_bytes(15, "big")
+    stored = Stored(number, text.encode(), CANARY + b" text", CANARY + b" vector")
+    return Put(Origin(b"author", number), msgspec.structs.replace(stored, **changes))
+
+
+def erase(*puts: Put) -> Erase:
+    number = b"\xfe" + next(_numbers).to_bytes(15, "big")
+    return Erase(Origin(b"author", number), tuple(put.stored.record for put in puts))

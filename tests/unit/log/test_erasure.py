@@ -1,0 +1,217 @@
+"""Erasing memories from the store: no version of any object holds a body of them, and every crash is gone on from."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from erasing_world import CANARY, HOUR, ErasingWorld, canary, erase
+from log_world import ACCOUNT, compact, entry, manifest_in, plain, put, store_entry
+
+from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, encode_operation
+from relayer.errors import StoreUnavailable
+from relayer.log.collector import Collector
+from relayer.log.committer import Committer
+from relayer.log.erasure_reports import ErasureReports, SeenReport, Stage
+from relayer.log.layout import Layout
+from relayer.log.replica import Replica
+from relayer.testing.stepping_store import Fate, SteppingStore
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[ErasingWorld]:
+    made = ErasingWorld()
+    await made.create()
+    yield made
+    await made.stop()
+
+
+async def filled(world: ErasingWorld) -> tuple[Replica, Committer, SeenReport]:
+    """A log with the canary in segments and in the tail: text, vectors, neighbour, job input, a repeated text."""
+    replica, committer = await world.writer()
+    said = canary()
+    record = said.stored.record
+    await committer.submit([put("before"), said, put("beside")])
+    await compact(world, replica, most_small=9)
+    await committer.submit(
+        [JobAccepted(Origin(b"a", b"j"), b"job", "extract", (record,), CANARY + b" input")]
+    )
+    await compact(world, replica, most_small=9)
+    await committer.submit([canary(record=b"again" * 3)])
+    await committer.submit(
+        [canary("next", sealed=b"next", vector=b"own", context_vector=CANARY, context_of=record)]
+    )
+    await committer.submit([put("after")])
+    await committer.submit([erase(said)])
+    return replica, committer, await world.begin(replica, record)
+
+
+async def later(world: ErasingWorld, hours: int = 2) -> SeenReport:
+    """Let the rest happen on relayers that start anew; returns what became of it."""
+    seen = await world.resumed()
+    for _ in range(hours):
+        if seen.report.stage is Stage.CONFIRMED:
+            break
+        await world.clock.advance(HOUR)
+        seen = await world.resumed()
+    return seen
+
+
+async def test_destroying_takes_a_body_from_all_that_a_manifest_names_at_once(world: ErasingWorld) -> None:
+    replica, _, seen = await filled(world)
+    whole = await plain(world)
+    before = set(world.holding())
+    assert any("/seg/" in key for key in before)
+    destroyed = (await world.eraser(replica).run(seen)).report
+    assert destroyed.stage is Stage.DESTROYED
+    assert destroyed.destroyed == 2
+    assert {key for key in world.holding() if "/seg/" in key} == set()
+    fresh = world.replica()
+    await fresh.reload()
+    assert fresh.state == whole == replica.state
+
+
+async def test_confirmed_is_when_no_version_of_anything_holds_a_body(world: ErasingWorld) -> None:
+    replica, committer, seen = await filled(world)
+    eraser = world.eraser(replica)
+    seen = await eraser.run(seen)
+    await world.clock.advance(HOUR - 1)
+    assert (await eraser.run(seen)).report.stage is Stage.DESTROYED
+    assert world.holding()
+    await committer.submit([put("meanwhile")])
+    await world.clock.advance(1)
+    done = (await later(world)).report
+    assert done.stage is Stage.CONFIRMED
+    assert done.confirmed_at >= done.destroyed_at + HOUR * 1000
+    assert world.holding() == []
+    assert world.holding(b"own"), "the neighbour's own vector stays"
+    fresh = world.replica()
+    await fresh.reload()
+    assert fresh.state == replica.state
+    assert [
+        item.report for item in [await ErasureReports(world.ports()).find(ACCOUNT, done.erasure)] if item
+    ] == [done]
+    assert await ErasureReports(world.ports()).pending() == []
+
+
+async def test_nothing_is_confirmed_before_the_slots_were_swept(world: ErasingWorld) -> None:
+    replica, _, seen = await filled(world)
+    seen = await world.eraser(replica).run(seen)
+    await world.clock.advance(3 * HOUR)
+
+    async def lazy() -> None:
+        """Collect nothing."""
+
+    eraser = world.eraser(replica)
+    eraser._collect = lazy
+    assert (await eraser.run(seen)).report.stage is Stage.DESTROYED
+
+
+async def test_stored_indexes_from_before_are_destroyed_and_no_longer_named(world: ErasingWorld) -> None:
+    replica, _, seen = await filled(world)
+    old = Layout.index(world.incarnation, 2, bytes(16))
+    lost = Layout.index(world.incarnation, 1, bytes(16))
+    newer = Layout.index(world.incarnation, 99, bytes(16))
+    for key in (old, lost, newer):
+        await world.memory.create(key, CANARY)
+    named = await replica.manifest.see()
+    await replica.manifest.swap(named, msgspec.structs.replace(named.manifest, index_key=old, index_seq=2))
+    await world.eraser(replica).run(seen)
+    assert (await manifest_in(world)).index_key == ""
+    assert {key for key in world.memory.history if "/index/" in key} == {newer}
+
+
+async def test_what_a_stalled_writer_makes_again_is_destroyed_before_anything_is_confirmed(
+    world: ErasingWorld,
+) -> None:
+    replica, _, seen = await filled(world)
+    seen = await world.eraser(replica).run(seen)
+    await world.clock.advance(HOUR)
+    await Collector(world.ports(), ACCOUNT, world.incarnation).run()
+    free = next(seq for seq in range(1, seen.report.seq) if seq not in seen.report.slots)
+    await store_entry(world, replica, entry(replica, encode_operation(canary()), seq=free), free)
+    assert world.holding()
+    assert (await later(world)).report.stage is Stage.CONFIRMED
+    assert world.holding() == []
+
+
+async def test_what_a_stalled_compactor_uploads_takes_another_collection(world: ErasingWorld) -> None:
+    replica, _, seen = await filled(world)
+    key = next(key for key in world.holding() if "/seg/" in key)
+    stalled = world.memory.history[key][0]
+    await world.eraser(replica).run(seen)
+    await world.clock.advance(HOUR / 2)
+    await world.memory.create(key, stalled)
+    await world.clock.advance(HOUR / 2)
+    assert (await world.resumed()).report.stage is Stage.DESTROYED
+    assert key in world.holding()
+    assert (await later(world)).report.stage is Stage.CONFIRMED
+    assert world.holding() == []
+
+
+async def test_a_segment_that_a_relayer_from_before_merged_is_written_again(world: ErasingWorld) -> None:
+    replica, committer, seen = await filled(world)
+    behind = world.replica()
+    await behind.reload()
+    await world.eraser(replica).run(seen)
+    rows = (await manifest_in(world)).segments
+    assert all(row.reduced_at >= seen.report.seq for row in rows if row.first_seq <= seen.report.seq)
+    await committer.submit([put("more")])
+    await compact(world, replica, most_small=0)
+    assert (await later(world)).report.stage is Stage.CONFIRMED
+
+
+async def test_results_that_arrive_late_leave_the_tail_and_are_collected(world: ErasingWorld) -> None:
+    replica, committer, seen = await filled(world)
+    seen = await world.eraser(replica).run(seen)
+    late = JobFinished(b"job", stored=(Stored(b"fact" * 4, b"fact", CANARY + b" fact"),))
+    await committer.submit([late])
+    # A relayer that knows of the end would not write it: this one did not.
+    await store_entry(world, replica, entry(replica, encode_operation(late)))
+    await replica.catch_up()
+    assert replica.state.erasures.last_seq == replica.state.position.seq > seen.report.seq
+    eraser = world.eraser(replica)
+    for done in (False, False, True):
+        assert await eraser.tidy() is done
+        await world.clock.advance(HOUR)
+    assert not any(CANARY + b" fact" in body for bodies in world.bodies().values() for body in bodies)
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.APPLIED_UNANSWERED])
+@pytest.mark.parametrize("hours", [0, 1], ids=["destroying", "confirming"])
+async def test_a_relayer_may_stop_after_any_request_and_another_one_goes_on(hours: int, fate: Fate) -> None:
+    for after in range(300):
+        made = ErasingWorld()
+        await made.create()
+        await filled(made)
+        if hours:
+            await made.resumed()
+            await made.clock.advance(HOUR)
+        finished = await crashed(made, SteppingStore(made.memory), after, fate)
+        pending = await ErasureReports(made.ports()).pending()
+        assert pending or hours, after
+        assert not pending or (await later(made, 3)).report.stage is Stage.CONFIRMED, after
+        assert made.holding() == [], after
+        await made.stop()
+        if finished:
+            assert after > 20
+            return
+    pytest.fail("it never came to an end")
+
+
+async def crashed(world: ErasingWorld, store: SteppingStore, after: int, fate: Fate) -> bool:
+    """Run a relayer that is killed after so many requests; whether it came to its end before."""
+    working = asyncio.create_task(world.resumed(store))
+    done = asyncio.create_task(asyncio.wait([working]))
+    for number in range(after + 1):
+        waiting = asyncio.create_task(store.wait_for())
+        await asyncio.wait([waiting, working], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            waiting.cancel()
+            await done
+            return working.exception() is None
+        await store.step(fate=Fate.PROCEED if number < after else fate)
+    working.cancel()
+    await done
+    assert working.cancelled() or isinstance(working.exception(), StoreUnavailable | None)
+    return False

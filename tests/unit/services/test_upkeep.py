@@ -1,0 +1,171 @@
+"""Logs are compacted and collected beside the requests, and nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from relayer.errors import RelayerError, StoreUnavailable
+from relayer.log.compactor import CompactionLimits
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.services.upkeep import Upkeep, UpkeepLimits
+from relayer.testing.stepping_store import SteppingStore
+from relayer.wire import schemas
+
+LIMITS = UpkeepLimits(CompactionLimits(entries=2, most_small=1))
+
+
+async def write(house, text: str, access=None) -> None:
+    request = schemas.RememberRequest.model_validate({"items": [{"text": text}]})
+    await remember(house.ctx, access or house.access(), request, house.deadline())
+
+
+async def found(house, query: str) -> list[str]:
+    request = schemas.RecallRequest.model_validate({"query": query, "floor": 0})
+    response = await recall(house.ctx, house.access(), request, house.deadline())
+    return [hit.text for hit in response.memories]
+
+
+class Rounds:
+    """An upkeep whose rounds a test runs."""
+
+    def __init__(self, house, limits: UpkeepLimits = LIMITS) -> None:
+        self.house = house
+        self.upkeep = Upkeep(house.ctx.ports, house.ctx.namespaces, limits)
+        self.errors: list[BaseException] = []
+
+    @property
+    def counts(self):
+        return self.upkeep.counts
+
+    async def run(self, count: int = 1, every: float = 0.0) -> None:
+        for _ in range(count):
+            await self.house.clock.advance(every)
+            await self.upkeep.round(self.errors.append)
+
+
+def keys(house, kind: str) -> list[str]:
+    return [key for key in house.store._inner._objects if f"/{kind}/" in key]
+
+
+async def test_what_is_open_is_compacted_when_its_tail_is_long_enough(house) -> None:
+    rounds = Rounds(house)
+    await write(house, "I drink oat milk")
+    await rounds.run()
+    assert keys(house, "seg") == []
+    await write(house, "I ride a red bicycle")
+    await rounds.run()
+    assert len(keys(house, "seg")) == 1
+    assert rounds.counts["segments"] == 1
+    assert rounds.counts["bytes"] > 500
+
+
+async def test_slots_are_deleted_in_the_end_and_every_memory_is_still_found(house) -> None:
+    rounds = Rounds(house)
+    for text in ("I drink oat milk", "I ride a red bicycle", "My cat is called Ada"):
+        await write(house, text)
+    await rounds.run(6, every=3600.0)
+    assert rounds.counts["slots"] == 3
+    assert keys(house, "wal") == []
+    assert rounds.errors == []
+
+    another = await house.another()
+    assert "I ride a red bicycle" in await found(another, "What do I ride?")
+    await another.ctx.namespaces.close(1.0)
+
+
+async def test_a_log_whose_key_ended_is_collected_to_the_end_and_then_let_go(house) -> None:
+    rounds = Rounds(house)
+    for text in ("I drink oat milk", "I ride a red bicycle"):
+        await write(house, text)
+    await rounds.run()
+    await house.clock.advance(3600)
+    await house.ctx.namespaces.drop_expired()
+    assert len(house.ctx.namespaces) == 0
+    await rounds.run(6, every=3600.0)
+    assert keys(house, "wal") == []
+    requests = house.store.count()
+    await rounds.run(6, every=3600.0)
+    assert house.store.count() == requests
+
+
+async def test_a_failure_is_reported_counted_and_tried_again_later(house) -> None:
+    failing = True
+
+    class Failing:
+        def __getattr__(self, name: str):
+            return getattr(house.store, name)
+
+        async def create(self, key: str, data: bytes):
+            if failing and "/seg/" in key:
+                raise StoreUnavailable("down")
+            return await house.store.create(key, data)
+
+    object.__setattr__(house.ctx.ports, "store", Failing())
+    rounds = Rounds(house)
+    for text in ("I drink oat milk", "I ride a red bicycle"):
+        await write(house, text)
+    await rounds.run()
+    await rounds.run()
+    assert [type(error) for error in rounds.errors] == [StoreUnavailable]
+    assert rounds.counts["failures"] == 1
+    failing = False
+    await rounds.run(1, every=3.1)
+    assert rounds.counts["segments"] == 1
+
+
+async def test_requests_go_on_while_a_compaction_is_stuck(house) -> None:
+    gate = SteppingStore(house.store)
+
+    class Gated:
+        def __getattr__(self, name: str):
+            return getattr(house.store, name)
+
+        async def create(self, key: str, data: bytes):
+            return await (gate if "/seg/" in key else house.store).create(key, data)
+
+    object.__setattr__(house.ctx.ports, "store", Gated())
+    rounds = Rounds(house)
+    for text in ("I drink oat milk", "I ride a red bicycle"):
+        await write(house, text)
+    stuck = asyncio.create_task(rounds.run())
+    await gate.wait_for()
+    await write(house, "My cat is called Ada")
+    assert "My cat is called Ada" in await found(house, "What is my cat called?")
+    assert not stuck.done()
+    gate.open_gates()
+    await stuck
+
+
+async def test_upkeep_goes_on_until_it_is_cancelled_with_uneven_pauses(house) -> None:
+    upkeep = Upkeep(house.ctx.ports, house.ctx.namespaces, LIMITS)
+    for text in ("I drink oat milk", "I ride a red bicycle"):
+        await write(house, text)
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    running = asyncio.create_task(upkeep.run(fail))
+    await house.clock.advance(3.1)
+    assert upkeep.counts["segments"] == 1
+    assert {upkeep._uneven() for _ in range(9)} != {upkeep._uneven()}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_an_erased_log_is_let_go_of(house) -> None:
+    rounds = Rounds(house)
+    for text in ("I drink oat milk", "I ride a red bicycle"):
+        await write(house, text)
+    await rounds.run()
+    for key in [key for key in house.store._inner._objects if key.endswith("/manifest")]:
+        await house.store._inner.delete(key)
+    await house.ctx.namespaces.close(0.0)
+    await rounds.run(2, every=7200.0)
+    assert not [error for error in rounds.errors if not isinstance(error, RelayerError)]
+    requests = house.store.count()
+    await rounds.run(3, every=7200.0)
+    assert house.store.count() == requests
