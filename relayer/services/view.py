@@ -232,12 +232,13 @@ class NamespaceView:
         record = self._records[record_id]
         neighbour = self._records.get(record.context_of)
         number, text = self._numbers[record_id], header_of(record)
-        before = header_of(neighbour) if neighbour else None
+        context = header_of(neighbour) if neighbour else None
+        before, speaker = self._numbers.get(record.context_of), record.source.speaker
         try:
-            self.index.put(number, row, text, before)
+            self.index.put(number, row, text, context, speaker=speaker, before=before)
         except ValueError:
             # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
-            self.index.put(number, None, text, before)
+            self.index.put(number, None, text, context, speaker=speaker, before=before)
 
     def _note_facets(self, number: int, record: Record) -> None:
         self._facets["kind", record.kind].add(number)
