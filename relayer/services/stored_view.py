@@ -75,7 +75,7 @@ async def write_view(
         texts=digest.digest(),
     )
     # The last field of the lexical parts is a number, and among what is small.
-    sections: list[Buffer] = [msgspec.msgpack.encode(small), *index.dense, *index.lexical[:-1]]
+    sections: list[Buffer] = [msgspec.msgpack.encode(small), *index.dense, *index.lexical[:-1], index.links]
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
     number = 0
     async for block in _cut([len(sizes).to_bytes(4, "big") + sizes, *sections]):
@@ -115,7 +115,7 @@ def _check(roster: Roster, index: MemoryIndex) -> None:
 
 def _parts(small: _Small, arrays: list[bytearray]) -> IndexParts:
     reached, texts, known, null, size = small.null
-    keys, graph, rows, *lexical = arrays
+    keys, graph, rows, *lexical, links = arrays
     terms, counts, slots, weights, document_counts, document_terms, lexical_keys, lengths = lexical
     return IndexParts(
         DenseParts(keys, graph, rows),
@@ -130,6 +130,7 @@ def _parts(small: _Small, arrays: list[bytearray]) -> IndexParts:
             lengths,
             small.lexical_total,
         ),
+        links,
         NullParts(reached, texts, known, None if null is None else Null(*null), size),
     )
 

@@ -223,12 +223,13 @@ class NamespaceView:
 
     def _index(self, number: int, record: Record, row: NDArray[np.float32] | None) -> None:
         neighbour = self.get(record.context_of) if record.context_of else None
-        text, before = header_of(record), header_of(neighbour) if neighbour else None
+        text, context = header_of(record), header_of(neighbour) if neighbour else None
+        before, speaker = self.roster.numbers.get(record.context_of), record.source.speaker
         try:
-            self.index.put(number, row, text, before)
+            self.index.put(number, row, text, context, speaker=speaker, before=before)
         except ValueError:
             # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
-            self.index.put(number, None, text, before)
+            self.index.put(number, None, text, context, speaker=speaker, before=before)
 
     def _hide(self, record: bytes) -> None:
         number = self.roster.numbers.get(record)

@@ -41,9 +41,10 @@ def _change(rng: random.Random, *indexes: MemoryIndex) -> None:
             index.remove(key)
         return
     row = None if rng.random() < 0.2 else search_row(_vector(rng), _vector(rng))
-    text, context = _text(rng), rng.choice([None, _text(rng)])
+    text, context, speaker = _text(rng), rng.choice([None, _text(rng)]), rng.choice([None, "Tea Oslo"])
+    before = rng.choice([None, key - 1 if key else None])
     for index in indexes:
-        index.put(key, row, text, context)
+        index.put(key, row, text, context, speaker=speaker, before=before)
 
 
 def _answers(rng: random.Random, *indexes: MemoryIndex) -> list:
