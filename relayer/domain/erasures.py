@@ -8,7 +8,7 @@ whether the bodies are still there or not. How far the store has got with it is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -111,12 +111,16 @@ class Readers:
         for record in records:
             self._jobs[record].append(job)
 
-    def derived_from(self, records: Iterable[bytes]) -> list[bytes]:
-        """Return what came from these, from what came from them, and so on, without themselves."""
+    def derived_from(self, records: Iterable[bytes], there: Container[bytes]) -> list[bytes]:
+        """Return what came from these, from what came from them, and so on, without themselves.
+
+        Only what is ``there`` counts, also in between: a state that was stored, and knows no more of what had gone
+        before, must find the same.
+        """
         found = list(records)
         count, known = len(found), set(found)
         for record in found:  # grows while it is read
-            new = [one for one in self._derived.get(record, ()) if one not in known]
+            new = [one for one in self._derived.get(record, ()) if one not in known and one in there]
             known.update(new)
             found += new
         return found[count:]

@@ -371,7 +371,7 @@ class NamespaceState:
         named = [record for record in dict.fromkeys(records) if record in self.records]
         if not named:
             return self._refused(Refusal.UNKNOWN_RECORD)
-        derived = [one for one in self._read_by().derived_from(named) if one in self.records]
+        derived = self._read_by().derived_from(named, self.records)
         gone = [self.records[record] for record in (*named, *derived)]
         slots = self._slots_of(gone)
         for record in gone:
