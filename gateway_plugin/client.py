@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from gateway_plugin.calling import DEFAULT_DEADLINE, Call, Caller
 from gateway_plugin.identity import Identity
 from relayer.wire import answers, life, schemas
+from relayer.wire.context import ContextResponse
 from relayer.wire.fleet_list import FleetList
 
 __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
@@ -63,6 +64,29 @@ class RelayerClient(Caller):
         """Have a question answered from memories alone, with the memories that the answer rests on."""
         call = Call("ask", "POST", "/v1/ask", identity, body=_json(request), attempts=1, margin=_MARGIN)
         return await self._run(call, answers.AskResponse, deadline)
+
+    async def context(
+        self,
+        identity: Identity,
+        *,
+        days: int = 2,
+        items: int = 15,
+        offset_minutes: int = 0,
+        audiences: Sequence[str] = (),
+        trusts: Sequence[str] = (),
+        deadline: float = _RECALL_DEADLINE,
+    ) -> ContextResponse:
+        """Fetch the newest memories of the newest days."""
+        filters = [
+            (name, ",".join(values))
+            for name, values in (("audiences", audiences), ("trusts", trusts))
+            if values
+        ]
+        query = [("days", days), ("items", items), ("offset_minutes", offset_minutes), *filters]
+        call = Call(
+            "context", "GET", f"/v1/context?{urlencode(query, safe=',')}", identity, attempts=_RECALL_ATTEMPTS
+        )
+        return await self._run(call, ContextResponse, deadline)
 
     async def remember(
         self, identity: Identity, request: schemas.RememberRequest, *, deadline: float = DEFAULT_DEADLINE

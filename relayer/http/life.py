@@ -1,14 +1,17 @@
-"""The routes for what becomes of a memory after it was stored."""
+"""The routes for what becomes of memories after they were stored."""
 
 from __future__ import annotations
 
+from relayer.http.queries import ContextQuery
 from relayer.http.routing import Call, Reply, Route
+from relayer.services.cold_start import newest_days
 from relayer.services.context import Context
 from relayer.services.delete import delete
 from relayer.services.restore import restore
 from relayer.services.supersede import supersede
 from relayer.wire import life
 from relayer.wire.certificates import Right
+from relayer.wire.context import ContextResponse
 
 __all__ = ["LifeRoutes"]
 
@@ -25,8 +28,17 @@ class LifeRoutes:
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""
-        write = Right.WRITE
+        read, write = Right.READ, Right.WRITE
         return (
+            Route(
+                "GET",
+                "/v1/context",
+                self._context_of,
+                "The newest memories of the newest days, for a session that begins.",
+                answer=ContextResponse,
+                query=ContextQuery,
+                right=read,
+            ),
             Route(
                 "POST",
                 "/v1/memories/{id}/supersede",
@@ -60,6 +72,20 @@ class LifeRoutes:
                 cost=5.0,
             ),
         )
+
+    async def _context_of(self, call: Call) -> Reply:
+        query = call.query_as(ContextQuery)
+        answer = await newest_days(
+            self._context,
+            call.access,
+            days=query.days,
+            items=query.items,
+            offset_minutes=query.offset_minutes,
+            audiences=query.audiences,
+            trusts=query.trusts,
+            deadline=call.deadline,
+        )
+        return Reply.of(answer)
 
     async def _supersede(self, call: Call) -> Reply:
         request = call.body_as(life.SupersedeRequest)

@@ -257,6 +257,10 @@ class MemoryIndex:
             judgement=judgement,
         )
 
+    def row(self, key: int) -> Vector | None:
+        """The vector that a memory is found by, if it has one."""
+        return self._dense.row(key)
+
     async def maintain(self, *, purge: bool = False) -> None:
         """Bring the graph up to date; cheap when nothing is due, safe to cancel.
 

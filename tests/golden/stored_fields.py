@@ -11,7 +11,17 @@ from relayer.log import erasure_reports
 from relayer.operator import backup_store
 from relayer.services import accounts
 
-MODULES = (entry, namespace, operations, outcomes, record, segment_page, erasure_reports, backup_store, accounts)
+MODULES = (
+    entry,
+    namespace,
+    operations,
+    outcomes,
+    record,
+    segment_page,
+    erasure_reports,
+    backup_store,
+    accounts,
+)
 # Read before the rest to learn a version; they are never written.
 PEEKED = {"_Head", "_Tag"}
 
