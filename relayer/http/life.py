@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from relayer.http.queries import ContextQuery
-from relayer.http.routing import Call, Reply, Route
+from relayer.http.routing import JSON_LINES, Call, Reply, Route
 from relayer.services.cold_start import newest_days
 from relayer.services.context import Context
 from relayer.services.delete import delete
+from relayer.services.export import export
+from relayer.services.importing import import_memories
 from relayer.services.restore import restore
 from relayer.services.supersede import supersede
 from relayer.wire import life
 from relayer.wire.certificates import Right
 from relayer.wire.context import ContextResponse
+from relayer.wire.transfer import ExportLine, ExportRequest, ImportRequest, ImportResponse
 
 __all__ = ["LifeRoutes"]
+
+# A whole namespace, read by whoever is slow.
+EXPORT_SECONDS = 600.0
 
 
 class LifeRoutes:
@@ -38,6 +44,29 @@ class LifeRoutes:
                 answer=ContextResponse,
                 query=ContextQuery,
                 right=read,
+            ),
+            Route(
+                "POST",
+                "/v1/export",
+                self._export,
+                "The memories that pass a filter, as lines of JSON: a head, one line each, an end.",
+                answer=ExportLine,
+                body=ExportRequest,
+                right=read,
+                cost=10.0,
+                seconds=EXPORT_SECONDS,
+                media_type=JSON_LINES,
+            ),
+            Route(
+                "POST",
+                "/v1/import",
+                self._import,
+                "Store a page of what an export showed; the same page again stores nothing twice.",
+                answer=ImportResponse,
+                body=ImportRequest,
+                right=write,
+                writes=True,
+                cost=5.0,
             ),
             Route(
                 "POST",
@@ -86,6 +115,15 @@ class LifeRoutes:
             deadline=call.deadline,
         )
         return Reply.of(answer)
+
+    async def _export(self, call: Call) -> Reply:
+        request = call.body_as(ExportRequest)
+        chunks = await export(self._context, call.access, request, call.deadline)
+        return Reply(b"", media_type=JSON_LINES, chunks=chunks)
+
+    async def _import(self, call: Call) -> Reply:
+        request = call.body_as(ImportRequest)
+        return Reply.of(await import_memories(self._context, call.access, request, call.deadline))
 
     async def _supersede(self, call: Call) -> Reply:
         request = call.body_as(life.SupersedeRequest)

@@ -1,6 +1,7 @@
 """The index with the real model: what is relevant is found, and silence is an answer."""
 
 import asyncio
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from relayer.search.calibration_texts import STATEMENTS, UNRELATED_PROMPTS
 from relayer.search.index import MemoryIndex
 from relayer.search.priors import LEXICAL_PRIOR, PRIORS
 from relayer.search.relevance import Null, Prior
+from relayer.search.terms import terms
 
 COFFEE = "what do I drink in the morning?"
 DIMENSION = 384
@@ -313,3 +315,29 @@ def test_how_many_are_asked_for_does_not_change_the_order(world):
         few = [hit.key for hit in index.search(vector, query, 2, floor=0.0).hits]
         many = [hit.key for hit in index.search(vector, query, 12, floor=0.0).hits]
         assert many[:2] == few
+
+
+def hashed(texts) -> np.ndarray:
+    """Vectors of a model that knows no meaning: signed counts of hashed terms."""
+    rows = np.zeros((len(texts), 256), dtype=np.float32)
+    for row, text in zip(rows, texts, strict=True):
+        for term in terms(text) or [text]:
+            digest = sha256(term.encode()).digest()
+            row[digest[0]] += 1 if digest[1] % 2 else -1
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 100])
+def test_a_floor_means_the_same_for_a_model_without_a_shipped_prior(size):
+    texts, prompts = statement_texts(), hashed(UNRELATED_PROMPTS)
+    rows = hashed(texts)
+    index = MemoryIndex(256, Calibration(fit_prior(rows, prompts)))
+    for key in range(size):
+        index.put(key, rows[key], texts[key])
+    loud = sum(
+        bool(index.search(vector, prompt, 5).hits)
+        for prompt, vector in zip(UNRELATED_PROMPTS, prompts, strict=True)
+    )
+    assert loud <= 0.03 * len(UNRELATED_PROMPTS)
+    question = "Mara: what coffee with oat milk do I drink before nine?"
+    assert [hit.key for hit in index.search(hashed([question])[0], question, 1).hits] == [0]
