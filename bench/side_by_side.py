@@ -129,20 +129,20 @@ async def _systems(
             else:
                 ask = build_rival(space.texts, space.own, lab.work, f"{title.replace(' ', '-')}-{number}")
             for question in asked:
-                start = time.perf_counter()
+                start = time.process_time()
                 found = ask(question.text, question.vector, LIMIT)
-                measured.seconds.append(time.perf_counter() - start)
+                measured.seconds.append(time.process_time() - start)
                 measured.scores.add([str(key) for key in found], question.evidence)
         rows.append(measured.row(name))
-        data[name] = measured.scores.means() | {"p95_seconds": percentile(measured.seconds, 0.95)}
+        data[name] = measured.scores.means() | {"cpu_p95_seconds": percentile(measured.seconds, 0.95)}
     notes = [
         f"{sum(map(len, questions))} questions, {sum(len(space.texts) for space in spaces)} turns, limit {LIMIT};",
-        "every system gets the same text with speaker and day, and vectors of the same model; milliseconds without",
-        "embedding, in process. Only memrelay is told which turn follows which, and who speaks, unless it says not.",
+        "every system gets the same text with speaker and day, and vectors of the same model; CPU time of all threads,",
+        "without embedding, in process. Only memrelay is told which turn follows which, and who speaks, unless it says not.",
     ]
     if absent:
         notes.append(f"not installed: {', '.join(absent)} (pip install 'memrelay[bench]')")
-    columns = ("system", "r@5", "r@10", "r@20", "MRR", "p50 ms", "p95 ms")
+    columns = ("system", "r@5", "r@10", "r@20", "MRR", "CPU p50 ms", "CPU p95 ms")
     return Section(f"Side by side, {title}", columns, rows, data, tuple(notes))
 
 

@@ -18,7 +18,7 @@ from gateway_plugin.calling import DEFAULT_DEADLINE, Call, Caller
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity
 from relayer.wire import answers, life, schemas, transfer
-from relayer.wire.context import ContextResponse
+from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
 
 __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
@@ -150,6 +150,20 @@ class RelayerClient(Caller):
         target = f"/v1/memories/{_segment(memory_id)}?mode=forget"
         call = Call("forget", "DELETE", target, identity)
         return await self._write(call, identity, schemas.ForgetResponse, deadline)
+
+    async def changes(
+        self,
+        identity: Identity,
+        *,
+        after: str = "0",
+        limit: int = 100,
+        wait_ms: int = 0,
+        deadline: float = DEFAULT_DEADLINE,
+    ) -> ChangesResponse:
+        """Fetch what became of memories after a cursor, waiting up to ``wait_ms`` for the first change."""
+        query = urlencode([("after", after), ("limit", limit), ("wait_ms", wait_ms)], errors="replace")
+        call = Call("changes", "GET", f"/v1/changes?{query}", identity)
+        return await self._run(call, ChangesResponse, deadline)
 
     async def export(
         self, identity: Identity, request: transfer.ExportRequest, *, deadline: float = _EXPORT_DEADLINE

@@ -108,11 +108,11 @@ def relation_of(old: str, new: str) -> Relation:
     """
     new = joined(new[:_LONGEST_NEW])
     before, after = gist_of(old), gist_of(new)
-    if not (before.english and after.english and before.tokens) or before.asks or after.asks:
+    compared = before.english and after.english and not (before.asks or after.asks)
+    if not compared or not before.tokens or len(split_sentences(old)) != 1:
         return Relation.NONE
-    if len(split_sentences(old)) != 1:
-        return Relation.NONE
-    if _is_replaced(before, new):
+    shared = not set(before.forms).isdisjoint(after.forms)
+    if _moved_home(before, new) or (shared and _is_replaced(before, new)):
         return Relation.REPLACES
     corrected = _CORRECTS.sub(" ", new)
     if not any(_excludes(before, gist_of(part)) for part in (corrected, *_sentences(corrected))):
@@ -131,7 +131,6 @@ def _is_replaced(old: Gist, new: str) -> bool:
         any(_names_old(known, match, new) for pattern in _NAMES_OLD for match in pattern.finditer(new))
         or any(_ends(old, match["clause"]) for pattern in _ENDS for match in pattern.finditer(new))
         or any(_goes_on(old, sentence) for sentence in _sentences(new))
-        or _moved_home(old, new)
     )
 
 

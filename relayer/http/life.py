@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from relayer.http.queries import ContextQuery
+from relayer.http.queries import ChangesQuery, ContextQuery
 from relayer.http.routing import JSON_LINES, Call, Reply, Route
+from relayer.services.changes import changes
 from relayer.services.cold_start import newest_days
 from relayer.services.context import Context
 from relayer.services.delete import delete
@@ -13,7 +14,7 @@ from relayer.services.restore import restore
 from relayer.services.supersede import supersede
 from relayer.wire import life
 from relayer.wire.certificates import Right
-from relayer.wire.context import ContextResponse
+from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.transfer import ExportLine, ExportRequest, ImportRequest, ImportResponse
 
 __all__ = ["LifeRoutes"]
@@ -43,6 +44,15 @@ class LifeRoutes:
                 "The newest memories of the newest days, for a session that begins.",
                 answer=ContextResponse,
                 query=ContextQuery,
+                right=read,
+            ),
+            Route(
+                "GET",
+                "/v1/changes",
+                self._changes,
+                "What became of memories after a point in the log, waiting for it up to wait_ms.",
+                answer=ChangesResponse,
+                query=ChangesQuery,
                 right=read,
             ),
             Route(
@@ -112,6 +122,18 @@ class LifeRoutes:
             offset_minutes=query.offset_minutes,
             audiences=query.audiences,
             trusts=query.trusts,
+            deadline=call.deadline,
+        )
+        return Reply.of(answer)
+
+    async def _changes(self, call: Call) -> Reply:
+        query = call.query_as(ChangesQuery)
+        answer = await changes(
+            self._context,
+            call.access,
+            after=query.after,
+            limit=query.limit,
+            wait_ms=query.wait_ms,
             deadline=call.deadline,
         )
         return Reply.of(answer)

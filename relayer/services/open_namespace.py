@@ -119,7 +119,7 @@ class OpenNamespace:
     def recalibrate(self, calibration: Calibration) -> None:
         """Judge relevance by another calibration from now on."""
         self.calibration = calibration
-        self.view.index.calibration = calibration
+        self.view.recalibrate(calibration)
 
     @property
     def nbytes(self) -> int:

@@ -24,6 +24,7 @@ from relayer.search.index import IndexParts, MemoryIndex
 from relayer.search.own_null import NullParts
 from relayer.search.relevance import Null
 from relayer.search.stored_terms import LexicalParts
+from relayer.services.journal import Journal, JournalParts
 from relayer.services.record_shelf import BLOCK_RECORDS, RecordShelf
 from relayer.services.roster import Roster, RosterParts
 from relayer.services.view import NamespaceView
@@ -36,12 +37,20 @@ _BLOCK_BYTES = 512 * 1024
 Buffer = bytes | bytearray | memoryview
 
 
+class _Index(msgspec.Struct, frozen=True, array_like=True):
+    """What of a `MemoryIndex` is no array: `LexicalParts.total`, and `NullParts`."""
+
+    total: float
+    null: tuple[int, list[tuple[int, str, str | None]], bool, tuple[float, float] | None, int]
+
+
 class _Small(msgspec.Struct, frozen=True, array_like=True):
-    """What is no array of numbers: the first section. ``texts`` is the SHA-256 of the sealed blocks of records."""
+    """The first section. ``texts`` is the SHA-256 of the sealed blocks of records."""
 
     roster: RosterParts
-    lexical_total: float
-    null: tuple[int, list[tuple[int, str, str | None]], bool, tuple[float, float] | None, int]
+    index: _Index
+    past: _Index
+    journal: JournalParts
     texts: bytes
 
 
@@ -60,22 +69,9 @@ async def write_view(
         digest.update(sealed)
         builder.add(Part.TEXTS, sealed)
         await asyncio.sleep(0)
-    index = await view.index.parts()
-    null = index.null
-    small = _Small(
-        roster=view.roster.parts(),
-        lexical_total=index.lexical.total,
-        null=(
-            null.reached,
-            null.texts,
-            null.known,
-            None if null.null is None else (null.null.median, null.null.high),
-            null.size,
-        ),
-        texts=digest.digest(),
-    )
-    # The last field of the lexical parts is a number, and among what is small.
-    sections: list[Buffer] = [msgspec.msgpack.encode(small), *index.dense, *index.lexical[:-1], index.links]
+    index, past = await view.index.parts(), await view.past.parts()
+    small = _Small(view.roster.parts(), _about(index), _about(past), view.journal.parts(), digest.digest())
+    sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
     number = 0
     async for block in _cut([len(sizes).to_bytes(4, "big") + sizes, *sections]):
@@ -99,24 +95,39 @@ async def read_view(
         await asyncio.sleep(0)
         roster = Roster.of_parts(small.roster)
         await asyncio.sleep(0)
-        index = MemoryIndex.of_parts(dimension, calibration, _parts(small, sections[1:]))
+        half = 1 + (len(sections) - 1) // 2
+        index = MemoryIndex.of_parts(dimension, calibration, _parts(small.index, sections[1:half]))
+        await asyncio.sleep(0)
+        past = MemoryIndex.of_parts(dimension, calibration, _parts(small.past, sections[half:]))
         await asyncio.sleep(0)
         shelf = await _shelf(reader, keys, small, len(roster))
-        _check(roster, index)
+        _check(roster, index, past)
     except (UnsealError, ValueError, msgspec.MsgspecError) as error:
         raise CorruptNamespace("a stored view does not open") from error
-    view.restore(roster, shelf, index)
+    view.roster, view.shelf, view.index, view.past = roster, shelf, index, past
+    view.journal = Journal.of_parts(small.journal)
 
 
-def _check(roster: Roster, index: MemoryIndex) -> None:
-    if not roster.shown.issuperset(index.keys()):
+def _check(roster: Roster, index: MemoryIndex, past: MemoryIndex) -> None:
+    if not roster.shown.issuperset(index.keys()) or not roster.shown.isdisjoint(past.keys()):
         raise ValueError("the stored index finds what may not be found")
 
 
-def _parts(small: _Small, arrays: list[bytearray]) -> IndexParts:
-    reached, texts, known, null, size = small.null
+def _about(parts: IndexParts) -> _Index:
+    null = parts.null
+    quantiles = None if null.null is None else (null.null.median, null.null.high)
+    return _Index(parts.lexical.total, (null.reached, null.texts, null.known, quantiles, null.size))
+
+
+def _arrays_of(parts: IndexParts) -> tuple[Buffer, ...]:
+    # The last of the lexical parts is a number, and stands with what is small.
+    return (*parts.dense, *parts.lexical[:-1], parts.links)
+
+
+def _parts(about: _Index, arrays: list[bytearray]) -> IndexParts:
     keys, graph, rows, *lexical, links = arrays
     terms, counts, slots, weights, document_counts, document_terms, lexical_keys, lengths = lexical
+    reached, texts, known, quantiles, size = about.null
     return IndexParts(
         DenseParts(keys, graph, rows),
         LexicalParts(
@@ -128,10 +139,10 @@ def _parts(small: _Small, arrays: list[bytearray]) -> IndexParts:
             document_terms,
             lexical_keys,
             lengths,
-            small.lexical_total,
+            about.total,
         ),
         links,
-        NullParts(reached, texts, known, None if null is None else Null(*null), size),
+        NullParts(reached, texts, known, None if quantiles is None else Null(*quantiles), size),
     )
 
 

@@ -7,7 +7,7 @@ somebody asks for one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ from relayer.search.calibration import Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.text import indexed_text
 from relayer.search.vectors import Vector, search_row
+from relayer.services.journal import Journal, What
 from relayer.services.record_shelf import RecordShelf
 from relayer.services.roster import Roster
 from relayer.wire.errors import UnsealError
@@ -61,10 +62,12 @@ def header_of(record: Record) -> str:
 
 
 class NamespaceView:
-    """Records, index and filters of one namespace; changed by `apply` and `attach` only, on the event loop.
+    """Records, indexes and filters of one namespace; changed by `apply` and `attach` only, on the event loop.
 
     Attributes:
-        index: the search over what recall may return.
+        index: the search over what is live.
+        past: the search over what is superseded or forgotten, under the same numbers.
+        journal: what became of each memory last.
         roster: which records there are.
         shelf: the records themselves.
     """
@@ -78,10 +81,12 @@ class NamespaceView:
         self.roster = Roster()
         self.shelf = RecordShelf(keys)
         self.index = MemoryIndex(model.dimension, calibration)
+        self.past = MemoryIndex(model.dimension, calibration)
+        self.journal = Journal()
 
-    def restore(self, roster: Roster, shelf: RecordShelf, index: MemoryIndex) -> None:
-        """Take over what a stored view held, before anything is applied."""
-        self.roster, self.shelf, self.index = roster, shelf, index
+    def recalibrate(self, calibration: Calibration) -> None:
+        """Judge relevance by another calibration from now on."""
+        self.index.calibration = self.past.calibration = calibration
 
     def __len__(self) -> int:
         return len(self.roster.numbers)
@@ -92,7 +97,8 @@ class NamespaceView:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return self.roster.nbytes + self.shelf.nbytes + self.index.nbytes
+        held = (self.roster, self.shelf, self.index, self.past, self.journal)
+        return sum(part.nbytes for part in held)
 
     @property
     def without_vector(self) -> dict[bytes, None]:
@@ -124,6 +130,18 @@ class NamespaceView:
         """Return the id of the record behind a hit of the index."""
         return self.roster.id_of(number)
 
+    def number_of(self, record: bytes) -> int | None:
+        """Return a record's number in the indexes, if it could be opened."""
+        return self.roster.numbers.get(record)
+
+    def numbers(self) -> Iterable[int]:
+        """All numbers of records that could be opened, in the order of the log."""
+        return self.roster.numbers.values()
+
+    def known(self, number: int) -> Record | None:
+        """Open the record of a number that may be nobody's any more."""
+        return self.shelf.get(number)
+
     def ids(self) -> Iterable[bytes]:
         """All ids, in the order of the log."""
         return self.roster.numbers.keys()
@@ -137,11 +155,15 @@ class NamespaceView:
         for item in applied:
             if not item.repeated and item.outcome.result is not Result.REFUSED:
                 self._follow(state, item.operation, item.outcome.result)
+                for what, record in _changes_of(state, item.operation, item.outcome.result):
+                    self.journal.note(item.outcome.seq, what, record)
 
     def _follow(self, state: NamespaceState, operation: Operation | Malformed, result: Result) -> None:
         match operation:
-            case Put(stored=stored) if result is Result.STORED:
+            case Put(stored=stored, replaces=head) if result is Result.STORED:
                 self._add(stored)
+                if (old := state.records.get(head)) is not None and old.superseded_by == stored.record:
+                    self._hide(head)
             case Supersede(head=head, stored=stored):
                 self._hide(head)
                 self._add(stored)
@@ -173,8 +195,7 @@ class NamespaceView:
         number = self.roster.numbers.get(record)
         if number is not None:
             self.roster.without_vector.pop(record, None)
-            if number in self.roster.shown:
-                self._index(number, self.by_number(number), search_row(own, context))
+            self._index(number, self.by_number(number), search_row(own, context))
 
     def _add(self, stored: Stored) -> None:
         if not stored.sealed:
@@ -225,32 +246,71 @@ class NamespaceView:
         neighbour = self.get(record.context_of) if record.context_of else None
         text, context = header_of(record), header_of(neighbour) if neighbour else None
         before, speaker = self.roster.numbers.get(record.context_of), record.source.speaker
+        index = self.index if number in self.roster.shown else self.past
         try:
-            self.index.put(number, row, text, context, speaker=speaker, before=before)
+            index.put(number, row, text, context, speaker=speaker, before=before)
         except ValueError:
             # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
-            self.index.put(number, None, text, context, speaker=speaker, before=before)
+            index.put(number, None, text, context, speaker=speaker, before=before)
 
     def _hide(self, record: bytes) -> None:
         number = self.roster.numbers.get(record)
         if number in self.roster.shown:
             self.roster.shown.discard(number)
+            row = self.index.row(number)
             self.index.remove(number)
+            self._index(number, self.by_number(number), row)
 
     def _show(self, record: bytes) -> None:
         number = self.roster.numbers.get(record)
         if number is not None:
             self.roster.shown.add(number)
-            # Its row left the index with it; the maintenance embeds its text again.
-            self.roster.without_vector[record] = None
-            self._index(number, self.by_number(number), None)
+            row = self.past.row(number)
+            self.past.remove(number)
+            if row is None:
+                self.roster.without_vector[record] = None
+            self._index(number, self.by_number(number), row)
 
     def _drop(self, records: Iterable[bytes]) -> None:
         for record in records:
-            self._hide(record)
             number = self.roster.drop(record)
             if number is not None:
+                self.index.remove(number)
+                self.past.remove(number)
                 self._let_go(number)
 
     def _let_go(self, number: int) -> None:
         self.shelf.drop(number, self._randomness.bytes(SALT_SIZE))
+
+
+def _changes_of(
+    state: NamespaceState, operation: Operation | Malformed, result: Result
+) -> Iterator[tuple[What, bytes]]:
+    """Yield what an operation that was done changed, in its order."""
+    match operation:
+        case Put(stored=stored) if result is Result.STORED:
+            yield from _remembered(state, stored.record)
+        case Supersede(head=head, stored=stored):
+            yield from ((What.SUPERSEDED, head), (What.REMEMBERED, stored.record))
+        case Forget(head=head):
+            yield What.FORGOTTEN, head
+        case Restore(record=record, head=head):
+            yield from [(What.SUPERSEDED, head)] if head else []
+            yield What.RESTORED, record
+        case Erase(records=records):
+            yield from ((What.ERASED, record) for record in records if record in state.erased)
+        case JobFinished(stored=results):
+            kept = set(state.jobs[operation.job].results)
+            for stored in results:
+                if stored.record in kept:
+                    yield from _remembered(state, stored.record)
+        case _:
+            return
+
+
+def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[What, bytes]]:
+    """Yield that a memory was stored, after the one whose place it took."""
+    known = state.records.get(record)
+    if known is not None and known.supersedes:
+        yield What.SUPERSEDED, known.supersedes
+    yield What.REMEMBERED, record

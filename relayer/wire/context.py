@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from relayer.wire.fields import MemoryId
 from relayer.wire.schemas import Memory, Position
 from relayer.wire.shapes import Answer
 
-__all__ = ["ContextDay", "ContextResponse"]
+__all__ = ["ChangeView", "ChangesResponse", "ContextDay", "ContextResponse"]
 
 
 class ContextDay(Answer):
@@ -25,4 +26,22 @@ class ContextResponse(Answer):
 
     days: tuple[ContextDay, ...]
     total: int
+    position: Position | None = None
+
+
+class ChangeView(Answer):
+    """What became of a memory last; ``memory`` is how it is now, and absent for an erased one."""
+
+    change: Literal["remembered", "superseded", "forgotten", "restored", "erased"]
+    id: MemoryId
+    seq: int
+    memory: Memory | None = None
+
+
+class ChangesResponse(Answer):
+    """``GET /v1/changes``: oldest first; ``next`` is the cursor to go on with, and ``more`` says that there is more now."""
+
+    changes: tuple[ChangeView, ...]
+    next: str
+    more: bool
     position: Position | None = None

@@ -89,12 +89,14 @@ async def answers(house, seed: int) -> list:
             kinds=rng.choice([(), ("fact",)]),
             audiences=rng.choice([(), ("direct",)]),
             include_suspect=rng.random() < 0.5,
+            include=rng.choice([(), ("superseded", "forgotten")]),
             occurred_after=rng.choice([None, 10**11]),
         )
         found.append(await recall(house.ctx, house.access(), request, house.deadline()))
     found.append([opened.view.get(record) for record in opened.view.ids()])
     found.append([opened.view.last_of_session(session) for session in ("s1", "s2")])
     found.append((list(opened.view.without_vector), opened.view.unreadable))
+    found.append((opened.view.journal.after((0, 0)), opened.view.journal.after((5, 1))))
     return found
 
 
