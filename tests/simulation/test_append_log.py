@@ -11,7 +11,7 @@ from wrong_variants import SOONER, WRONG, parts_with
 
 from relayer.errors import CorruptNamespace
 
-BLOCKS = 4
+BLOCKS = 16
 SEEDS_TO_NOTICE = 2000
 PLANS = {"crowded": CROWDED, "workers": WORKERS, "stalled": STALLED, "trusting": TRUSTING, "late": LATE}
 
