@@ -352,6 +352,7 @@ class AsyncMemoryPlugin:
             session=self._session(identity, ref),
             audience=host.heard_by(ref),
             seconds=seconds,
+            active=self._recaller.active_gate(context),
         )
         if injection.status == "refused:rollback_detected":
             self._tell_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
@@ -387,7 +388,7 @@ class AsyncMemoryPlugin:
             messages, identity=identity, session=self._session(identity, ref), ref=ref, host=host
         )
         if report.queued:
-            self._recaller.cache.drop(identity.namespace)
+            self._recaller.drop(identity.namespace)
             self._sender.wake()
         return report
 

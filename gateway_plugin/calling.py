@@ -46,7 +46,10 @@ _jitter = secrets.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request before it is signed. ``identity`` is None for public routes; ``keyed`` ones carry a sealed key."""
+    """A request before it is signed. ``identity`` is None for public routes; ``keyed`` ones carry a sealed key.
+
+    ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends.
+    """
 
     name: str
     method: str
@@ -55,6 +58,7 @@ class Call:
     keyed: bool = True
     body: bytes = b""
     attempts: int = 4
+    margin: float = 0.0
 
 
 class _Deadline:
@@ -185,7 +189,7 @@ class Caller:
             )
         limit.step = call.name
         remaining = max(limit.remaining, 0.001)
-        headers["x-deadline-ms"] = str(max(int(remaining * 1000), 1))
+        headers["x-deadline-ms"] = str(max(int(remaining * (1 - call.margin) * 1000), 1))
         # The transport's own bound comes after the call's: it is the call that decides.
         return await self._transport.send(
             call.method, call.target, body=call.body, headers=headers, patience=remaining + 1

@@ -29,6 +29,7 @@ from gateway_plugin.cli_run import (
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.setup import settings_from
+from relayer.wire.answers import AskRequest
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
 
 __all__ = ["app", "main"]
@@ -94,6 +95,27 @@ def search(
         output.memories(answer.memories, SystemClock().now())
     else:
         output.say(f"Nothing relevant among {answer.considered} memories. --floor 0 shows the nearest ones.")
+
+
+@app.command("ask")
+def ask_memories(
+    question: Annotated[str, typer.Argument(help="What the memories should answer.")],
+    *,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer a question from an agent's memories, with the memories it rests on."""
+    request = checked(lambda: AskRequest(question=question))
+    answer = ask(url, agent, lambda client, identity: client.ask(identity, request, deadline=60))
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(answer.model_dump(mode="json"))
+    elif answer.status == "answered":
+        output.say(answer.answer)
+        output.memories(answer.citations, SystemClock().now())
+    else:
+        output.say(f"The {answer.considered} memories do not tell.")
 
 
 @app.command("list")

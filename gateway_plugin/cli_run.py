@@ -139,6 +139,7 @@ def _fix(error: GatewayError) -> str:
             "unauthorized": f"does the relayer serve this account, and are both clocks right? See secret: {secret_path(os.environ)}",
             "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
             "not_found": "see the ids with: memrelay-gateway list",
+            "stale_head": "see its versions with: memrelay-gateway show ID",
         }.get(error.code, "")
     return ""
 

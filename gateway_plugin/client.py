@@ -14,13 +14,16 @@ from pydantic import BaseModel
 
 from gateway_plugin.calling import DEFAULT_DEADLINE, Call, Caller
 from gateway_plugin.identity import Identity
-from relayer.wire import life, schemas
+from relayer.wire import answers, life, schemas
 from relayer.wire.fleet_list import FleetList
 
 __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
 
 _RECALL_DEADLINE: Final = 2.0
 _ANALYZE_DEADLINE: Final = 55.0
+_ACTIVE_DEADLINE: Final = 15.0
+# A model that is slow is the model's failure: the relayer says so in time, and is not taken for dead itself.
+_MARGIN: Final = 0.05
 # A turn waits for a recall: a second try is worth its tenth of a second, a fourth is not.
 _RECALL_ATTEMPTS: Final = 2
 
@@ -38,6 +41,28 @@ class RelayerClient(Caller):
         """Search; an empty answer is a good one."""
         call = Call("recall", "POST", "/v1/recall", identity, body=_json(request), attempts=_RECALL_ATTEMPTS)
         return await self._run(call, schemas.RecallResponse, deadline)
+
+    async def active_recall(
+        self, identity: Identity, request: answers.ActiveRecallRequest, *, deadline: float = _ACTIVE_DEADLINE
+    ) -> answers.ActiveRecallResponse:
+        """Have a model say what to be reminded of; whoever cancels the call ends the model's work, too."""
+        call = Call(
+            "active recall",
+            "POST",
+            "/v1/active-recall",
+            identity,
+            body=_json(request),
+            attempts=1,
+            margin=_MARGIN,
+        )
+        return await self._run(call, answers.ActiveRecallResponse, deadline)
+
+    async def ask(
+        self, identity: Identity, request: answers.AskRequest, *, deadline: float = DEFAULT_DEADLINE
+    ) -> answers.AskResponse:
+        """Have a question answered from memories alone, with the memories that the answer rests on."""
+        call = Call("ask", "POST", "/v1/ask", identity, body=_json(request), attempts=1, margin=_MARGIN)
+        return await self._run(call, answers.AskResponse, deadline)
 
     async def remember(
         self, identity: Identity, request: schemas.RememberRequest, *, deadline: float = DEFAULT_DEADLINE

@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from gateway_plugin.active import ActiveRecaller, Reminder
 from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.gates import TurnContext, explain, gate
+from gateway_plugin.gates import Decision, Purpose, TurnContext, explain, gate
 from gateway_plugin.identity import Identity
 from gateway_plugin.messages import ChatMessage, history
 from gateway_plugin.positions import Positions
@@ -21,7 +22,7 @@ from gateway_plugin.selection import Selected, audible_to, select
 from gateway_plugin.sender import Sender
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.sessions import Session
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import Injection, TurnTrace, status_of
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import RecallRequest, RecallResponse
@@ -44,14 +45,20 @@ class Recaller:
         clock: Clock,
         positions: Positions,
     ) -> None:
-        self.cache = RecallCache(clock)
+        self.cache: RecallCache[RecallRequest, RecallResponse] = RecallCache(clock)
         client.watch_writes(self.cache.drop)
+        self._active = ActiveRecaller(client, settings, clock)
         self.recalls = 0
         self._client = client
         self._sender = sender
         self._settings = settings
         self._clock = clock
         self._positions = positions
+
+    def drop(self, namespace: str) -> None:
+        """Forget a namespace's answers: something was, or is about to be, written."""
+        self.cache.drop(namespace)
+        self._active.cache.drop(namespace)
 
     async def recall(
         self,
@@ -62,6 +69,7 @@ class Recaller:
         session: Session,
         audience: Audience | None,
         seconds: float,
+        active: Decision | None = None,
     ) -> tuple[Injection, TurnTrace]:
         """Recall for a turn that the gates let through.
 
@@ -72,24 +80,41 @@ class Recaller:
             session: the chat session.
             audience: who reads the answer.
             seconds: the deadline for all of it.
+            active: what the gates say about active mode; None in direct mode.
         """
         start = self._clock.monotonic()
-        query = build_query(prompt, history(earlier), self._settings).search
+        query = build_query(prompt, history(earlier), self._settings)
         # A question may hold a secret as well as an answer, and finds nothing by it.
-        query = redact(query, self._settings.capture.redaction).text
-        trace = TurnTrace("", agent=identity.agent, namespace=identity.namespace, query_chars=len(query))
+        query = replace(query, search=redact(query.search, self._settings.capture.redaction).text)
+        trace = TurnTrace(
+            "", agent=identity.agent, namespace=identity.namespace, query_chars=len(query.search)
+        )
+        end = start + seconds
+        # The hits have direct mode's time, so that the model has the rest.
+        soon = min(end, start + self._settings.recall.deadline_ms / 1000) if active else end
         try:
-            answer, cached = await self._find(self._request(query, audience), identity, start + seconds)
+            answer, cached = await self._find(self._request(query.search, audience), identity, soon)
         except GatewayError as error:
             injection = self._injection(status_of(error), start, detail=str(error))
             return injection, replace(
                 trace, status=injection.status, detail=injection.detail, milliseconds=injection.milliseconds
             )
+        if active is not None and not active.allowed:
+            trace = replace(trace, active=f"skipped:{active.gate}", detail=active.reason)
+        elif active is not None:
+            reminder = await self._active.remind(
+                query, answer, identity=identity, audience=audience, seconds=end - self._clock.monotonic()
+            )
+            trace = replace(trace, active=reminder.outcome, detail=reminder.detail)
+            if reminder.decided:
+                return self._reminded(reminder, replace(trace, cached=cached), session, start)
         now = datetime.fromtimestamp(self._clock.now(), UTC).astimezone()
         selected = select(
             answer.memories, settings=self._settings.recall, audience=audience, session=session, now=now
         )
-        injection = self._injection("ok" if selected.text else "empty", start, selected, answer)
+        injection = self._injection(
+            "ok" if selected.text else "empty", start, selected, answer, detail=trace.detail
+        )
         return injection, replace(
             trace,
             status=injection.status,
@@ -97,6 +122,18 @@ class Recaller:
             hits=selected.traces,
             milliseconds=injection.milliseconds,
         )
+
+    def _reminded(
+        self, reminder: Reminder, trace: TurnTrace, session: Session, start: float
+    ) -> tuple[Injection, TurnTrace]:
+        """Return active mode's outcome."""
+        session.echoes.injected([reminder.said] if reminder.said else [])
+        injection = replace(
+            self._injection(reminder.outcome, start, detail=reminder.detail),
+            text=reminder.text,
+            active=self._settings.active.query_mode.value,
+        )
+        return injection, replace(trace, status=injection.status, milliseconds=injection.milliseconds)
 
     def gated(self, context: TurnContext) -> tuple[Injection, TurnTrace] | None:
         """Return the outcome of a turn that a gate objects to, or None."""
@@ -106,6 +143,12 @@ class Recaller:
         status = f"skipped:{decision.gate}"
         injection = Injection("", self._settings.recall.position, status, detail=decision.reason)
         return injection, TurnTrace(status, decision.reason, gates=explain(context, self._settings))
+
+    def active_gate(self, context: TurnContext) -> Decision | None:
+        """Return whether a turn may use active mode; None where the settings do not ask for it."""
+        if self._settings.recall.mode is not RecallMode.ACTIVE or self._settings.active.mode == "off":
+            return None
+        return gate(context, self._settings, Purpose.ACTIVE)
 
     async def _find(
         self, request: RecallRequest, identity: Identity, end: float

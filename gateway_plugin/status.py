@@ -53,6 +53,7 @@ class Injection:
         detail: the reason, in a sentence for people; "" when all is well.
         degraded: the relayer searched by words alone.
         milliseconds: how long it took.
+        active: in active mode, how much conversation the model read: ``message``, ``recent`` or ``full``.
     """
 
     text: str
@@ -62,10 +63,14 @@ class Injection:
     detail: str = ""
     degraded: bool = False
     milliseconds: int = 0
+    active: str = ""
 
     @property
     def line(self) -> str:
-        """One line for a person."""
+        """One line for a person; in active mode of the shape that active-memory's users know (AM-08)."""
+        if self.active:
+            chars = f" {len(self.text)} chars" if self.text else ""
+            return f"🧩 Active Memory: {self.status} {self.milliseconds}ms {self.active}{chars}"
         count = len(self.hits)
         memories = f" {count} {'memory' if count == 1 else 'memories'}" if count else ""
         return f"🧩 memory: {self.status} {self.milliseconds}ms{memories}"
@@ -119,6 +124,7 @@ class TurnTrace:
         cached: the answer was at hand.
         hits: memory by memory.
         milliseconds: how long it took.
+        active: what became of active mode: ``ok``, ``empty``, ``fallback:<reason>``, ``skipped:<gate>``; "" in direct mode.
     """
 
     status: str
@@ -130,6 +136,7 @@ class TurnTrace:
     cached: bool = False
     hits: tuple[HitTrace, ...] = ()
     milliseconds: int = 0
+    active: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import pytest
 from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from openclaw_install import Installed
-from processes import wait_until
 from stub_model import StubModel, latest, said, text_of
 
 from gateway_plugin.tool_arguments import TOOL_NAMES
@@ -23,7 +22,8 @@ FACT = "The spare key of our allotment hangs behind the blue watering can."
 def gateway(
     openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gateway]:
-    plugins = memrelay_plugins(relayer.url, core=True)
+    # Without capture: what is asked of the tools would itself be remembered, and found.
+    plugins = memrelay_plugins(relayer.url, core=True, autoCapture=False)
     plugins["entries"]["active-memory"] = {
         "enabled": True,
         "config": {
@@ -36,15 +36,14 @@ def gateway(
     gateway = Gateway(openclaw, tmp_path_factory.mktemp("openclaw"), model.url, plugins=plugins)
     gateway.start()
     for agent in ("main", "research"):
-        gateway.chat(FACT, agent=agent, user="telling")
-    wait_until(lambda: FACT in relayer.memories(gateway) and FACT in relayer.memories(gateway, "research"))
+        call(gateway, "memory_store", agent=agent, user="telling", text=FACT)
     yield gateway
     gateway.stop()
 
 
-def call(gateway: Gateway, tool: str, user: str = "tools", **arguments: Any) -> str:
+def call(gateway: Gateway, tool: str, *, agent: str = "main", user: str = "tools", **arguments: Any) -> str:
     """Have the model call a tool, and return what the tool said."""
-    return gateway.chat(f"CALL {tool} {json.dumps(arguments)}", user=user)
+    return gateway.chat(f"CALL {tool} {json.dumps(arguments)}", agent=agent, user=user)
 
 
 @pytest.mark.row("MW-21", "MW-22", "MS-10", "MS-12", "MW-02")
@@ -70,6 +69,15 @@ def test_the_model_sees_all_tools_directly_and_each_once(gateway: Gateway, model
     gateway.chat("Which tools do you have for remembering?", user="tools")
     [*names] = [tool["function"]["name"] for tool in model.asked("for remembering?")[-1]["tools"]]
     assert {name: names.count(name) for name in TOOL_NAMES} == dict.fromkeys(TOOL_NAMES, 1)
+
+
+@pytest.mark.row("CP-09", "CP-18")
+def test_with_capture_switched_off_the_log_names_recall_alone_and_turns_are_not_kept(
+    gateway: Gateway, relayer: Relayer
+) -> None:
+    gateway.chat("My bicycle bell is made of brass, by the way.", user="uncaptured")
+    assert "memrelay: registered hooks: auto-recall\n" in gateway.log_text()
+    assert not [text for text in relayer.memories(gateway) if "brass" in text]
 
 
 @pytest.mark.row("CP-48")

@@ -9,6 +9,7 @@ const MISSED_BEATS = 3;
 const START_MS = 60_000;
 const STOP_MS = 7_000;
 const LONGEST_PAUSE_MS = 60_000;
+const SETTLED_MS = 5_000;
 const MAX_PENDING = 256;
 const MAX_TOLD = 200;
 
@@ -77,6 +78,7 @@ class Bridge {
     this.problem = info.problem;
     if (info.problem) this.tell("error", `${info.problem}\nThe gateway goes on without memory.`);
     this.missed = 0;
+    this.since = Date.now();
     this.isReady(true);
     this.heart = setInterval(() => this.beat(child), HEARTBEAT_MS);
     this.heart.unref();
@@ -85,7 +87,7 @@ class Bridge {
   async beat(child) {
     try {
       await this.send("ping", {}, HEARTBEAT_MS);
-      this.failures = this.missed = 0;
+      this.missed = 0;
     } catch {
       if (child !== this.child || ++this.missed < MISSED_BEATS) return;
       this.tell("warn", "the bridge does not answer; it is ended and started again");
@@ -96,6 +98,7 @@ class Bridge {
   ended(child, reason) {
     if (child !== this.child) return;
     this.child = null;
+    if (this.info && Date.now() - this.since > SETTLED_MS) this.failures = 0;
     this.info = null;
     clearInterval(this.heart);
     this.isReady(false);

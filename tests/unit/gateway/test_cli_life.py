@@ -104,3 +104,9 @@ def test_a_span_becomes_a_time_in_the_past(wire, known):
 def test_each_answers_with_one_json_document(known):
     for arguments in (("pin", known), ("delete", "--everything", "--dry-run"), ("restore", known)):
         json.loads(ops(*arguments, "--json").stdout)
+
+
+def test_an_answer_comes_with_its_memories_or_not_at_all(known):
+    found = ops("ask", "When is the deploy window?")
+    assert (found.exit_code, "So it is." in found.stdout, known in found.stdout) == (0, True, True)
+    assert "do not tell" in run("ask", "When is it?", "--agent", "nobody").stdout

@@ -18,7 +18,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from gateway_plugin.loop_thread import LoopThread
-from relayer.wire import base64url, life, schemas, signing, ulid
+from relayer.wire import answers, base64url, life, schemas, signing, ulid
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import WireError
 from relayer.wire.fleet_list import FleetKey, FleetList
@@ -57,6 +57,7 @@ class WireRelayer:
         self.issued_ago = 0
         self.clock_ahead = 0
         self.relevance = 0.9
+        self.remind = lambda _: {"status": "fallback", "reason": "no_model"}
         self.degraded = False
         self.overrides: dict = {}
         self.position: schemas.Position | None = None
@@ -189,7 +190,8 @@ class WireRelayer:
         key = SealedKey.open(encoded, private)
         assert (key.account, key.agent_key) == (certificate.account, certificate.agent_key)
         assert self.now() < key.not_after <= self.now() + MAX_LIFE_SECONDS
-        right = Right.READ if request.method == "GET" or request.path == "/v1/recall" else Right.WRITE
+        reads = request.method == "GET" or request.path in {"/v1/recall", "/v1/active-recall", "/v1/ask"}
+        right = Right.READ if reads else Right.WRITE
         assert certificate.allows(key.namespace, right)
         return key
 
@@ -203,8 +205,8 @@ class WireRelayer:
     def _work(self, request: web.Request, body: bytes, key: SealedKey) -> web.Response:
         rows = self.memories.setdefault((key.account, key.namespace), [])
         route = (request.method, request.path)
-        if route == ("POST", "/v1/recall"):
-            return self._recall(rows, schemas.RecallRequest.model_validate_json(body))
+        if request.path in {"/v1/recall", "/v1/active-recall", "/v1/ask"}:
+            return self._found(rows, request.path, body)
         if route == ("POST", "/v1/analyze"):
             return self._analyze(rows, schemas.AnalyzeRequest.model_validate_json(body))
         if route == ("POST", "/v1/memories"):
@@ -214,6 +216,23 @@ class WireRelayer:
         if route == ("POST", "/v1/memories/delete"):
             return self._delete(rows, life.DeleteRequest.model_validate_json(body))
         return self._one(rows, *route, body)
+
+    def _found(self, rows: list[dict], path: str, body: bytes) -> web.Response:
+        if path == "/v1/recall":
+            return self._recall(rows, schemas.RecallRequest.model_validate_json(body))
+        if path == "/v1/ask":
+            answers.AskRequest.model_validate_json(body)
+            cited = [{**row, "relevance": 1, "distance": 0} for row in rows]
+            answered = {
+                "status": "answered" if rows else "unknown",
+                "answer": "So it is.",
+                "citations": cited,
+            }
+            return _json(answers.AskResponse.model_validate(answered))
+        asked = answers.ActiveRecallRequest.model_validate_json(body)
+        return _json(
+            answers.ActiveRecallResponse.model_validate({"considered": len(rows), **self.remind(asked)})
+        )
 
     def _recall(self, rows: list[dict], request: schemas.RecallRequest) -> web.Response:
         found = [row for row in rows if _words(request.query) & _words(row["text"])][: request.limit]

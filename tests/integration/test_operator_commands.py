@@ -1,0 +1,193 @@
+"""The operator's commands as they are typed: exit codes, what is printed, and what a kill leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from operator_site import RELAYER_KEY, ROOT, Site
+from processes import CLEAN, run_memrelay, wait_until
+from s3_servers import BUCKET, CREDENTIALS, S3Server
+from typer.testing import CliRunner
+
+from relayer.adapters.directory_store import DirectoryStore
+from relayer.cli import app
+from relayer.search.calibration import calibrate
+from relayer.testing.fake_clock import FakeClock
+from relayer.testing.hashing_embedder import HashingEmbedder
+
+TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]
+
+
+async def site_at(folder: Path) -> Site:
+    clock = FakeClock()
+    store = await DirectoryStore.open(folder / "objects", clock=clock)
+    return Site(clock, store, await calibrate(HashingEmbedder()))
+
+
+@pytest.fixture
+async def data(tmp_path: Path) -> Path:
+    """A data directory with three memories and its key."""
+    folder = tmp_path / "data"
+    site = await site_at(folder)
+    await site.begin()
+    await site.say(*TEXTS)
+    await site.close()
+    await site.store.close()
+    key = folder / "relayer.key"
+    key.write_text(RELAYER_KEY.hex() + "\n")
+    key.chmod(0o600)
+    return folder
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "agent"
+    file.write_text(
+        f"MEMRELAY_AGENT_SECRET={ROOT.agent('researcher').secret.hex()}\nMEMRELAY_AGENT_CERTIFICATE=x\n"
+    )
+    file.chmod(0o600)
+    return file
+
+
+def memrelay(*arguments: str, data: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run_memrelay(arguments, {"MEMRELAY_DATA": str(data)} | environment)
+
+
+def slots(data: Path) -> list[Path]:
+    return sorted(data.glob("objects/ns/*/wal/*"))
+
+
+def test_verify_opens_inner_seals_with_what_keys_export_prints(data: Path, secret: Path) -> None:
+    done = memrelay("verify", "--agent-secret-file", str(secret), data=data)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sound     researcher (live): 3 entries, 3 memories" in done.stdout
+    assert "inner seals 3 opened" in done.stdout
+
+
+def test_a_secret_that_others_can_read_is_refused(data: Path, secret: Path) -> None:
+    secret.chmod(0o644)
+    done = memrelay("verify", "--agent-secret-file", str(secret), data=data)
+    assert done.returncode == 2
+    assert "chmod 600" in done.stderr
+
+
+def test_damage_is_found_planned_mended_and_gone(data: Path) -> None:
+    broken = slots(data)[1]
+    broken.write_bytes(broken.read_bytes()[:-1] + b"\0")
+    found = memrelay("verify", "--json", data=data)
+    assert found.returncode == 1
+    report = json.loads(found.stdout)
+    assert [item["first_seq"] for item in report["namespaces"][0]["findings"]] == [2]
+    plan = memrelay("repair", data=data)
+    assert plan.returncode == 1
+    assert "nothing was changed" in plan.stdout
+    assert "lost: 2" in plan.stdout
+    mended = memrelay("repair", "--apply", data=data)
+    assert mended.returncode == 0
+    assert "1 entries are lost" in mended.stdout
+    assert memrelay("verify", data=data).returncode == 0
+    assert memrelay("repair", data=data).stdout == "result    there is nothing to repair\n"
+
+
+def test_compact_stats_and_inspect_say_what_is_there(data: Path) -> None:
+    assert "1 segments made" in memrelay("compact", data=data).stdout
+    stats = json.loads(memrelay("stats", "--json", data=data).stdout)
+    assert (stats["entries"], stats["segments"], stats["garbage"]["covered_slots"]["objects"]) == (3, 1, 3)
+    shown = memrelay("inspect", "researcher", data=data).stdout
+    assert "memories" in shown
+    assert "3 live" in shown
+    assert "kettle" not in shown
+    key = str(slots(data)[0].relative_to(data / "objects"))
+    assert "1 put" in memrelay("inspect", key, data=data).stdout
+    assert memrelay("inspect", "nobody", data=data).returncode == 2
+
+
+async def test_backup_and_restore_from_directory_to_directory(data: Path, tmp_path: Path) -> None:
+    backup, fresh = tmp_path / "backup", tmp_path / "fresh"
+    made = memrelay("backup", "--to", str(backup), data=data)
+    assert (made.returncode, "the backup is whole" in made.stdout) == (0, True)
+    again = memrelay("backup", "--to", str(backup), "--keep", "1", data=data)
+    assert "copied    0 objects" in again.stdout
+    key = {"MEMRELAY_RELAYER_KEY_FILE": str(data / "relayer.key")}
+    restored = memrelay("restore", "--from", str(backup), data=fresh, **key)
+    assert (restored.returncode, restored.stderr) == (0, "")
+    assert memrelay("verify", data=fresh, **key).returncode == 0
+    site = await site_at(fresh)
+    assert await site.hears("kettle shelf") == sorted(TEXTS)
+    await site.close()
+    await site.store.close()
+    refused = memrelay("restore", "--from", str(backup), data=fresh, **key)
+    assert refused.returncode == 2
+    assert "in use" in refused.stderr
+
+
+async def test_backup_to_a_bucket_and_restore_from_it_into_another(
+    data: Path, tmp_path: Path, moto_server: S3Server, s3_credentials: None
+) -> None:
+    moto_server.empty()
+    key = {"MEMRELAY_RELAYER_KEY_FILE": str(data / "relayer.key")} | CREDENTIALS
+    made = memrelay(
+        "backup", "--to", f"s3://{BUCKET}/copies", "--to-endpoint-url", moto_server.url, data=data, **key
+    )
+    assert (made.returncode, made.stderr) == (0, "")
+    bucket = {"MEMRELAY_STORE": f"s3://{BUCKET}/live", "MEMRELAY_ENDPOINT_URL": moto_server.url} | key
+    restored = memrelay("restore", "--from", f"s3://{BUCKET}/copies", data=tmp_path / "unused", **bucket)
+    assert (restored.returncode, restored.stderr) == (0, "")
+    assert memrelay("verify", data=tmp_path / "unused", **bucket).returncode == 0
+    back = tmp_path / "back"
+    onwards = memrelay("backup", "--to", str(back), data=tmp_path / "unused", **bucket)
+    assert (onwards.returncode, onwards.stderr) == (0, "")
+    assert memrelay("restore", "--from", str(back), data=tmp_path / "new", **key).returncode == 0
+
+
+@pytest.mark.parametrize("objects", [1, 5])
+def test_a_backup_that_was_killed_is_completed_by_the_next_one(
+    data: Path, tmp_path: Path, objects: int
+) -> None:
+    backup = tmp_path / "backup"
+    command = [sys.executable, "-m", "relayer", "backup", "--to", str(backup)]
+    process = subprocess.Popen(command, env=CLEAN | {"MEMRELAY_DATA": str(data)}, stdout=subprocess.PIPE)
+    wait_until(
+        lambda: len(list(backup.glob("objects/[dk]*/**/*-*"))) >= objects or process.poll() is not None
+    )
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert memrelay("backup", "--to", str(backup), data=data).returncode == 0
+    key = {"MEMRELAY_RELAYER_KEY_FILE": str(data / "relayer.key")}
+    fresh = tmp_path / "fresh"
+    assert memrelay("restore", "--from", str(backup), data=fresh, **key).returncode == 0
+    assert memrelay("verify", data=fresh, **key).returncode == 0
+    assert len(slots(fresh)) == len(slots(data))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (["verify", "--account", "0x12"], "--account"),
+        (["verify", "--namespace", "nobody"], "--namespace"),
+        (["stats", "--prices", "apples=3"], "--prices"),
+        (["stats", "--metrics", "nowhere"], "--metrics"),
+        (["backup", "--to", "s3://A"], "bucket's name"),
+        (["restore", "--from", "nowhere"], "--from"),
+    ],
+)
+def test_what_is_wrong_with_a_command_is_one_line_that_names_it(
+    data: Path, arguments: list[str], fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMRELAY_DATA", str(data))
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert fix in done.stderr
+
+
+def test_a_directory_without_a_store_is_not_made_into_one(tmp_path: Path) -> None:
+    done = memrelay("verify", data=tmp_path / "typo", MEMRELAY_RELAYER_KEY="ab" * 32)
+    assert (done.returncode, "--data" in done.stderr) == (2, True)
+    assert not (tmp_path / "typo").exists()

@@ -1,0 +1,130 @@
+"""What is counted is what is there, and what is shown says nothing of what was said."""
+
+from __future__ import annotations
+
+import pytest
+from operator_site import ROOT
+
+from relayer.log.layout import Layout
+from relayer.operator.catalogue import read_catalogue
+from relayer.operator.inspect import describe_key, describe_namespace
+from relayer.operator.kinds import Kind
+from relayer.operator.reports import RECALL, WRITE
+from relayer.operator.stats import Prices, Traffic, measure, parse_traffic
+from relayer.testing.recording_store import RecordingStore
+
+TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]
+
+
+async def test_everything_in_a_store_is_counted_once(site):
+    await site.say(*TEXTS)
+    stats = await measure(site.ports)
+    there = await site.everything()
+    assert stats.total.objects == len(there)
+    assert stats.total.bytes == sum(map(len, there.values()))
+    assert (stats.accounts, stats.namespaces, stats.entries, stats.tail) == (1, 1, 3, 3)
+    assert Kind.OTHER not in stats.kinds
+
+
+async def test_entries_that_a_segment_holds_as_well_are_garbage(site):
+    await site.say(*TEXTS)
+    sizes = [len(await site.bytes_of(key)) for key in await site.wal()]
+    await site.compact(entries=3)
+    await site.say("one more kettle")
+    stats = await measure(site.ports)
+    assert (stats.tail, stats.segments) == (1, 1)
+    assert (stats.covered.objects, stats.covered.bytes) == (3, sum(sizes))
+    await site.collect()
+    assert (await measure(site.ports)).covered.objects == 0
+
+
+async def test_a_segment_that_nobody_names_is_garbage(site):
+    await site.say(*TEXTS)
+    await site.compact()
+    await site.store.create((await site.manifest()).segments[0].key[:-1] + "0", b"12345")
+    stats = await measure(site.ports)
+    assert (stats.loose.objects, stats.loose.bytes) == (1, 5)
+
+
+@pytest.mark.parametrize("what", ["write", "recall"])
+async def test_a_warm_relayer_asks_of_the_store_what_costs_are_computed_from(site, what):
+    counted = site.over(RecordingStore(site.store))
+    context, access = counted.relayer(), counted.access("researcher")
+    from relayer.services.recall import recall
+    from relayer.services.remember import remember
+    from relayer.wire.schemas import RecallRequest, RememberRequest
+
+    async def ask():
+        if what == "write":
+            request = RememberRequest(items=[{"text": "a kettle"}])
+            await remember(context, counted.access("researcher"), request, site.deadline())
+        else:
+            await recall(context, access, RecallRequest(query="kettle"), site.deadline())
+
+    await remember(context, access, RememberRequest(items=[{"text": "first"}]), site.deadline())
+    counted.store.clear()
+    await ask()
+    expected = WRITE if what == "write" else RECALL
+    asked = Traffic(counted.store.count("create") + counted.store.count("swap"), counted.store.count("get"))
+    assert asked == expected
+    await counted.close()
+
+
+def test_traffic_is_read_from_a_relayers_metrics():
+    metrics = """# TYPE memrelay_store_requests counter
+memrelay_store_requests_total{call="create",end="created"} 10.0
+memrelay_store_requests_total{call="get",end="found"} 4.0
+memrelay_store_requests_total{call="get",end="absent"} 26.0
+memrelay_store_requests_total{call="delete",end="done"} 99.0
+memrelay_http_requests_total{code="ok",method="POST",route="/v1/remember",status="200"} 10.0
+memrelay_http_requests_total{code="ok",method="POST",route="/v1/recall",status="200"} 10.0
+memrelay_http_requests_total{code="ok",method="GET",route="/health",status="200"} 500.0
+"""
+    traffic = parse_traffic(metrics)
+    assert traffic == Traffic(writes=0.5, reads=1.5)
+    assert traffic.per_million(Prices(5.0, 0.4, 0.0)) == pytest.approx(3.1)
+    assert parse_traffic("") is None
+
+
+async def test_a_namespace_is_described_without_a_word_of_it(site):
+    ids = await site.say(*TEXTS)
+    await site.forget(ids[0])
+    await site.erase(ids[1])
+    await site.compact(entries=4)
+    lines = dict(await describe_namespace(site.ports, await site.listed()))
+    assert lines["memories"] == "1 forgotten, 1 live"
+    assert lines["erased"] == "1"
+    assert lines["entries"].startswith("5 (5 of them in segments)")
+    assert lines["account"] == ROOT.account
+    assert not any(word in " ".join(lines.values()) for text in TEXTS for word in ("kettle", text))
+
+
+async def test_every_object_of_a_store_can_be_described(site):
+    await site.say(*TEXTS)
+    await site.compact(entries=2)
+    await site.say("one more")
+    catalogue = await read_catalogue(site.ports)
+    for key in await site.keys():
+        lines = await describe_key(site.ports, catalogue, key)
+        assert lines is not None
+        shown = dict(lines)
+        assert shown["kind"] != "other"
+        assert "problem" not in shown
+        assert "kettle" not in str(lines)
+    newest = dict(await describe_key(site.ports, catalogue, (await site.wal())[-1]) or ())
+    assert (newest["seq"], newest["operations"]) == ("4", "1 put")
+
+
+async def test_a_damaged_object_is_described_as_far_as_it_goes(site):
+    await site.say(*TEXTS)
+    key = (await site.wal())[0]
+    await site.flip(key)
+    lines = dict(await describe_key(site.ports, await read_catalogue(site.ports), key) or ())
+    assert "does not open" in lines["problem"]
+    assert lines["kind"] == "entry"
+
+
+async def test_nothing_is_said_of_an_object_that_is_not_there(site):
+    await site.say(*TEXTS)
+    absent = Layout.entry(bytes(16), 1)
+    assert await describe_key(site.ports, await read_catalogue(site.ports), absent) is None
