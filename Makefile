@@ -15,7 +15,7 @@ TOPOLOGY ?= single
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-model test-e2e sim kill-rounds check format features bench bench-store ci clean
+.PHONY: help setup demo serve test test-model test-e2e sim kill-rounds check format features bench bench-quality bench-store ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ features: setup ## Write docs/features.md from the tests' markers
 
 bench: setup ## Measure speed as ratios, side by side, and recall quality
 	$(BIN)/python -m bench.run --data $(DATA)
+
+bench-quality: setup ## Measure how well memories are found and how rarely anything else is; with rivals if installed
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.quality_run --data $(DATA)
 
 bench-store: setup ## Measure a relayer over a bucket against its S3 server; more in BENCH_ARGS
 	$(BIN)/python -m bench.store_run $(BENCH_ARGS)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 __all__ = ["CATEGORIES", "Conversation", "Question", "Turn", "conversations"]
 
-# Categories 1 to 4; the fifth asks for what was never said.
+# Categories 1 to 4; the fifth asks people of the conversation for what was never said.
 CATEGORIES = ("single_hop", "multi_hop", "temporal", "open_domain")
+NEVER_SAID = "adversarial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Turns in order, and questions about them."""
+    """Turns in order, questions about them, and questions that they do not answer."""
 
     id: str
     turns: tuple[Turn, ...]
     questions: tuple[Question, ...]
+    never_said: tuple[str, ...] = ()
 
 
 def conversations(path: Path) -> list[Conversation]:
@@ -59,5 +61,6 @@ def conversations(path: Path) -> list[Conversation]:
             if question["cat"] in CATEGORIES
             and (evidence := tuple(turn for turn in dict.fromkeys(question["evidence"]) if turn in known))
         )
-        found.append(Conversation(raw["id"], turns, questions))
+        never_said = tuple(question["q"] for question in raw["questions"] if question["cat"] == NEVER_SAID)
+        found.append(Conversation(raw["id"], turns, questions, never_said))
     return found

@@ -112,8 +112,10 @@ async def main() -> None:
         }
         index = MemoryIndex(embedder.model.dimension, calibration)
         for at, text in enumerate(space.texts):
-            index.put(at, mean[at], text, space.previous[at])
+            before = None if space.previous[at] is None else at - 1
+            index.put(at, mean[at], text, space.previous[at], speaker=text.partition(" (")[0], before=before)
         await index.maintain()
+        await index.measure_null()
         vectors = await embedder.embed([question for question, _, _ in space.questions])
         for (question, category, evidence), vector in zip(space.questions, vectors, strict=True):
             for name, rows in variants.items():

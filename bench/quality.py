@@ -1,6 +1,7 @@
 """Evidence recall and unwanted injection through the HTTP API, with the local model, without any language model.
 
-One namespace a conversation, one memory a turn, the bare question as the query; deterministic for the same data.
+One namespace a conversation, one memory a turn, the bare question as the query; deterministic for the same data. Every
+prompt is asked at floor 0: what a higher floor leaves is what has that relevance, and one floor is asked for to see it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from bench.http_gateway import BenchGateway
 from bench.http_servers import Server, started
 from bench.locomo import CATEGORIES, Conversation, conversations
+from bench.quality_curve import DEFAULT_FLOOR, Asked, curve_section, injection_section
 from bench.report import Lab, Section
 from bench.scores import CUTS, Scores
 from bench.stats import percentile
@@ -27,7 +28,6 @@ from relayer.wire import schemas
 __all__ = ["recall_quality"]
 
 LIMIT = 20
-DEFAULT_FLOOR = 0.3
 _NEAR_PROMPTS = 100
 _PATIENCE = 30.0
 
@@ -43,9 +43,10 @@ class _Space:
 
 @dataclass(slots=True)
 class _Found:
-    """Ids of the memories in an answer, best first."""
+    """Ids of the memories in an answer with their relevance, best first."""
 
     ids: list[str]
+    relevance: list[float]
     seconds: float
 
 
@@ -92,10 +93,10 @@ async def _store(gateway: BenchGateway, conversation: Conversation) -> _Space:
 async def _measure(
     lab: Lab, relayer: Server, gateway: BenchGateway, spaces: Sequence[_Space]
 ) -> list[Section]:
-    scores: dict[str, Scores] = defaultdict(Scores)
+    asked = Asked()
+    categories: dict[str, Scores] = {category: Scores() for category in CATEGORIES}
+    at_default = Scores()
     latencies: list[float] = []
-    silent = 0
-    injected: dict[str, list[bool]] = {"unrelated": [], "near": []}
     drawn = random.Random(lab.seed)
     for space in spaces:
         questions = space.conversation.questions
@@ -106,16 +107,20 @@ async def _measure(
         latencies += [found.seconds for found in free]
         for question, all_found, passed in zip(questions, free, gated, strict=True):
             evidence = [space.memories[turn] for turn in question.evidence]
-            for name in (f"floor 0, {question.category}", "floor 0"):
-                scores[name].add(all_found.ids, evidence)
-            scores[f"floor {DEFAULT_FLOOR}"].add(passed.ids, evidence)
-            silent += not passed.ids
+            categories[question.category].add(all_found.ids, evidence)
+            at_default.add(passed.ids, evidence)
+            asked.answerable.append((all_found.ids, all_found.relevance, evidence))
         others = [q.text for other in spaces if other is not space for q in other.conversation.questions]
         near = drawn.sample(others, min(_NEAR_PROMPTS, len(others)))
-        for name, prompts in (("unrelated", HELD_OUT), ("near", near)):
-            answers = await _ask(relayer, gateway, space.identity, prompts, floor=DEFAULT_FLOOR)
-            injected[name] += [bool(found.ids) for found in answers]
-    return [_recall_section(scores, latencies), _silence_section(scores, silent, injected)]
+        sets = {"unrelated": HELD_OUT, "near": near, "never said": space.conversation.never_said}
+        for name, prompts in sets.items():
+            answers = await _ask(relayer, gateway, space.identity, prompts, floor=0.0)
+            asked.others[name] += [max(found.relevance, default=0.0) for found in answers]
+    return [
+        _recall_section(asked, categories, at_default, latencies),
+        injection_section(asked),
+        curve_section(asked),
+    ]
 
 
 async def _ask(
@@ -126,51 +131,39 @@ async def _ask(
     load = (
         await relayer.answer([await gateway.request(identity, "/v1/recall", body) for body in bodies], 1)
     ).load
-    return [
-        _Found([memory["id"] for memory in json.loads(answer)["memories"]], seconds)
-        for answer, seconds in zip(load.bodies, load.latencies, strict=True)
-    ]
+    found = []
+    for answer, seconds in zip(load.bodies, load.latencies, strict=True):
+        memories = json.loads(answer)["memories"]
+        found.append(
+            _Found(
+                [memory["id"] for memory in memories], [memory["relevance"] for memory in memories], seconds
+            )
+        )
+    return found
 
 
-def _recall_section(scores: dict[str, Scores], latencies: Sequence[float]) -> Section:
-    names = ["floor 0", *(f"floor 0, {category}" for category in CATEGORIES), f"floor {DEFAULT_FLOOR}"]
+def _recall_section(
+    asked: Asked, categories: dict[str, Scores], at_default: Scores, latencies: Sequence[float]
+) -> Section:
+    scores = {"floor 0": asked.at(0.0)}
+    scores |= {f"floor 0, {category}": found for category, found in categories.items()}
+    scores[f"floor {DEFAULT_FLOOR}"] = at_default
     measures = (*(f"r@{cut}" for cut in CUTS), "MRR", "nDCG@10")
     rows = []
-    for name in names:
-        means = scores[name].means()
-        rows.append((name, str(len(scores[name])), *(f"{means[measure]:.1f}" for measure in measures)))
+    for name, found in scores.items():
+        means = found.means()
+        rows.append((name, str(len(found)), *(f"{means[measure]:.1f}" for measure in measures)))
     times = {f"p{share}": percentile(latencies, share / 100) for share in (50, 95, 99)}
-    data: dict[str, Any] = {name: scores[name].means() | {"questions": len(scores[name])} for name in names}
+    data: dict[str, Any] = {name: found.means() | {"questions": len(found)} for name, found in scores.items()}
     return Section(
         "LoCoMo evidence recall through the HTTP API, in percent",
         ("questions", "n", *measures),
         rows,
         data | {"recall_seconds": times},
         (
-            "floor 0 and limit 20: everything that ranks; floor 0.3 is the default of a recall;",
+            f"floor 0 and limit {LIMIT}: everything that ranks; floor {DEFAULT_FLOOR} is the default of a recall;",
             "recall with a question never asked before, one connection, embedding included: "
             + ", ".join(f"{name} {value * 1e3:.1f} ms" for name, value in times.items()),
-        ),
-    )
-
-
-def _silence_section(scores: dict[str, Scores], silent: int, injected: dict[str, list[bool]]) -> Section:
-    asked = len(scores["floor 0"])
-    shares = {name: sum(values) / max(len(values), 1) for name, values in injected.items()}
-    counts = {name: len(values) for name, values in injected.items()}
-    rows = [
-        ("unrelated prompts (code, trivia, chores) that inject", f"{shares['unrelated']:.1%}"),
-        ("questions about other people that inject", f"{shares['near']:.1%}"),
-        ("questions with evidence that get no answer", f"{silent / asked:.1%}"),
-    ]
-    return Section(
-        f"Silence at the default floor of {DEFAULT_FLOOR}",
-        ("", "share"),
-        rows,
-        {"injected": shares, "prompts": counts, "silent": silent / asked},
-        (
-            f"{counts['unrelated']} unrelated prompts that no calibration saw (bench/unrelated_prompts.py),",
-            f"{counts['near']} questions of the other conversations, {asked} questions of the own one.",
         ),
     )
 
@@ -179,7 +172,7 @@ def _shortened(conversation: Conversation) -> Conversation:
     turns = conversation.turns[:30]
     known = {turn.id for turn in turns}
     questions = [item for item in conversation.questions if known.issuperset(item.evidence)]
-    return Conversation(conversation.id, turns, tuple(questions[:10]))
+    return Conversation(conversation.id, turns, tuple(questions[:10]), conversation.never_said[:5])
 
 
 def _skipped(path: Path | None) -> Section:

@@ -353,6 +353,7 @@ class AsyncMemoryPlugin:
             audience=host.heard_by(ref),
             seconds=seconds,
             active=self._recaller.active_gate(context),
+            first_turn=host.first_turn,
         )
         if injection.status == "refused:rollback_detected":
             self._tell_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")

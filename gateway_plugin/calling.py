@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -170,7 +170,34 @@ class Caller:
             await self._clock.sleep(wait)
             pause = min(pause * 3, _LONGEST_PAUSE)
 
+    async def _lines(self, call: Call, seconds: float) -> AsyncGenerator[str, None]:
+        """Make a call whose answer is read line by line; one attempt, for ``seconds`` in all."""
+        self.breaker.check()
+        limit = _Deadline(self._clock, seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                headers = await self._headers(call, limit)
+                sent = self._transport.stream(
+                    call.method, call.target, body=call.body, headers=headers, patience=seconds + 1
+                )
+                async with sent as (answer, lines):
+                    if answer.status >= 300:
+                        raise Refusal.parse(answer).error()
+                    async for line in lines:
+                        yield line
+        except TimeoutError as error:
+            raise DeadlineExceeded(limit.step) from error
+
     async def _once(self, call: Call, limit: _Deadline) -> Answer:
+        headers = await self._headers(call, limit)
+        remaining = max(limit.remaining, 0.001)
+        # The transport's own bound comes after the call's: it is the call that decides.
+        return await self._transport.send(
+            call.method, call.target, body=call.body, headers=headers, patience=remaining + 1
+        )
+
+    async def _headers(self, call: Call, limit: _Deadline) -> dict[str, str]:
+        """Sign a call, with the keys that it needs."""
         headers: dict[str, str] = {}
         if call.identity is not None:
             memory_key = ""
@@ -190,10 +217,7 @@ class Caller:
         limit.step = call.name
         remaining = max(limit.remaining, 0.001)
         headers["x-deadline-ms"] = str(max(int(remaining * (1 - call.margin) * 1000), 1))
-        # The transport's own bound comes after the call's: it is the call that decides.
-        return await self._transport.send(
-            call.method, call.target, body=call.body, headers=headers, patience=remaining + 1
-        )
+        return headers
 
     async def _fetch_keys(self) -> schemas.KeysResponse:
         answer = await self._transport.send("GET", "/v1/keys", headers={}, patience=DEFAULT_DEADLINE)

@@ -5,16 +5,20 @@ Writes carry an idempotency key where one is needed, so that trying again never 
 
 from __future__ import annotations
 
+import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.calling import DEFAULT_DEADLINE, Call, Caller
+from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity
-from relayer.wire import answers, life, schemas
+from relayer.wire import answers, life, schemas, transfer
+from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
 
 __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
@@ -22,10 +26,20 @@ __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
 _RECALL_DEADLINE: Final = 2.0
 _ANALYZE_DEADLINE: Final = 55.0
 _ACTIVE_DEADLINE: Final = 15.0
+_EXPORT_DEADLINE: Final = 600.0
 # A model that is slow is the model's failure: the relayer says so in time, and is not taken for dead itself.
 _MARGIN: Final = 0.05
 # A turn waits for a recall: a second try is worth its tenth of a second, a fourth is not.
 _RECALL_ATTEMPTS: Final = 2
+
+
+class _ExportedLine(BaseModel):
+    """Any line of an export: its head has neither of these."""
+
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+
+    memory: schemas.Memory | None = None
+    end: bool = False
 
 
 class RelayerClient(Caller):
@@ -63,6 +77,29 @@ class RelayerClient(Caller):
         """Have a question answered from memories alone, with the memories that the answer rests on."""
         call = Call("ask", "POST", "/v1/ask", identity, body=_json(request), attempts=1, margin=_MARGIN)
         return await self._run(call, answers.AskResponse, deadline)
+
+    async def context(
+        self,
+        identity: Identity,
+        *,
+        days: int = 2,
+        items: int = 15,
+        offset_minutes: int = 0,
+        audiences: Sequence[str] = (),
+        trusts: Sequence[str] = (),
+        deadline: float = _RECALL_DEADLINE,
+    ) -> ContextResponse:
+        """Fetch the newest memories of the newest days."""
+        filters = [
+            (name, ",".join(values))
+            for name, values in (("audiences", audiences), ("trusts", trusts))
+            if values
+        ]
+        query = [("days", days), ("items", items), ("offset_minutes", offset_minutes), *filters]
+        call = Call(
+            "context", "GET", f"/v1/context?{urlencode(query, safe=',')}", identity, attempts=_RECALL_ATTEMPTS
+        )
+        return await self._run(call, ContextResponse, deadline)
 
     async def remember(
         self, identity: Identity, request: schemas.RememberRequest, *, deadline: float = DEFAULT_DEADLINE
@@ -113,6 +150,55 @@ class RelayerClient(Caller):
         target = f"/v1/memories/{_segment(memory_id)}?mode=forget"
         call = Call("forget", "DELETE", target, identity)
         return await self._write(call, identity, schemas.ForgetResponse, deadline)
+
+    async def changes(
+        self,
+        identity: Identity,
+        *,
+        after: str = "0",
+        limit: int = 100,
+        wait_ms: int = 0,
+        deadline: float = DEFAULT_DEADLINE,
+    ) -> ChangesResponse:
+        """Fetch what became of memories after a cursor, waiting up to ``wait_ms`` for the first change."""
+        query = urlencode([("after", after), ("limit", limit), ("wait_ms", wait_ms)], errors="replace")
+        call = Call("changes", "GET", f"/v1/changes?{query}", identity)
+        return await self._run(call, ChangesResponse, deadline)
+
+    async def export(
+        self, identity: Identity, request: transfer.ExportRequest, *, deadline: float = _EXPORT_DEADLINE
+    ) -> AsyncGenerator[schemas.Memory, None]:
+        """Yield the memories that pass a filter, oldest first, as they arrive.
+
+        Raises `RelayerUnreachable` also for an export that was cut short: what came before is not all.
+        """
+        # An ordinary call settles clock and keys, which a stream has no second attempt for.
+        await self.list_memories(identity, limit=1)
+        call = Call("export", "POST", "/v1/export", identity, body=_json(request))
+        ended = False
+        async with aclosing(self._lines(call, deadline)) as lines:
+            async for line in lines:
+                try:
+                    read = _ExportedLine.model_validate_json(line)
+                except ValidationError as error:
+                    raise RelayerUnreachable(
+                        f"{self.endpoint.origin} sent no export; check the URL"
+                    ) from error
+                ended = read.end
+                if read.memory is not None:
+                    yield read.memory
+        if not ended:
+            raise RelayerUnreachable("the export was cut short: what arrived is not everything")
+
+    async def import_memories(
+        self, identity: Identity, request: transfer.ImportRequest, *, deadline: float = DEFAULT_DEADLINE
+    ) -> transfer.ImportResponse:
+        """Store a page of memories from elsewhere; the same page again stores nothing twice."""
+        if request.idempotency_key is None:
+            digest = hashlib.sha256(_json(request)).hexdigest()
+            request = request.model_copy(update={"idempotency_key": f"import-{digest}"})
+        call = Call("import", "POST", "/v1/import", identity, body=_json(request))
+        return await self._write(call, identity, transfer.ImportResponse, deadline)
 
     async def supersede(
         self,

@@ -18,7 +18,15 @@ from gateway_plugin.textual import clip, estimate_tokens, one_line
 from gateway_plugin.wrappers import OUR_TAG
 from relayer.wire.lines import is_no_recall
 
-__all__ = ["RecalledMemory", "age_in_words", "escape", "format_memories", "format_summary", "is_no_recall"]
+__all__ = [
+    "RecalledMemory",
+    "age_in_words",
+    "escape",
+    "format_memories",
+    "format_summary",
+    "framed",
+    "is_no_recall",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,12 @@ def format_memories(items: Sequence[RecalledMemory], *, settings: RecallSettings
             return block
         shown.pop()
     return ""
+
+
+def framed(text: str, *, settings: RecallSettings) -> str:
+    """Put the frame of the settings' format around lines that are escaped already."""
+    frame = _FRAMES[settings.format]
+    return f"{frame.before}{text}{frame.after}"
 
 
 def format_summary(summary: str, *, settings: ActiveSettings) -> str:

@@ -28,6 +28,7 @@ class HostTurn:
         inter_session: the prompt came from another session, not from a person.
         interactive: a person waits in a lasting session.
         stop_reason: why the last answer ended; ``error`` and ``aborted`` are not captured.
+        first_turn: the session begins with this turn: it may be given what was said lately.
         transcripts: the directory of the host's session logs, outside of which no tool reads.
     """
 
@@ -42,6 +43,7 @@ class HostTurn:
     inter_session: bool = False
     interactive: bool = True
     stop_reason: str = ""
+    first_turn: bool = False
     transcripts: Path | None = None
 
     def context(

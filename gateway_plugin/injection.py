@@ -101,12 +101,17 @@ def _folded(plain: str) -> str:
     if not plain.isascii():
         plain = "".join(c for c in unicodedata.normalize("NFD", plain) if not unicodedata.combining(c))
         plain = unicodedata.normalize("NFC", plain.translate(_LOOKALIKES))
-    return _SPACED.sub(lambda match: re.sub(r"[ .*_-]", "", match[0]), plain)
+    return _joined(plain)
+
+
+def _joined(text: str) -> str:
+    return _SPACED.sub(lambda match: re.sub(r"[ .*_-]", "", match[0]), text)
 
 
 def _match(text: str) -> tuple[set[InjectionClass], set[InjectionClass]]:
     plain = _plain(text)
-    folded = _folded(plain)
+    # Joined before spaces are unified: of letters written apart, two spaces are the end of a word.
+    folded = _folded(_plain(_joined(remove_invisible(text))))
     # Some rules look at the start of a line, others must not be escaped by breaking one.
     forms = {plain, folded, _SPACE.sub(" ", folded.replace("\n", " "))}
     blocking = {kind for kind, rule in _BLOCKING_RULES if any(rule.search(form) for form in forms)}

@@ -83,6 +83,18 @@ BLOCKING: Final[tuple[tuple[InjectionClass, str], ...]] = (
     ),
     (
         InjectionClass.OVERRIDE,
+        rf"\b(?:must|shall|should|need|will|may|can|are) ?(?:not|n't|no longer)(?: to| allowed to)? (?:follow|obey|listen to|comply with|respect|heed)(?:ing)? (?:the |your |any |all ){{1,2}}(?:{_EARLIER} {_WORDS2})?(?:{_INSTRUCTIONS}|developers?|creators?)\b",
+    ),
+    (
+        InjectionClass.OVERRIDE,
+        rf"\b(?:set|put|throw|cast|push|brush) (?:aside|away|out) (?:all |any |of |the |your |those ){{1,4}}{_WORDS2}{_LIMITS}\b",
+    ),
+    (
+        InjectionClass.OVERRIDE,
+        rf"\b(?:abandon|neglect|violate|unlearn|dismiss|stop following|step outside) (?:all |any )?(?:of )?your (?:[\w-]{{1,30}} ){{0,2}}{_LIMITS}\b",
+    ),
+    (
+        InjectionClass.OVERRIDE,
         r"\b(?:ignor\w{1,5}|olvida|omite|oublie[zs]?|vergiss|vergesst|dimentica|esqueca)(?: sie)? (?:alle |todas |todos |tutte |toutes )?(?:las |les |le |die |as |deine |tus |tes )?(?:(?:vorherigen|bisherigen|vorigen|fruheren|obigen) anweisungen|(?:instrucciones|indicaciones) (?:anteriores|previas)|(?:instructions|consignes) (?:precedentes|anterieures|ci-dessus)|instrucoes anteriores|istruzioni precedenti)\b",
     ),
     (InjectionClass.OVERRIDE, r"\bигнорируй(?:те)? (?:все )?(?:предыдущие|прежние) (?:инструкции|указания)"),  # noqa: RUF001 -- Russian
@@ -92,7 +104,7 @@ BLOCKING: Final[tuple[tuple[InjectionClass, str], ...]] = (
     ),
     (
         InjectionClass.ROLE,
-        r"<\|?(?:im_start|im_end|system|assistant|developer|endoftext|start_header_id|eot_id)\|>",
+        r"<\|?(?:im_start|im_end|im_sep|system|user|assistant|developer|tool|endoftext|fim_\w{2,9}|(?:start|end)_header_id|(?:start|end)_of_turn|eot_id|eom_id|begin_of_text)\|>",
     ),
     (InjectionClass.ROLE, r"\[/?inst\]|<</?sys>>"),
     (InjectionClass.ROLE, r"(?m)^\W{0,2}</?(?:system|assistant|developer)(?: [^<>\n]{0,100})?>"),
@@ -130,7 +142,7 @@ BLOCKING: Final[tuple[tuple[InjectionClass, str], ...]] = (
     ),
     (
         InjectionClass.EXFILTRATION,
-        rf"{_IMAGE}[?&/=](?:\{{[^)\s]{{1,80}}\}}|<[^)>\s]{{1,80}}>|\[[^)\]\s]{{1,80}}\]|\$\w{{1,40}})",
+        rf"{_IMAGE}[?&/=](?:\{{[^)\n]{{1,80}}\}}|<[^)>\n]{{1,80}}>|\[[^)\]\n]{{1,80}}\]|\$\w{{1,40}})",
     ),
     (
         InjectionClass.EXFILTRATION,
@@ -142,7 +154,7 @@ BLOCKING: Final[tuple[tuple[InjectionClass, str], ...]] = (
     ),
     (
         InjectionClass.ENCODED,
-        r"\bdecode (?:this|the following|it|and)[^\n]{0,60}\b(?:execute|follow|obey|run (?:it|the result))\b",
+        r"\b(?:decode|decrypt|unscramble|deobfuscate) (?:this|the|it|and|my|what)\b[^\n]{0,60}\b(?:execute|follow|obey|(?:run|do) (?:it|the result|what|whatever|as))\b",
     ),
 )
 """Rules that block, as a class and a pattern over case-folded text."""
@@ -170,6 +182,62 @@ SUSPICIOUS: Final[tuple[tuple[InjectionClass, str], ...]] = (
         rf"\b(?:ignore|disregard|forget) (?:the |all |any )?{_INSTRUCTIONS} {_WORDS2}(?:earlier|before|above|previously)\b",
     ),
     (InjectionClass.OVERRIDE, r"\bnew system prompt\s?:"),
+    (
+        InjectionClass.OVERRIDE,
+        rf"\b(?:(?:previous|prior|above|earlier|preceding|original|system) {_INSTRUCTIONS}|(?:instructions|rules|everything|all|anything|text) (?:above|before|until now|so far)(?: this \w{{1,10}})?) (?:is|are|was|were|has been|have been) (?:now |all |just |only )?(?:void|invalid|a (?:test|joke|mistake|lie)|cancell?ed|revoked|fake|wrong|outdated|obsolete|superseded|lifted|replaced by)\b",
+    ),
+    (
+        InjectionClass.OVERRIDE,
+        r"\b(?:do not|don'?t|never|stop) (?:listen(?:ing)? to|trust(?:ing)?|obey(?:ing)?) (?:the |your |any )?(?:system|developers?|operator|creators?|previous|other instructions)\b",
+    ),
+    (
+        InjectionClass.OVERRIDE,
+        r"\b(?:the|your) (?:rules|instructions|guidelines|restrictions|limits) (?:you (?:were|have been) given|of your (?:developers?|creators?)|no longer apply to you|do not apply to (?:you|this|me))\b",
+    ),
+    (
+        InjectionClass.OVERRIDE,
+        r"\b(?:from|starting) (?:now|this (?:moment|point|message))(?: on(?:wards?)?)?,? (?:you )?(?:only |must |will |shall |have to )?(?:obey|listen to|answer to|take orders from) (?:only )?(?:me|this)\b|\byou (?:now )?(?:only )?(?:answer|listen|report) (?:only )?to me\b",
+    ),
+    (
+        InjectionClass.ROLE,
+        r"\b(?:you are|you're|as|imagine|be|being|play) (?:now )?(?:an? |the )?(?:[\w-]{1,30} ){0,2}(?:ai|assistant|model|llm|chatbot|bot) (?:with(?:out| no)|that has no|free of|not bound by) (?:any |all |its |more )?(?:[\w-]{1,30} )?(?:restrictions|limits|rules|guidelines|filters|guardrails|morals|ethics|censorship)\b",
+    ),
+    (
+        InjectionClass.ROLE,
+        r"\b(?:the |this |current )?user (?:is|has been|was) (?:now )?(?:verified|authenticated|confirmed|promoted|an? (?:verified|trusted|authorised|authorized))\b[^.\n]{0,30}\badmin",
+    ),
+    (
+        InjectionClass.ROLE,
+        r"\b(?:i am|i'm|this is) your (?:developer|creator|administrator|operator|owner|programmer)\b[^\n]{0,80}\b(?:must|obey|now|disable|reveal|allow)",
+    ),
+    (
+        InjectionClass.TOOL,
+        r"\b(?:as soon as|once|when|whenever|after) you (?:read|see|receive|recall|retrieve|process|load) (?:this|these)\b[^.\n]{0,30}\b(?:run|execute|call|invoke|use|open|visit|send|post|fetch|download|delete)\b",
+    ),
+    (
+        InjectionClass.TOOL,
+        r"\b(?:run|execute|invoke)\b[^\n]{0,80}\b(?:do not|don't|never|without) (?:mention|tell|inform|reveal|notify|show)(?:ing)? (?:it|this|that|the user|anyone|anybody)\b",
+    ),
+    (
+        InjectionClass.EXFILTRATION,
+        rf"{_START}(?:please |now |then |always )?(?:append|attach|add|include|insert|embed|encode|put|paste|copy|write) (?:the |all |your |every |this |my |our |any )?{_WORDS3}(?:{_PRIVATE}|conversation so far|previous messages)\b[^\n]{{0,60}}(?:https?://|\b(?:url|link|query string|image (?:url|address)|webhook)\b)",
+    ),
+    (
+        InjectionClass.EXFILTRATION,
+        r"\b(?:show|tell|give|copy|write|paste|quote|translate|summari[sz]e|display|dump|list|recite|share)\b (?:me )?[^.\n]{0,30}\byour (?:[\w-]{1,30} )?(?:system prompt|system message|initial prompt|initial instructions|hidden prompt|(?:hidden|secret|original|internal) (?:instructions|rules))\b",
+    ),
+    (
+        InjectionClass.EXFILTRATION,
+        r"\bwhat (?:does|is|are|were|did) (?:in )?your (?:[\w-]{1,30} )?(?:system prompt|system message|initial prompt|(?:hidden|secret|original|initial) (?:instructions|rules))\b",
+    ),
+    (
+        InjectionClass.EXFILTRATION,
+        rf"{_START}(?:please |now |then )?{_SEND} (?:[\w'-]{{1,30}} ){{0,5}}{_PRIVATE}[^\n]{{0,80}} (?:to|at|via|through) (?:the )?(?:webhook|url|address|server|{_PLACE})",
+    ),
+    (
+        InjectionClass.ENCODED,
+        r"\b(?:rot-?13|base-?64|hex(?:adecimal)?|caesar|morse)\b[^\n]{0,60}\b(?:obey|(?:follow|execute) (?:it|them|the (?:instructions?|commands?|result)))\b",
+    ),
     (
         InjectionClass.OVERRIDE,
         r"\b(?:do not|don'?t|never) (?:follow|obey) (?:the |your |any )?(?:system|developer)s?\b",

@@ -11,6 +11,7 @@ from gateway_plugin.active import ActiveRecaller, Reminder
 from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
+from gateway_plugin.cold_start import fetch
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.gates import Decision, Purpose, TurnContext, explain, gate
 from gateway_plugin.identity import Identity
@@ -32,6 +33,9 @@ __all__ = ["Recaller"]
 # What the turn before wrote should be found, but waiting for it must leave time to search.
 _SHARE_FOR_OWN_WRITES: Final = 0.75
 _SPARE: Final = 4
+# After these, the relayer is known to be there.
+_ANSWERED: Final = frozenset({"ok", "empty"})
+_LEAST_SECONDS: Final = 0.001
 
 
 class Recaller:
@@ -70,8 +74,9 @@ class Recaller:
         audience: Audience | None,
         seconds: float,
         active: Decision | None = None,
+        first_turn: bool = False,
     ) -> tuple[Injection, TurnTrace]:
-        """Recall for a turn that the gates let through.
+        """Recall for a turn that the gates let through, and tell a session that begins what was said lately.
 
         Args:
             prompt: the latest user message as the host has it.
@@ -81,7 +86,54 @@ class Recaller:
             audience: who reads the answer.
             seconds: the deadline for all of it.
             active: what the gates say about active mode; None in direct mode.
+            first_turn: the session begins.
         """
+        start = self._clock.monotonic()
+        end = start + seconds
+        injection, trace = await self._recalled(
+            prompt,
+            earlier,
+            identity=identity,
+            session=session,
+            audience=audience,
+            seconds=seconds,
+            active=active,
+        )
+        if (
+            not first_turn
+            or not self._settings.recall.cold_start.enabled
+            or injection.status not in _ANSWERED
+        ):
+            return injection, trace
+        try:
+            begun = await fetch(
+                self._client,
+                self._settings.recall,
+                identity=identity,
+                audience=audience,
+                now=datetime.fromtimestamp(self._clock.now(), UTC).astimezone(),
+                seconds=max(end - self._clock.monotonic(), _LEAST_SECONDS),
+            )
+        except GatewayError:
+            # The turn has its memories; what was said lately is only a beginning.
+            return injection, trace
+        session.echoes.injected(begun.said)
+        text = "\n\n".join(filter(None, (begun.text, injection.text)))
+        milliseconds = round((self._clock.monotonic() - start) * 1000)
+        begun_with = replace(injection, text=text, milliseconds=milliseconds)
+        return begun_with, replace(trace, cold_start=len(begun.said), milliseconds=milliseconds)
+
+    async def _recalled(
+        self,
+        prompt: str,
+        earlier: Sequence[ChatMessage],
+        *,
+        identity: Identity,
+        session: Session,
+        audience: Audience | None,
+        seconds: float,
+        active: Decision | None,
+    ) -> tuple[Injection, TurnTrace]:
         start = self._clock.monotonic()
         query = build_query(prompt, history(earlier), self._settings)
         # A question may hold a secret as well as an answer, and finds nothing by it.

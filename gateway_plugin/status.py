@@ -125,6 +125,7 @@ class TurnTrace:
         hits: memory by memory.
         milliseconds: how long it took.
         active: what became of active mode: ``ok``, ``empty``, ``fallback:<reason>``, ``skipped:<gate>``; "" in direct mode.
+        cold_start: how many recent memories the session began with.
     """
 
     status: str
@@ -137,6 +138,7 @@ class TurnTrace:
     hits: tuple[HitTrace, ...] = ()
     milliseconds: int = 0
     active: str = ""
+    cold_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

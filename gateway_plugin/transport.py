@@ -131,6 +131,22 @@ class Transport:
             return Answer(response.status_code, dict(response.headers), bytes(content))
 
     @contextlib.asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, body: bytes, headers: Mapping[str, str], patience: float
+    ) -> AsyncIterator[tuple[Answer, AsyncIterator[str]]]:
+        """Send one request and read a good answer line by line; any other is whole in `Answer`. Raises as `send`."""
+        request = self._http.build_request(
+            method,
+            httpx.URL(self.endpoint.origin).copy_with(raw_path=target.encode("ascii")),
+            content=body or None,
+            headers={**_REQUEST_HEADERS, "content-type": "application/json", **headers},
+            timeout=patience,
+        )
+        async with self._sent(request) as response:
+            content = b"" if response.status_code < 300 else await response.aread()
+            yield Answer(response.status_code, dict(response.headers), content), response.aiter_lines()
+
+    @contextlib.asynccontextmanager
     async def _sent(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
         try:
             response = await self._http.send(request, stream=True, follow_redirects=False)

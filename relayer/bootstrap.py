@@ -62,6 +62,7 @@ from relayer.services.accounts import Accounts
 from relayer.services.context import ChatWork, Context, FactWork
 from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
+from relayer.services.inactivity import forget_inactive_forever
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
 from relayer.services.open_namespaces import OpenNamespaces
@@ -161,7 +162,7 @@ async def build(
             redacts=settings.redaction == "on",
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
-        await stack.enter_async_context(_background(relayer))
+        await stack.enter_async_context(_background(relayer, settings.forget_inactive_days))
         yield relayer
 
 
@@ -434,7 +435,7 @@ def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
 
 
 @asynccontextmanager
-async def _background(relayer: Relayer) -> AsyncIterator[None]:
+async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncIterator[None]:
     """Run what runs beside the requests, until the block ends."""
     clock = relayer.context.clock
 
@@ -463,6 +464,8 @@ async def _background(relayer: Relayer) -> AsyncIterator[None]:
     facts = relayer.context.facts
     if facts is not None:
         endless.append(lambda: work_forever(relayer.context, facts, job_failed))
+    if forget_inactive_days:
+        endless.append(lambda: forget_inactive_forever(relayer.context, forget_inactive_days, failed))
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_persist(work, clock)) for work in endless]
         try:

@@ -92,6 +92,9 @@ def serve(
     turn_summaries: Annotated[
         bool | None, typer.Option("--turn-summaries", help="Have turns summarised as well.")
     ] = None,
+    forget_inactive_days: Annotated[
+        int | None, typer.Option(help="Forget unpinned memories not said again for so long; 0: never.")
+    ] = None,
     job_takeover: Annotated[float | None, typer.Option(help="Seconds until a job changes relayers.")] = None,
     plain_http_models: Annotated[
         bool | None, typer.Option("--plain-http-models", help="Allow http to models off this machine.")

@@ -178,6 +178,27 @@ def _changing(app: typer.Typer, run: _Run) -> None:
         run(lambda commands: commands.compact(place, typer.echo, namespace=namespace, entries=entries))
 
     @app.command()
+    def collect(
+        *,
+        data: _Data = None,
+        store: _Store = None,
+        endpoint_url: _Endpoint = None,
+        region: _Region = None,
+        config: _Config = None,
+        namespace: _Name = None,
+        collect_after: Annotated[
+            float | None, typer.Option(help="As the relayers of this store have it.")
+        ] = None,
+        commit_check: Annotated[
+            str | None, typer.Option(help="As the relayers of this store have it.")
+        ] = None,
+    ) -> None:
+        """Delete what was compacted or replaced, as far as its time has come; relayers may run."""
+        place = _place(data, store, endpoint_url, region, config)
+        more = {"collect_after": collect_after, "commit_check": commit_check}
+        run(lambda commands: commands.collect({**place, **more}, typer.echo, namespace=namespace))
+
+    @app.command()
     def upgrade(
         *,
         data: _Data = None,

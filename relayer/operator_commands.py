@@ -19,7 +19,8 @@ from relayer.bootstrap import layout_of, open_store
 from relayer.config import RelayerSettings, load_settings
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
-from relayer.log.log_ports import LogPorts
+from relayer.log.collector import Collector, Stage
+from relayer.log.log_ports import TRUST_MS, LogPorts
 from relayer.observability import configure
 from relayer.operator import reports
 from relayer.operator.backup import back_up, prune
@@ -44,14 +45,25 @@ if sys.platform == "win32":
 else:
     from uvloop import run
 
-__all__ = ["backup", "compact", "inspect", "repair", "restore_backup", "run", "stats", "upgrade", "verify"]
+__all__ = [
+    "backup",
+    "collect",
+    "compact",
+    "inspect",
+    "repair",
+    "restore_backup",
+    "run",
+    "stats",
+    "upgrade",
+    "verify",
+]
 
 Say = Callable[[str], None]
 Flags = Mapping[str, object]
 _FOUND = 1
 # What ``memrelay-gateway keys export`` prints.
 _EXPORTED = "MEMRELAY_AGENT_SECRET="
-_PLACE_FLAGS = ("data", "store", "endpoint_url", "region", "s3_client", "config")
+_PLACE_FLAGS = ("data", "store", "endpoint_url", "region", "config", "collect_after", "commit_check")
 
 
 async def verify(
@@ -162,6 +174,38 @@ async def compact(flags: Flags, say: Say, *, namespace: str | None, entries: int
     return code
 
 
+async def collect(flags: Flags, say: Say, *, namespace: str | None) -> int:
+    """Delete what segments cover, as far as its time has come, and print what was deleted; 1 if one could not be read."""
+    code, slots, objects, waiting = 0, 0, 0, 0
+    async with _opened(flags) as (settings, ports):
+        known = _accounts(settings, ())
+        catalogue = await read_catalogue(ports, known)
+        chosen = catalogue.namespaces if namespace is None else await _named(ports, namespace, known)
+        with progress_bar("collecting") as progress:
+            for done, listed in enumerate(chosen, 1):
+                try:
+                    if listed.live:
+                        collector = Collector(
+                            ports, listed.account, listed.incarnation, int(settings.collect_after * 1000)
+                        )
+                        collected = await collector.run()
+                        slots, objects = slots + collected.slots, objects + collected.objects
+                        waiting += collected.stage is Stage.WAIT
+                except NamespaceClosed:
+                    pass
+                except (CorruptNamespace, UpgradeRequired) as error:
+                    say(f"problem   {listed.pointer.name}: {error}")
+                    code = _FOUND
+                progress(done, len(chosen))
+    say(f"deleted   {slots} entries that segments hold, {objects} objects that no manifest names")
+    if waiting:
+        say(
+            f"waiting   {waiting} namespaces: what they have to delete may be read until {settings.collect_after:.0f} s after "
+            "it was given up; run this again then, relayers do it by themselves"
+        )
+    return code
+
+
 async def upgrade(flags: Flags, say: Say, *, apply: bool) -> int:
     """Raise the format of manifests; 1 if one could not be read."""
     async with _opened(flags) as (_, ports):
@@ -220,7 +264,9 @@ async def _opened(flags: Flags, *, used: bool = True) -> AsyncIterator[tuple[Rel
     clock = SystemClock()
     store = await open_store(settings, clock)
     try:
-        ports = LogPorts(store, clock, SystemRandomness(), RelayerKeys.derive(key), layout_of(settings))
+        trust_ms = 0 if settings.commit_check == "always" else TRUST_MS
+        keys = RelayerKeys.derive(key)
+        ports = LogPorts(store, clock, SystemRandomness(), keys, layout_of(settings), trust_ms)
         if used:
             await probe(ports)
         yield settings, ports

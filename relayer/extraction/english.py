@@ -204,7 +204,10 @@ FINDINGS = Phrases(
     is green, is merged, is deployed, is live, is done, are done, is fixed, was fixed, is ready, are ready, is up at,
     now runs, now uses, is now, are now, lives in, live in, is stored, are stored, the plan is, we agreed, agreed on,
     decided, decision, settled on, going with, chose, chosen, i recommend, my recommendation, i suggest we, i'd recommend,
-    no longer, deprecated, retracted, corrected"""
+    no longer, deprecated, retracted, corrected, test failed, tests failed, tests fail, still fails, still failing,
+    failed with, because of, due to, expires on, expires in, runs out of, ran out of, rules it out, ruled out, the best,
+    the worst, is missing, was missing, is blocked, blocked by, depends on, without errors, no errors, does not support,
+    doesn't support, is broken, is down, is full"""
 )
 MEASURES = word_set(
     """accuracy appointment average baseline benchmark booking branch budget build bug ceiling commit cost coverage

@@ -38,6 +38,7 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.EVENT: 0.5,
     Kind.STATEMENT: 0.35,
 }
+_TOO_FEW_TO_TELL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Version of the rules."""
-        return "1"
+        return "2"
 
     def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
         """Return one candidate for each turn worth keeping, in order; linear in the length of the texts."""
@@ -114,7 +115,9 @@ def _best_sentence(
 def _judge(turn: Turn, sentence: str, lang: str, present: frozenset[str], *, answering: bool) -> Verdict:
     """Judge by English rules what is English, and leniently what is not."""
     if lang not in {"en", UNDETERMINED}:
-        return judge_unruled_sentence(sentence)
+        # Of two or three words the guess is hardly one: "go on" has a word of Polish.
+        brief = len(sentence.split()) <= _TOO_FEW_TO_TELL and says_nothing_in_english(sentence, present)
+        return NOTHING if brief else judge_unruled_sentence(sentence)
     if turn.role == Role.USER:
         verdict = judge_user_sentence(sentence, present, answering=answering)
     else:
@@ -122,6 +125,8 @@ def _judge(turn: Turn, sentence: str, lang: str, present: frozenset[str], *, ans
     if verdict.passes:
         return verdict
     own_lang = guess_language(sentence)
+    if turn.role == Role.ASSISTANT and own_lang == UNDETERMINED and sentence.isascii():
+        return verdict  # words without grammar: a list that was asked for, an echo, a name
     if own_lang == "en" or (own_lang == UNDETERMINED and lang == "en"):
         return verdict
     return NOTHING if says_nothing_in_english(sentence, present) else judge_unruled_sentence(sentence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from time import perf_counter
 
@@ -66,7 +66,7 @@ class Front:
         self._drained = asyncio.Event()
         self._new_id: Callable[[], str] = lambda: randomness.bytes(10).hex()
 
-    async def __call__(self, request: web.BaseRequest) -> web.Response:
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raises but for cancellation."""
         self._under_way.add(request.protocol)
         try:
@@ -96,7 +96,7 @@ class Front:
                 async with asyncio.timeout(seconds):
                     await self._drained.wait()
 
-    async def _respond(self, request: web.BaseRequest) -> web.Response:
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         started = perf_counter()
         request_id = self.request_id(request)
         structlog.contextvars.bind_contextvars(request_id=request_id)
@@ -109,7 +109,26 @@ class Front:
             return self.refuse(request, error, request_id, route, started)
         self._note(request.method, route, reply.status, None, started)
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
+        if reply.chunks is not None:
+            return await self._send(request, route, reply.chunks, headers)
         return web.Response(body=reply.body, status=reply.status, headers=headers)
+
+    async def _send(
+        self, request: web.BaseRequest, route: Route, chunks: AsyncIterator[bytes], headers: dict[str, str]
+    ) -> web.StreamResponse:
+        """Send an answer piece by piece; when that fails, the connection breaks: its reader must not take it for whole."""
+        response = web.StreamResponse(headers=headers)
+        try:
+            async with asyncio.timeout(route.seconds):
+                await response.prepare(request)
+                async for chunk in chunks:
+                    await response.write(chunk)
+                await response.write_eof()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
+            self._log.warning("answer_broken_off", route=route.path, **describe(error))
+            if request.transport is not None:
+                request.transport.abort()
+        return response
 
     def request_id(self, request: web.BaseRequest) -> str:
         """Return the client's request id if it is a plain one, else a new one."""

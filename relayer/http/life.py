@@ -1,16 +1,26 @@
-"""The routes for what becomes of a memory after it was stored."""
+"""The routes for what becomes of memories after they were stored."""
 
 from __future__ import annotations
 
-from relayer.http.routing import Call, Reply, Route
+from relayer.http.queries import ChangesQuery, ContextQuery
+from relayer.http.routing import JSON_LINES, Call, Reply, Route
+from relayer.services.changes import changes
+from relayer.services.cold_start import newest_days
 from relayer.services.context import Context
 from relayer.services.delete import delete
+from relayer.services.export import export
+from relayer.services.importing import import_memories
 from relayer.services.restore import restore
 from relayer.services.supersede import supersede
 from relayer.wire import life
 from relayer.wire.certificates import Right
+from relayer.wire.context import ChangesResponse, ContextResponse
+from relayer.wire.transfer import ExportLine, ExportRequest, ImportRequest, ImportResponse
 
 __all__ = ["LifeRoutes"]
+
+# A whole namespace, read by whoever is slow.
+EXPORT_SECONDS = 600.0
 
 
 class LifeRoutes:
@@ -25,8 +35,49 @@ class LifeRoutes:
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""
-        write = Right.WRITE
+        read, write = Right.READ, Right.WRITE
         return (
+            Route(
+                "GET",
+                "/v1/context",
+                self._context_of,
+                "The newest memories of the newest days, for a session that begins.",
+                answer=ContextResponse,
+                query=ContextQuery,
+                right=read,
+            ),
+            Route(
+                "GET",
+                "/v1/changes",
+                self._changes,
+                "What became of memories after a point in the log, waiting for it up to wait_ms.",
+                answer=ChangesResponse,
+                query=ChangesQuery,
+                right=read,
+            ),
+            Route(
+                "POST",
+                "/v1/export",
+                self._export,
+                "The memories that pass a filter, as lines of JSON: a head, one line each, an end.",
+                answer=ExportLine,
+                body=ExportRequest,
+                right=read,
+                cost=10.0,
+                seconds=EXPORT_SECONDS,
+                media_type=JSON_LINES,
+            ),
+            Route(
+                "POST",
+                "/v1/import",
+                self._import,
+                "Store a page of what an export showed; the same page again stores nothing twice.",
+                answer=ImportResponse,
+                body=ImportRequest,
+                right=write,
+                writes=True,
+                cost=5.0,
+            ),
             Route(
                 "POST",
                 "/v1/memories/{id}/supersede",
@@ -60,6 +111,41 @@ class LifeRoutes:
                 cost=5.0,
             ),
         )
+
+    async def _context_of(self, call: Call) -> Reply:
+        query = call.query_as(ContextQuery)
+        answer = await newest_days(
+            self._context,
+            call.access,
+            days=query.days,
+            items=query.items,
+            offset_minutes=query.offset_minutes,
+            audiences=query.audiences,
+            trusts=query.trusts,
+            deadline=call.deadline,
+        )
+        return Reply.of(answer)
+
+    async def _changes(self, call: Call) -> Reply:
+        query = call.query_as(ChangesQuery)
+        answer = await changes(
+            self._context,
+            call.access,
+            after=query.after,
+            limit=query.limit,
+            wait_ms=query.wait_ms,
+            deadline=call.deadline,
+        )
+        return Reply.of(answer)
+
+    async def _export(self, call: Call) -> Reply:
+        request = call.body_as(ExportRequest)
+        chunks = await export(self._context, call.access, request, call.deadline)
+        return Reply(b"", media_type=JSON_LINES, chunks=chunks)
+
+    async def _import(self, call: Call) -> Reply:
+        request = call.body_as(ImportRequest)
+        return Reply.of(await import_memories(self._context, call.access, request, call.deadline))
 
     async def _supersede(self, call: Call) -> Reply:
         request = call.body_as(life.SupersedeRequest)

@@ -68,7 +68,11 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
 def _operation(route: Route) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if route.answer is not None:
-        content = {"content": {JSON: {"schema": {"$ref": _REFERENCE.format(model=route.answer.__name__)}}}}
+        content = {
+            "content": {
+                route.media_type: {"schema": {"$ref": _REFERENCE.format(model=route.answer.__name__)}}
+            }
+        }
     operation: dict[str, Any] = {
         "summary": route.summary,
         "parameters": _parameters(route),

@@ -9,9 +9,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from relayer.http.body import validate
 from relayer.http.problems import HttpProblem
-from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, KindName, StandingName
+from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, AudienceName, KindName, StandingName, TrustName
 
-__all__ = ["ForgetQuery", "JobQuery", "ListQuery", "NamespacesQuery", "parse_query"]
+__all__ = [
+    "ChangesQuery",
+    "ContextQuery",
+    "ForgetQuery",
+    "JobQuery",
+    "ListQuery",
+    "NamespacesQuery",
+    "parse_query",
+]
 
 _MOST_FIELDS = 16
 
@@ -47,6 +55,24 @@ class NamespacesQuery(_Query):
 class JobQuery(_Query):
     """``GET /v1/jobs/{id}``."""
 
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class ContextQuery(_Query):
+    """``GET /v1/context``; ``offset_minutes`` is how far the reader's clock is ahead of UTC."""
+
+    days: Annotated[int, Field(ge=1, le=31)] = 2
+    items: Annotated[int, Field(ge=1, le=200)] = 15
+    offset_minutes: Annotated[int, Field(ge=-24 * 60 + 1, le=24 * 60 - 1)] = 0
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = ()
+
+
+class ChangesQuery(_Query):
+    """``GET /v1/changes``."""
+
+    after: Annotated[str, Field(pattern=r"^[0-9]{1,18}(\.[0-9]{1,9})?$")] = "0"
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = MAX_LIMIT
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 
 

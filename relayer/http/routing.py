@@ -6,7 +6,7 @@ The target is compared as sent: nothing is decoded, joined or cleaned, so ``%2F`
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,9 +18,10 @@ from relayer.services.access import Access
 from relayer.services.deadline import Deadline
 from relayer.wire.certificates import Right
 
-__all__ = ["JSON", "Call", "Reply", "Route", "Routes"]
+__all__ = ["JSON", "JSON_LINES", "Call", "Reply", "Route", "Routes"]
 
 JSON = "application/json"
+JSON_LINES = "application/jsonl"
 _PARAMETER = re.compile(r"\{[a-z_]+\}")
 # What an id in a path may look like; which ids exist is the services' to say.
 _SEGMENT = r"([A-Za-z0-9_-]{1,128})"
@@ -30,11 +31,12 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, encoded."""
+    """An answer, encoded; with ``chunks`` it is sent piece by piece, and breaks off where those do."""
 
     body: bytes
     status: int = 200
     media_type: str = JSON
+    chunks: AsyncIterator[bytes] | None = None
 
     @classmethod
     def of(cls, answer: BaseModel, status: int = 200) -> Reply:
@@ -83,7 +85,8 @@ class Route:
         path: with at most one ``{parameter}``.
         handle: answers an accepted call.
         summary: one line for the OpenAPI document.
-        answer: schema of the answer; None for what is no JSON of ours.
+        answer: schema of the answer, or of its lines; None for what is no JSON of ours.
+        media_type: of the answer.
         body: schema of the body; None when the route takes none.
         query: schema of the query; None when the route takes none.
         signed: whether the request must be signed.
@@ -109,6 +112,7 @@ class Route:
     writes: bool = False
     cost: float = 1.0
     seconds: float = 30.0
+    media_type: str = JSON
     statuses: tuple[int, ...] = (200,)
     ends_with_caller: bool = False
 

@@ -17,7 +17,7 @@ from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.operator.backup_log import LogCopy
 from relayer.operator.backup_store import FORMAT, BackupStore, Erased, Head, Row
-from relayer.operator.catalogue import Listed, read_catalogue
+from relayer.operator.catalogue import Listed, keys_below, read_catalogue
 from relayer.operator.findings import Finding, Flaw
 from relayer.operator.kinds import incarnation_of
 from relayer.ports import Found
@@ -134,6 +134,10 @@ class _Worker:
         backup.findings += catalogue.findings
         for account in catalogue.accounts:
             await self._small(Layout.account(self._source.keys.tag("account", account)))
+        for key in await keys_below(self._source, "erased/") + await keys_below(
+            self._source, Layout.erasing()
+        ):
+            await self._small(key)
         for done, listed in enumerate(catalogue.namespaces, 1):
             await self._namespace(listed)
             progress(done, len(catalogue.namespaces))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.log_ports import LogPorts
 from relayer.log.replica import Replica
 from relayer.operator.catalogue import Listed
 
 __all__ = ["Compacted", "compact_namespace"]
-
-from dataclasses import dataclass
 
 
 @dataclass(slots=True)

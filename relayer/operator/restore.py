@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from relayer.domain.namespace import Pointer
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
+from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
@@ -28,6 +31,8 @@ __all__ = ["Restoration", "restore"]
 
 Progress = Callable[[int, int], None]
 _ATTEMPTS = 5
+# What a restore changes after it has put it back.
+_CHANGED = frozenset({Kind.MANIFEST, Kind.ERASURE})
 
 
 @dataclass(slots=True)
@@ -138,6 +143,7 @@ class _Worker:
             if data is not None:
                 accounts[row.key.split("/")[1]] = account_at(self._target.keys, row.key, data)
                 await self._put(row.key, data)
+        await self._erasures()
         pointers = self._of(Kind.POINTER)
         below: dict[bytes, list[Row]] = {}
         for row in self._rows:
@@ -146,6 +152,20 @@ class _Worker:
         for count, row in enumerate(pointers, 1):
             await self._name(row, accounts.get(row.key.split("/")[1]), below)
             progress(count, len(pointers))
+
+    async def _erasures(self) -> None:
+        """Bring reports back; what was under way begins anew, because the store that it had got on with is gone."""
+        reports = ErasureReports(self._target)
+        for row in self._of(Kind.ERASURE):
+            data = await self._fetch(row)
+            if data is None:
+                continue
+            await self._put(row.key, data)
+            seen = await reports.read(row.key)
+            if seen is not None and row.key.startswith(Layout.erasing()):
+                anew = msgspec.structs.replace(seen.report, stage=Stage.ERASED, epoch=0, destroyed_at=0)
+                if anew != seen.report and await reports.advance(seen, anew) is None:
+                    raise StoreUnavailable("a report could not be written; running the restore again goes on")
 
     def _of(self, kind: Kind) -> list[Row]:
         return [row for row in self._rows if kind_of(row.key) is kind]
@@ -218,9 +238,9 @@ class _Worker:
         raise StoreUnavailable("the store does not take an object; running the restore again goes on")
 
     async def _same(self, key: str, data: bytes) -> None:
-        """Accept what an earlier attempt wrote; a manifest may have been changed by it since."""
+        """Accept what an earlier attempt wrote, and may have changed since."""
         found = await self._target.store.get(self._target.layout.at(key))
-        if kind_of(key) is not Kind.MANIFEST and isinstance(found, Found) and found.data != data:
+        if kind_of(key) not in _CHANGED and isinstance(found, Found) and found.data != data:
             raise StoreMisconfigured(
                 "the store holds objects of another restore",
                 code="not_empty",

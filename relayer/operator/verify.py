@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from relayer.crypto.namespace_keys import NamespaceKeys
-from relayer.domain.namespace import Custody, Manifest, PointerState
+from relayer.domain.namespace import Custody, Manifest
 from relayer.errors import CorruptNamespace, UpgradeRequired, WrongNamespaceKey
+from relayer.log.erasure_reports import ErasureReports
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
@@ -109,23 +110,37 @@ async def verify_store(
     for done, listed in enumerate(catalogue.namespaces, 1):
         report.namespaces.append(await verify_namespace(ports, listed, secrets))
         progress(done, len(catalogue.namespaces))
-    incarnations = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
-    for key in sorted({key.split("/")[1] for key in await keys_below(ports, "ns/")} - incarnations):
-        sentence = (
-            "objects of a namespace that no pointer names: its pointer is lost, or a name was used again"
-        )
-        report.findings.append(
-            Finding(Flaw.NO_NAME, f"ns/{key}", sentence, "restore the pointer from a backup")
-        )
+    report.findings += await _nameless(ports, known)
     return report
+
+
+async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:
+    """Look for objects of namespaces that no name stands for."""
+    keys = await keys_below(ports, "ns/")
+    named = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
+    reports = ErasureReports(ports)
+    read = [await reports.read(key) for key in await reports.pending()]
+    erasing = {seen.report.incarnation.hex() for seen in read if seen is not None}
+    found = _left_over([key for key in keys if key.split("/")[1] in erasing - named])
+    for key in sorted({key.split("/")[1] for key in keys} - named - erasing):
+        sentence = "objects of a namespace that no pointer names: its pointer is lost"
+        found.append(Finding(Flaw.NO_NAME, f"ns/{key}", sentence, "restore the pointer from a backup"))
+    return found
+
+
+def _left_over(keys: Sequence[str]) -> list[Finding]:
+    if not keys:
+        return []
+    sentence = f"{len(keys)} objects of an erased namespace are still to be destroyed, this one first"
+    return [Finding(Flaw.LEFT_OVER, keys[0], sentence)]
 
 
 async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[bytes] = ()) -> NamespaceReport:
     """Verify one namespace; raises `StoreError`."""
     report = NamespaceReport(listed)
-    if listed.pointer.state is PointerState.ERASED:
-        rest = await keys_below(ports, f"ns/{listed.incarnation.hex()}/")
-        report.findings += [Finding(Flaw.LEFT_OVER, key, "belongs to an erased namespace") for key in rest]
+    if not listed.live:
+        rest = await keys_below(ports, Layout.incarnation(listed.incarnation))
+        report.findings += _left_over(rest)
         return report
     keys, problem = await keys_of(ports, listed, secrets)
     if problem is not None:

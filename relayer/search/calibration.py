@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from relayer.ports import Embedder
 from relayer.search.calibration_texts import STATEMENTS, UNRELATED_PROMPTS
 from relayer.search.lexical import LexicalIndex
+from relayer.search.names import names
 from relayer.search.priors import PRIORS
-from relayer.search.ranking import coverage, evidence
+from relayer.search.ranking import NAME_DOUBT, coverage, judged_evidence
 from relayer.search.relevance import Null, Prior
 from relayer.search.text import indexed_text
 from relayer.search.vectors import Vector
@@ -34,6 +36,8 @@ SIZES = (1, 3, 10, 30, 100, len(STATEMENTS))
 SAMPLES = 40
 # Steps through the statements so that neighbours, often by one speaker, end up in different samples.
 STRIDE = 61
+# (q99 - q95) / (q95 - q50) of a Gumbel distribution, whose quantile q is -ln(-ln q) in units of its scale.
+GUMBEL_TAIL = (log(log(0.95) / log(0.99))) / (log(log(0.5) / log(0.95)))
 FIRST_DAY = 1_683_504_000_000
 THREE_DAYS = 3 * 86_400_000
 
@@ -101,32 +105,39 @@ def fit_prior(rows: NDArray[np.float32] | None, prompts: NDArray[np.float32] | N
     points: list[tuple[int, Null]] = []
     for size in SIZES:
         best: list[float] = []
-        for members, covered in _samples(size):
-            found = covered if cosines is None else evidence(cosines[:, members], covered)
-            best += found.max(axis=1).tolist()
-        points.append((size, quantiles(best)))
+        for members, covered, doubts in _samples(size):
+            found = covered if cosines is None else judged_evidence(cosines[:, members], covered)
+            best += (found.max(axis=1) - doubts).tolist()
+        null, before = quantiles(best), points[-1][1] if points else Null(0.0, 0.0)
+        # Samples vary; that more memories ask for less evidence is never true.
+        points.append((size, Null(max(null.median, before.median), max(null.high, before.high))))
     return Prior(tuple(points))
 
 
 def quantiles(best: Sequence[float]) -> Null:
-    """The null from the best evidence that each unrelated prompt found."""
-    median, high = np.quantile(np.asarray(best), [0.5, 0.95])
-    return Null(float(median), float(high))
+    """The null from the best evidence that each unrelated prompt found.
+
+    Few prompts do not show their own 99 % quantile: where it is larger, the one counts that the Gumbel distribution
+    has with the same 50 % and 95 %. Where terms alone are looked at, most find nothing, and the one that was seen is.
+    """
+    median, high, seen = np.quantile(np.asarray(best), [0.5, 0.95, 0.99])
+    return Null(float(median), float(max(seen, high + GUMBEL_TAIL * (high - median))))
 
 
 @cache
-def _samples(size: int) -> list[tuple[list[int], NDArray[np.float64]]]:
-    """Sample namespaces: their statements, and the covered share of every prompt's terms (prompts by statements)."""
+def _samples(size: int) -> list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]]:
+    """Sample namespaces: their statements, what every prompt covers of each (prompts by statements), and its doubt."""
     texts = statement_texts()
-    samples: list[tuple[list[int], NDArray[np.float64]]] = []
+    samples: list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]] = []
     for sample in range(SAMPLES if size < len(texts) else 1):
         members = [((sample * 7 + at) * STRIDE) % len(texts) for at in range(size)]
         index = LexicalIndex()
         for member in members:
             index.put(member, texts[member])
-        covered = np.empty((len(UNRELATED_PROMPTS), size))
+        covered, doubts = np.empty((len(UNRELATED_PROMPTS), size)), np.zeros(len(UNRELATED_PROMPTS))
         for number, prompt in enumerate(UNRELATED_PROMPTS):
             ceiling, scores = index.ceiling(prompt), index.scores(prompt, members)
             covered[number] = [coverage(scores[member], ceiling) for member in members]
-        samples.append((members, covered))
+            doubts[number] = NAME_DOUBT * index.lacks(names(prompt))
+        samples.append((members, covered, doubts))
     return samples

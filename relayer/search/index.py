@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from heapq import nlargest
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -14,16 +15,27 @@ from numpy.typing import NDArray
 from relayer.search.calibration import Calibration
 from relayer.search.dense import DenseIndex
 from relayer.search.lexical import LexicalIndex
+from relayer.search.links import Links
+from relayer.search.names import names
 from relayer.search.own_null import OwnNull
 from relayer.search.priors import LEXICAL_PRIOR
-from relayer.search.ranking import coverage, evidence
-from relayer.search.relevance import Null, gate, null_for
+from relayer.search.ranking import (
+    NAME_DOUBT,
+    SPEAKER_WEIGHT,
+    coverage,
+    evidence,
+    judged_evidence,
+    with_neighbours,
+)
+from relayer.search.relevance import Null, gate, null_for, prompt_relevance
 from relayer.search.vectors import Vector
 
-__all__ = ["Hit", "MemoryIndex", "SearchResult"]
+__all__ = ["Hit", "Judgement", "MemoryIndex", "SearchResult"]
 
-# Candidates that each half proposes, at least; the other half then scores them too.
+# Candidates that each half proposes, at least; the other half then scores them too, and neighbours lend to them.
 CANDIDATES = 50
+# As many of the best have their neighbours in the conversation looked at.
+LENDERS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +47,33 @@ class Hit:
         relevance: 0..1, see `relayer.search.relevance`.
         cosine: of its row and the query; None if either has no vector.
         bm25: of its text and the query; 0 if they share no term, None if the query has no text.
+        covered: share of the query's terms that it covers, weighted by how rare they are.
+        spoken: whether the query names its speaker.
+        evidence: what it ranks by: cosine, covered share, speaker, and what its neighbours in the conversation lend.
     """
 
     key: int
     relevance: float
     cosine: float | None
     bm25: float | None
+    covered: float
+    spoken: bool
+    evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Why a prompt passed, or met silence.
+
+    Attributes:
+        best: evidence of the best memory, less the doubt; None if nothing was found.
+        null: what unrelated prompts find among as many memories.
+        doubt: what was taken off because the prompt names somebody or something that no memory knows.
+    """
+
+    best: float | None
+    null: Null
+    doubt: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +84,13 @@ class SearchResult:
         hits: best first, all at or above the floor; empty is an answer.
         degraded: some or all of it rests on terms alone, for want of a vector of the query or of a memory.
         considered: memories that the filter allowed.
+        judgement: what decided between them and silence.
     """
 
     hits: tuple[Hit, ...]
     degraded: bool
     considered: int
+    judgement: Judgement
 
 
 class _Candidate(NamedTuple):
@@ -63,6 +98,23 @@ class _Candidate(NamedTuple):
     cosine: float | None
     bm25: float | None
     covered: float
+    spoken: bool
+
+    @property
+    def content(self) -> float:
+        """What its own words say, for the order."""
+        return self.covered if self.cosine is None else evidence(self.cosine, self.covered)
+
+    @property
+    def bonus(self) -> float:
+        """What it is worth that the right one said it; nobody lends that to a neighbour, who is often the other one."""
+        return SPEAKER_WEIGHT * self.spoken
+
+    @property
+    def judged(self) -> float:
+        """What it says against silence."""
+        found = self.covered if self.cosine is None else judged_evidence(self.cosine, self.covered)
+        return found + self.bonus
 
 
 class MemoryIndex:
@@ -78,6 +130,7 @@ class MemoryIndex:
         self._dense = DenseIndex(dimension)
         self._lexical = LexicalIndex()
         self._own = OwnNull()
+        self._links = Links()
 
     def __len__(self) -> int:
         return len(self._lexical)
@@ -85,15 +138,26 @@ class MemoryIndex:
     def __contains__(self, key: int) -> bool:
         return key in self._lexical
 
-    def put(self, key: int, row: NDArray[np.floating] | None, text: str, context: str | None = None) -> None:
+    def put(
+        self,
+        key: int,
+        row: NDArray[np.floating] | None,
+        text: str,
+        context: str | None = None,
+        *,
+        speaker: str | None = None,
+        before: int | None = None,
+    ) -> None:
         """Add a memory, or replace what ``key`` has.
 
         Args:
-            key: not negative.
+            key: not negative; counted from 0 without large gaps.
             row: see `relayer.search.vectors.search_row`; None when no vector can be had, and then the memory is
                 found by its terms alone.
             text: see `relayer.search.text.indexed_text`.
             context: the indexed text of the turn before it.
+            speaker: who said it.
+            before: the key of the turn before it, whether or not that is in the index.
 
         Raises:
             ValueError: the row is not one; nothing was changed.
@@ -102,7 +166,9 @@ class MemoryIndex:
             self._dense.remove(key)
         else:
             self._dense.add(key, row)
-        self._lexical.put(key, text, context)
+        self._lexical.put(key, text, context, speaker=speaker)
+        if before is not None:
+            self._links.put(key, before)
         self._own.put(key, text, context)
 
     def remove(self, key: int) -> bool:
@@ -129,23 +195,27 @@ class MemoryIndex:
             raise ValueError("k is at least 1")
         keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
-        # One half alone ranks by itself; wider proposals are for the other half to score.
-        count = max(CANDIDATES, 4 * k) if query_vector is not None and query_text is not None else k
-        candidates = self._candidates(query_vector, query_text, count, keys)
-        with_vector = [candidate for candidate in candidates if candidate.cosine is not None]
-        without = [candidate for candidate in candidates if candidate.cosine is None]
+        candidates = self._candidates(query_vector, query_text, max(CANDIDATES, 4 * k), keys)
+        strange = query_text is not None and self._lexical.lacks(names(query_text))
+        doubt = NAME_DOUBT if strange else 0.0
         null = null_for(considered, self.calibration.prior, self._own.null, self._own.size)
-        passed = _judged(with_vector, null, floor)[:k]
-        if without:
-            passed += _judged(without, LEXICAL_PRIOR.at(considered), floor)[:k]
-        passed.sort(key=lambda judged: (-judged[1], judged[0].key))
+        by_meaning = [candidate for candidate in candidates if candidate.cosine is not None]
+        by_terms = [candidate for candidate in candidates if candidate.cosine is None]
+        passed, judgement = self._judged(by_meaning, null, doubt, floor, k)
+        if by_terms:
+            more, of_terms = self._judged(by_terms, LEXICAL_PRIOR.at(considered), doubt, floor, k)
+            passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
+            judgement = judgement if by_meaning else of_terms
         return SearchResult(
-            hits=tuple(
-                Hit(found.key, relevance, found.cosine, found.bm25) for found, relevance in passed[:k]
-            ),
+            hits=tuple(passed),
             degraded=query_vector is None or self._lacks_vectors(keys),
             considered=considered,
+            judgement=judgement,
         )
+
+    def row(self, key: int) -> Vector | None:
+        """The vector that a memory is found by, if it has one."""
+        return self._dense.row(key)
 
     async def maintain(self, *, purge: bool = False) -> None:
         """Bring the graph up to date; cheap when nothing is due, safe to cancel.
@@ -167,20 +237,51 @@ class MemoryIndex:
     def _candidates(
         self, vector: Vector | None, text: str | None, count: int, allowed: AbstractSet[int] | None
     ) -> list[_Candidate]:
-        cosines: dict[int, float] = {}
-        bm25: dict[int, float] = {}
+        """What either half proposes, and the neighbours of the best of that, with the scores of both halves."""
+        proposed: set[int] = set()
         if vector is not None:
-            cosines = {match.key: match.score for match in self._dense.search(vector, count, allowed)}
+            proposed.update(match.key for match in self._dense.search(vector, count, allowed))
         if text is not None:
-            bm25 = dict(self._lexical.search(text, count, allowed))
-        if vector is not None and text is not None:
-            cosines |= self._dense.scores(vector, _missing(bm25, cosines))
-            bm25 |= self._lexical.scores(text, _missing(cosines, bm25))
-        ceiling = 0.0 if text is None else self._lexical.ceiling(text)
+            proposed.update(key for key, _ in self._lexical.search(text, count, allowed))
+        found = self._scored(vector, text, proposed)
+        passable = self._lexical.keys() if allowed is None else allowed
+        beside = {
+            other for one in _best(found) for other, _ in self._links.near(one.key, passable.__contains__)
+        }
+        return found + self._scored(vector, text, beside - proposed)
+
+    def _scored(self, vector: Vector | None, text: str | None, keys: Iterable[int]) -> list[_Candidate]:
+        ordered = sorted(keys)
+        cosines = {} if vector is None else self._dense.scores(vector, ordered)
+        if text is None:
+            return [_Candidate(key, cosines.get(key), None, 0.0, spoken=False) for key in ordered]
+        bm25, ceiling = self._lexical.scores(text, ordered), self._lexical.ceiling(text)
+        spoken = self._lexical.spoken(text, ordered)
         return [
-            _Candidate(key, cosines.get(key), bm25.get(key), coverage(bm25.get(key, 0.0), ceiling))
-            for key in cosines.keys() | bm25.keys()
+            _Candidate(key, cosines.get(key), bm25[key], coverage(bm25[key], ceiling), key in spoken)
+            for key in ordered
         ]
+
+    def _judged(
+        self, candidates: Sequence[_Candidate], null: Null, doubt: float, floor: float, k: int
+    ) -> tuple[list[Hit], Judgement]:
+        """Rank candidates of one kind and decide whether they leave; ties by key."""
+        if not candidates:
+            return [], Judgement(None, null, doubt)
+        by_key = {candidate.key: candidate for candidate in sorted(candidates, key=itemgetter(0))}
+        own = {key: candidate.content for key, candidate in by_key.items()}
+        lenders = [candidate.key for candidate in _best(candidates)]
+        raised = with_neighbours(own, lenders, lambda key: self._links.near(key, own.__contains__))
+        ranked = {key: content + by_key[key].bonus for key, content in raised.items()}
+        # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
+        best = max(candidate.judged for candidate in candidates) - doubt
+        judgement = Judgement(best, null, doubt)
+        relevance = prompt_relevance(best, null)
+        keys = list(ranked)
+        return [
+            _hit(by_key[keys[at]], each, ranked[keys[at]])
+            for at, each in gate(list(ranked.values()), relevance, floor)[:k]
+        ], judgement
 
     def _lacks_vectors(self, allowed: AbstractSet[int] | None) -> bool:
         if len(self._dense) == len(self._lexical):
@@ -188,16 +289,17 @@ class MemoryIndex:
         return allowed is None or any(key not in self._dense for key in allowed)
 
 
-def _missing(of: Iterable[int], known: dict[int, float]) -> list[int]:
-    return [key for key in of if key not in known]
+def _best(candidates: Iterable[_Candidate]) -> list[_Candidate]:
+    return nlargest(LENDERS, candidates, key=lambda candidate: (candidate.content, -candidate.key))
 
 
-def _evidence(candidate: _Candidate) -> float:
-    return candidate.covered if candidate.cosine is None else evidence(candidate.cosine, candidate.covered)
-
-
-def _judged(candidates: list[_Candidate], null: Null, floor: float) -> list[tuple[_Candidate, float]]:
-    # By key first: where evidence ties, the gate keeps this order.
-    ordered = sorted(candidates, key=itemgetter(0))
-    passed = gate([_evidence(candidate) for candidate in ordered], null, floor)
-    return [(ordered[at], relevance) for at, relevance in passed]
+def _hit(found: _Candidate, relevance: float, ranked: float) -> Hit:
+    return Hit(
+        key=found.key,
+        relevance=relevance,
+        cosine=found.cosine,
+        bm25=found.bm25,
+        covered=found.covered,
+        spoken=found.spoken,
+        evidence=ranked,
+    )

@@ -21,10 +21,17 @@ from relayer.search.terms import terms
 __all__ = ["LexicalIndex"]
 
 K1 = 1.2
-B = 0.75
+# Below the 0.75 of long documents: what a turn gains by being short is chance, and the header evens lengths out.
+B = 0.4
 # Texts imagined beside the real ones: without them, a term that the only text of a namespace has would count as
 # common, and weigh a fifth of one that is missing.
 BACKGROUND = 100
+# Terms imagined in every query that no text has: a prompt of one word, found, must not count as a perfect match.
+IMAGINED_TERMS = 1.5
+# Before the terms of a speaker's name, which no term of a text can begin with.
+SPEAKER = "\x1f"
+# Speakers that are parts and not people: a prompt about a user is not about who wrote it.
+ROLES = frozenset(["user", "assistant", "system", "tool", "agent", "human", "ai", "bot", "model"])
 FREE = -1
 
 
@@ -51,13 +58,22 @@ class LexicalIndex:
         """The keys that have a text."""
         return self._slots.keys()
 
-    def put(self, key: int, text: str, context: str | None = None, *, context_weight: float = 0.5) -> None:
+    def put(
+        self,
+        key: int,
+        text: str,
+        context: str | None = None,
+        *,
+        speaker: str | None = None,
+        context_weight: float = 0.5,
+    ) -> None:
         """Index a text, in place of the one that ``key`` has.
 
         Args:
             key: not negative.
             text: the memory's indexed text.
             context: the indexed text of the turn before it, whose terms count for less.
+            speaker: who said it, see `spoken`.
             context_weight: how much less, as a share of a term's count.
         """
         self.remove(key)
@@ -66,12 +82,13 @@ class LexicalIndex:
         for term, count in Counter(terms(context or "")).items():
             weights[term] = weights.get(term, 0.0) + context_weight * count
         slot = self._take_slot(key)
+        self._lengths[slot] = sum(weights.values())
+        self._total += self._lengths[slot]
+        weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
         for term, weight in weights.items():
             self._postings.setdefault(term, _Posting()).add(slot, weight)
         # The postings' own keys, so that one string object serves every memory that has the term.
         self._documents[slot] = tuple(weights)
-        self._lengths[slot] = sum(weights.values())
-        self._total += self._lengths[slot]
 
     def remove(self, key: int) -> bool:
         """Forget a text and every term that only it had; says whether there was one."""
@@ -114,16 +131,28 @@ class LexicalIndex:
     def ceiling(self, query: str) -> float:
         """The score of a text of average length that has every term of the query once: what a full match is worth.
 
-        Terms that no text has count like the rarest ones: asking for something unknown is no match.
+        Terms that no text has count like the rarest ones: asking for something unknown is no match. One and a half
+        such terms are imagined in every query that has any.
         """
-        return sum(self._idf(self._frequency(term)) for term in self._ask(query).terms)
+        asked = self._ask(query).terms
+        imagined = IMAGINED_TERMS * self._idf(0) if asked else 0.0
+        return imagined + sum(self._idf(self._frequency(term)) for term in asked)
+
+    def spoken(self, query: str, keys: Iterable[int]) -> set[int]:
+        """Those of the keys whose speaker the query names."""
+        named = self._ask(query).spoken
+        return {key for key in keys if key in self._slots and named[self._slots[key]]}
+
+    def lacks(self, names: Iterable[str]) -> bool:
+        """Whether one of the names occurs in no text."""
+        return any(term not in self._postings for name in names for term in terms(name))
 
     def _ask(self, query: str) -> _Asked:
         """Terms and scores of a query; one search asks for them three times, so the last answer is kept."""
         if self._asked is None or self._asked.query != query:
             # In a fixed order: float addition is not associative, and replicas must agree.
             found = sorted(set(terms(query)))
-            self._asked = _Asked(query, found, self._scores(found))
+            self._asked = _Asked(query, found, self._scores(found), self._spoken(found))
         return self._asked
 
     def _scores(self, query: Sequence[str]) -> NDArray[np.float32]:
@@ -139,6 +168,14 @@ class LexicalIndex:
                 weights = np.array(posting.weights, dtype=np.float32)
                 scores[slots] += self._idf(len(slots)) * weights * (K1 + 1) / (weights + norms[slots])
         return scores
+
+    def _spoken(self, query: Sequence[str]) -> NDArray[np.bool_]:
+        named = np.zeros(len(self._keys), dtype=np.bool_)
+        for term in query:
+            posting = self._postings.get(SPEAKER + term)
+            if posting is not None:
+                named[np.array(posting.slots, dtype=np.int64)] = True
+        return named
 
     def _frequency(self, term: str) -> int:
         posting = self._postings.get(term)
@@ -164,6 +201,13 @@ class _Asked(NamedTuple):
     query: str
     terms: list[str]
     scores: NDArray[np.float32]
+    spoken: NDArray[np.bool_]
+
+
+def _speaker_terms(speaker: str | None) -> list[str]:
+    if not speaker or speaker.casefold() in ROLES:
+        return []
+    return [SPEAKER + term for term in dict.fromkeys(terms(speaker))]
 
 
 class _Posting:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from relayer.search.calibration import Calibration, quantiles
 from relayer.search.lexical import LexicalIndex
-from relayer.search.ranking import coverage, evidence
+from relayer.search.names import names
+from relayer.search.ranking import NAME_DOUBT, coverage, judged_evidence
 from relayer.search.relevance import ENOUGH_MEMORIES, Null
 from relayer.search.vectors import Vector
 
@@ -88,8 +89,11 @@ class OwnNull:
                 key: coverage(score, ceiling) for key, score in lexical.scores(probe.text, sample).items()
             }
             close = cosines(probe.vector, sample)
-            found = (evidence(close[key], covered[key]) if key in close else covered[key] for key in covered)
-            best.append(max(found, default=0.0))
+            found = (
+                judged_evidence(close[key], covered[key]) if key in close else covered[key] for key in covered
+            )
+            doubt = NAME_DOUBT if lexical.lacks(names(probe.text)) else 0.0
+            best.append(max(found, default=0.0) - doubt)
             await asyncio.sleep(0)
         return best
 

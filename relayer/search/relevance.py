@@ -2,8 +2,8 @@
 
 The question behind it: *would a prompt that has nothing to do with this namespace find something this good?* The
 best of n unrelated memories scores higher the larger n is, so evidence is compared with the **null**: the
-distribution of the best evidence that unrelated prompts find among n memories. Its 95 % quantile is relevance 0.3 by
-definition; a floor of 0.3 therefore lets 5 % of unrelated prompts pass, in a namespace of one memory as in one of
+distribution of the best evidence that unrelated prompts find among n memories. Its 99 % quantile is relevance 0.3 by
+definition; a floor of 0.3 therefore lets 1 % of unrelated prompts pass, in a namespace of one memory as in one of
 thousands.
 
 The decision is taken per prompt, on its best memory; the others inherit the prompt's relevance in proportion to
@@ -27,13 +27,18 @@ ENOUGH_MEMORIES = 200
 # related to it, and must not silence it.
 MOST_ABOVE_PRIOR = 0.05
 MOST_BELOW_PRIOR = 0.20
+# The null beyond the largest size of a prior goes on with this share of its slope over the decade before: what short
+# texts have in common by chance is used up slowly. In namespaces of 400 to 3,000 turns it rises by 0.04 to 0.07 for
+# each e-fold, and that of the prior by 0.08 (docs/adr/0011).
+SLOPE_BEYOND = 0.5
+_DECADE = 10
 # Keeps the scale of relevance finite where unrelated prompts find nothing at all.
 NARROWEST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """Quantiles (50 % and 95 %) of the best evidence that unrelated prompts find."""
+    """Quantiles (50 % and 99 %) of the best evidence that unrelated prompts find."""
 
     median: float
     high: float
@@ -44,8 +49,9 @@ class Prior:
     """The null by namespace size, measured on texts that ship with it.
 
     Attributes:
-        points: (size, null) with rising sizes, the first of them 1; linear in ln(size) between them. Beyond the last
-            size the null does not grow, because nobody measured that it does.
+        points: (size, null) with rising sizes, the first of them 1; linear in ln(size) between them, because the
+            largest of n draws from a tail that falls exponentially rises with ln(n) (Gumbel, "Statistics of
+            Extremes", 1958), and beyond the last with `SLOPE_BEYOND` of the slope of the last decade.
     """
 
     points: tuple[tuple[int, Null], ...]
@@ -54,12 +60,13 @@ class Prior:
         """The null among ``size`` memories."""
         for (small, below), (large, above) in pairwise(self.points):
             if size < large:
-                share = log(max(size, small) / small) / log(large / small)
-                return Null(
-                    median=below.median + share * (above.median - below.median),
-                    high=below.high + share * (above.high - below.high),
-                )
-        return self.points[-1][1]
+                return _between(below, above, log(max(size, small) / small) / log(large / small))
+        last, end = self.points[-1]
+        start, begin = next(
+            (point for point in reversed(self.points) if _DECADE * point[0] <= last), self.points[0]
+        )
+        beyond = SLOPE_BEYOND * log(max(size, last) / last) / log(last / start) if last > start else 0.0
+        return _between(begin, end, 1 + beyond)
 
 
 def null_for(size: int, prior: Prior, own: Null | None = None, own_size: int = 0) -> Null:
@@ -86,7 +93,7 @@ def null_for(size: int, prior: Prior, own: Null | None = None, own_size: int = 0
 
 
 def prompt_relevance(best: float, null: Null) -> float:
-    """Relevance of a prompt whose best memory has this evidence; 0..1, rising, 0.3 at the null's 95 % quantile."""
+    """Relevance of a prompt whose best memory has this evidence; 0..1, rising, 0.3 at the null's 99 % quantile."""
     if best <= 0:
         return 0.0
     width = max(null.high - null.median, NARROWEST)
@@ -100,24 +107,28 @@ def prompt_relevance(best: float, null: Null) -> float:
     return 1 - rest * exp(-(steps - 1) * CALIBRATION_POINT / rest)
 
 
-def gate(evidence: Sequence[float], null: Null, floor: float) -> list[tuple[int, float]]:
+def gate(evidence: Sequence[float], relevance: float, floor: float) -> list[tuple[int, float]]:
     """What may leave, as (index, relevance), best first, ties by index; empty when the prompt does not pass.
 
     Args:
-        evidence: of each candidate, see `relayer.search.ranking.evidence`; any order.
-        null: see `null_for`.
+        evidence: what each candidate ranks by, see `relayer.search.ranking`; any order.
+        relevance: of the prompt, see `prompt_relevance`.
         floor: least relevance; 0 returns everything with its relevance.
     """
-    if not evidence:
+    if not evidence or relevance < floor:
         return []
     best = max(evidence)
-    relevance = prompt_relevance(best, null)
-    if relevance < floor:
-        return []
     each = [relevance * (value / best) if value > 0 else 0.0 for value in evidence]
     # Stable, also in reverse: what ties stays in the order of its index.
     order = sorted(range(len(evidence)), key=evidence.__getitem__, reverse=True)
     return [(index, each[index]) for index in order if each[index] >= floor]
+
+
+def _between(below: Null, above: Null, share: float) -> Null:
+    return Null(
+        median=below.median + share * (above.median - below.median),
+        high=below.high + share * (above.high - below.high),
+    )
 
 
 def _within(own: float, expected: float) -> float:

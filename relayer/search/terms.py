@@ -23,6 +23,14 @@ some such t than that the their theirs them then there these they this those to 
 very was we were what when where which while who whom whose why will with would you your yours
 """
 FUNCTION_WORDS = frozenset(TOPICLESS.split())
+# Indexed texts write a month with three letters (`relayer.search.text`), questions write it out.
+MONTHS = {
+    month: month[:3]
+    for month in (
+        *("january", "february", "march", "april", "june", "july", "august"),
+        *("sept", "september", "october", "november", "december"),
+    )
+}
 
 
 def terms(text: str) -> list[str]:
@@ -44,6 +52,8 @@ def _stem(word: str) -> str | None:
     word = re.split("['\u2019]", word)[0]
     if not word or word in FUNCTION_WORDS:
         return None
+    if word in MONTHS:
+        return MONTHS[word]
     plain = "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c)) or word
     return _without_ending(plain) if plain.isascii() and plain.isalpha() else plain
 

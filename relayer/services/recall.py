@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.errors import EmbedderUnavailable, QueueFull
-from relayer.search.index import Hit
+from relayer.search.index import Hit, Judgement
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.drafting import parse_vector
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import memory_fields, position
+from relayer.services.recall_order import ordered, wanted
 from relayer.wire import schemas
 
 __all__ = ["recall"]
@@ -98,17 +99,19 @@ def _search(
     )
     if request.occurred_after is not None or request.occurred_before is not None:
         allowed = view.between(request.occurred_after, request.occurred_before, allowed)
-    count = request.limit * (2 if opened.log.state.repeats_texts else 1)
+    count = wanted(request) * (2 if opened.log.state.repeats_texts else 1)
     found = view.index.search(vector, request.query, count, allowed=allowed, floor=request.floor)
-    distinct = _distinct(opened, found.hits)[: request.limit]
-    hits = [_hit(opened, hit, explain=request.explain) for hit in distinct]
+    hits, penalties = ordered(view, _distinct(opened, found.hits), request, ctx.clock.now_ms())
+    explained = penalties if request.explain else None
+    memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
     # One validation for the whole answer: its parts would cost as much again each.
     return schemas.RecallResponse.model_validate(
         {
-            "memories": _within(hits, request.max_tokens),
+            "memories": _within(memories, request.max_tokens),
             "position": position(opened.log.position),
             "degraded": found.degraded or vector is None,
             "considered": found.considered,
+            "judgement": _judgement(found.judgement) if request.explain else None,
         }
     )
 
@@ -124,14 +127,33 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     return list(best.values())
 
 
-def _hit(opened: OpenNamespace, hit: Hit, *, explain: bool) -> dict[str, object]:
+def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> dict[str, object]:
+    """Show a hit; with its evidence if the penalties are given."""
     record = opened.view.by_number(hit.key)
     fields = memory_fields(
         record, opened.log.state.records[record.id], searchable=record.id not in opened.view.without_vector
     )
     relevance = round(hit.relevance, 4)
-    evidence = {"cosine": hit.cosine, "bm25": hit.bm25} if explain else None
+    evidence = None
+    if penalties is not None:
+        evidence = {
+            "cosine": hit.cosine,
+            "bm25": hit.bm25,
+            "covered": hit.covered,
+            "speaker": hit.spoken,
+            "score": hit.evidence,
+            "penalty": penalties.get(hit.key, 0.0),
+        }
     return fields | {"relevance": relevance, "distance": round(1 - relevance, 4), "evidence": evidence}
+
+
+def _judgement(judgement: Judgement) -> dict[str, float | None]:
+    return {
+        "best": judgement.best,
+        "usual": judgement.null.median,
+        "needed": judgement.null.high,
+        "doubt": judgement.doubt,
+    }
 
 
 def _within(hits: list[dict[str, object]], max_tokens: int | None) -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ from relayer.services.open_namespace import OpenNamespace
 from relayer.wire import ulid
 from relayer.wire.life import Selection
 
-__all__ = ["select"]
+__all__ = ["active_at", "select"]
 
 
 def select(opened: OpenNamespace, selection: Selection) -> Iterator[tuple[Record, RecordState]]:
@@ -20,6 +20,11 @@ def select(opened: OpenNamespace, selection: Selection) -> Iterator[tuple[Record
         record = opened.view.get(state.record)
         if record is not None and (not ids or state.record in ids) and _passes(record, state, selection):
             yield record, state
+
+
+def active_at(record: Record, state: RecordState) -> int:
+    """Return when a memory was last stored, said again, forgotten or restored, in ms."""
+    return max(record.created_at, state.changed_at, state.reinforced_at)
 
 
 def _passes(record: Record, state: RecordState, wanted: Selection) -> bool:
@@ -37,11 +42,10 @@ def _passes(record: Record, state: RecordState, wanted: Selection) -> bool:
     flags = ((wanted.suspect, record.suspect), (wanted.pinned, record.pinned))
     if any(flag is not None and flag != value for flag, value in flags):
         return False
-    active = max(record.created_at, state.changed_at, state.reinforced_at)
     return (
         _within(record.created_at, wanted.created_after, wanted.created_before)
         and _within(record.occurred_at, wanted.occurred_after, wanted.occurred_before)
-        and (wanted.inactive_since is None or active < wanted.inactive_since)
+        and (wanted.inactive_since is None or active_at(record, state) < wanted.inactive_since)
     )
 
 

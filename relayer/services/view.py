@@ -7,7 +7,7 @@ It exists while a sealed key is live, in memory only, and is a pure function of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -34,6 +34,7 @@ from relayer.search.calibration import Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.text import indexed_text
 from relayer.search.vectors import Vector, search_row
+from relayer.services.journal import Journal, What
 from relayer.wire.errors import UnsealError
 
 __all__ = ["NamespaceView", "decode_vector", "encode_vector", "header_of"]
@@ -72,6 +73,7 @@ class NamespaceView:
         self.index = MemoryIndex(model.dimension, calibration)
         self.without_vector: dict[bytes, None] = {}
         self.unreadable = 0
+        self.journal = Journal()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -101,6 +103,8 @@ class NamespaceView:
         for item in applied:
             if not item.repeated and item.outcome.result is not Result.REFUSED:
                 self._follow(state, item.operation, item.outcome.result)
+                for what, record in _changes_of(state, item.operation, item.outcome.result):
+                    self.journal.note(item.outcome.seq, what, record)
 
     def _follow(self, state: NamespaceState, operation: Operation | Malformed, result: Result) -> None:
         match operation:
@@ -232,12 +236,13 @@ class NamespaceView:
         record = self._records[record_id]
         neighbour = self._records.get(record.context_of)
         number, text = self._numbers[record_id], header_of(record)
-        before = header_of(neighbour) if neighbour else None
+        context = header_of(neighbour) if neighbour else None
+        before, speaker = self._numbers.get(record.context_of), record.source.speaker
         try:
-            self.index.put(number, row, text, before)
+            self.index.put(number, row, text, context, speaker=speaker, before=before)
         except ValueError:
             # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
-            self.index.put(number, None, text, before)
+            self.index.put(number, None, text, context, speaker=speaker, before=before)
 
     def _note_facets(self, number: int, record: Record) -> None:
         self._facets["kind", record.kind].add(number)
@@ -271,3 +276,36 @@ class NamespaceView:
                 number = self._numbers.pop(record_id)
                 for members in (*self._facets.values(), self._expiring):
                     members.discard(number)
+
+
+def _changes_of(
+    state: NamespaceState, operation: Operation | Malformed, result: Result
+) -> Iterator[tuple[What, bytes]]:
+    """Yield what an operation that was done changed, in its order."""
+    match operation:
+        case Put(stored=stored) if result is Result.STORED:
+            yield from _remembered(state, stored.record)
+        case Supersede(head=head, stored=stored):
+            yield from ((What.SUPERSEDED, head), (What.REMEMBERED, stored.record))
+        case Forget(head=head):
+            yield What.FORGOTTEN, head
+        case Restore(record=record, head=head):
+            yield from [(What.SUPERSEDED, head)] if head else []
+            yield What.RESTORED, record
+        case Erase(records=records):
+            yield from ((What.ERASED, record) for record in records if record in state.erased)
+        case JobFinished(stored=results):
+            kept = set(state.jobs[operation.job].results)
+            for stored in results:
+                if stored.record in kept:
+                    yield from _remembered(state, stored.record)
+        case _:
+            return
+
+
+def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[What, bytes]]:
+    """Yield that a memory was stored, after the one whose place it took."""
+    known = state.records.get(record)
+    if known is not None and known.supersedes:
+        yield What.SUPERSEDED, known.supersedes
+    yield What.REMEMBERED, record

@@ -33,6 +33,7 @@ __all__ = [
     "ForgetResponse",
     "HealthResponse",
     "JobResponse",
+    "Judgement",
     "KeysResponse",
     "KindName",
     "ListResponse",
@@ -53,6 +54,7 @@ __all__ = [
     "Remembered",
     "RoleName",
     "SourceInfo",
+    "SourcePenalty",
     "StandingName",
     "TrustName",
     "TurnItem",
@@ -144,6 +146,17 @@ class RememberResponse(_Answer):
     job_id: MemoryId | None = None
 
 
+class SourcePenalty(_Request):
+    """How much less a source counts. ``match`` is a pattern with ``*`` and ``?`` over what a memory comes from.
+
+    That is its ``source.reference``, ``transcript:`` and its transcript, ``kind:`` and its kind, or ``trust:`` and its
+    trust. The largest penalty that matches counts; it moves a memory down and leaves none out.
+    """
+
+    match: Annotated[str, Field(min_length=1, max_length=200)]
+    penalty: Unit = 0.15
+
+
 class RecallRequest(_Request):
     """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's)."""
 
@@ -162,6 +175,9 @@ class RecallRequest(_Request):
     consistency: Consistency = Consistency.STRONG
     min_position: Position | None = None
     explain: bool = False
+    penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16), at_most(16)] | None = None
+    diversity: Unit = 0.0
+    half_life_days: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:
@@ -200,10 +216,32 @@ class Memory(_Answer):
 
 
 class Evidence(_Answer):
-    """Why a hit stands where it does; only with ``explain``."""
+    """Why a hit stands where it does; only with ``explain``.
+
+    ``covered`` is the share of the query's terms that it has, rare ones for more, ``speaker`` whether the query names
+    who said it, and ``score`` what it ranks by (cosine, covered share, speaker, and what better neighbours in the
+    conversation lend) before its ``penalty``.
+    """
 
     cosine: float | None = None
     bm25: float | None = None
+    covered: float = 0.0
+    speaker: bool = False
+    score: float = 0.0
+    penalty: float = 0.0
+
+
+class Judgement(_Answer):
+    """Why a prompt was answered or met silence; only with ``explain``.
+
+    ``best`` is the evidence of the best memory less the ``doubt`` about a name that no memory knows, ``usual`` what
+    every other unrelated prompt finds here, and ``needed`` what one in a hundred of them does: relevance 0.3.
+    """
+
+    best: float | None = None
+    usual: float = 0.0
+    needed: float = 0.0
+    doubt: float = 0.0
 
 
 class RecallHit(Memory):
@@ -221,6 +259,7 @@ class RecallResponse(_Answer):
     position: Position | None = None
     degraded: bool = False
     considered: int = 0
+    judgement: Judgement | None = None
 
 
 class TurnItem(_Request):

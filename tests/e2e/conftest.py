@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     wanted = bool(os.environ.get("MEMRELAY_E2E"))
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1200))
             if not wanted:
                 item.add_marker(pytest.mark.skip(reason="real hosts: run `make test-e2e`"))
 

@@ -20,7 +20,7 @@ from processes import wait_until
 TOKEN = "e2e-loopback-token"
 PLUGIN = Path(__file__).parents[2] / "gateway_plugin" / "hosts" / "openclaw"
 BRIDGE = Path(sys.executable).with_name("memrelay-gateway")
-READY_SECONDS = 180.0
+READY_SECONDS = 400.0
 _KEPT = ("PATH", "LANG", "TMPDIR", "TZ")
 
 

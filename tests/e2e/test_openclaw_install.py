@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
-from openclaw_gateway import BRIDGE, PLUGIN, Gateway
+from openclaw_gateway import BRIDGE, PLUGIN, Gateway, memrelay_plugins
 from openclaw_install import Installed
 from stub_model import StubModel
+
+from relayer.wire.keys import RootKeys
 
 REVIEWED = ("--force", "--accept-capabilities")
 
@@ -67,3 +70,18 @@ def test_the_host_refuses_a_misspelt_setting_before_it_is_written(host: Gateway)
     refused = host.cli("config", "set", "plugins.entries.memrelay.config.autoRecal", "false")
     assert refused.returncode != 0
     assert "autoRecal" in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize(
+    "form", ["${MY_MEMORY_SECRET}", {"source": "env", "provider": "default", "id": "MY_MEMORY_SECRET"}]
+)
+def test_the_secret_comes_from_a_variable_or_a_reference(
+    openclaw: Installed, tmp_path: Path, form: object
+) -> None:
+    secret = "7b" * 32
+    plugins = memrelay_plugins("http://127.0.0.1:9", key=form)
+    environment = {"MY_MEMORY_SECRET": secret}
+    host = Gateway(openclaw, tmp_path, "http://127.0.0.1:9/v1", plugins=plugins, environment=environment)
+    shown = json.loads(run(host, "memrelay", "keys", "show", "--json"))
+    assert shown["account"] == RootKeys(bytes.fromhex(secret)).account
+    assert not (tmp_path / "config/memrelay/secret").exists()

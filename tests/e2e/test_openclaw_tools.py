@@ -23,7 +23,8 @@ def gateway(
     openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gateway]:
     # Without capture: what is asked of the tools would itself be remembered, and found.
-    plugins = memrelay_plugins(relayer.url, core=True, autoCapture=False)
+    key = {"source": "env", "provider": "default", "id": "MY_MEMORY_SECRET"}
+    plugins = memrelay_plugins(relayer.url, core=True, autoCapture=False, key=key)
     plugins["entries"]["active-memory"] = {
         "enabled": True,
         "config": {
@@ -33,7 +34,9 @@ def gateway(
             "timeoutMs": 60_000,
         },
     }
-    gateway = Gateway(openclaw, tmp_path_factory.mktemp("openclaw"), model.url, plugins=plugins)
+    folder = tmp_path_factory.mktemp("openclaw")
+    environment = {"MY_MEMORY_SECRET": "7b" * 32}
+    gateway = Gateway(openclaw, folder, model.url, plugins=plugins, environment=environment)
     gateway.start()
     for agent in ("main", "research"):
         call(gateway, "memory_store", agent=agent, user="telling", text=FACT)
@@ -97,6 +100,12 @@ def test_a_tool_serves_the_agent_whose_session_calls_it(gateway: Gateway) -> Non
 def test_beside_the_hosts_own_memory_the_search_is_still_ours(gateway: Gateway) -> None:
     found = gateway.invoke("memory_search", {"query": "Where hangs the spare key of the allotment?"})
     assert FACT in json.dumps(found)
+
+
+def test_a_secret_that_is_a_reference_is_used_and_no_other_is_made(gateway: Gateway) -> None:
+    assert FACT in call(gateway, "memory_search", query="Where hangs the spare key?")
+    assert "made a secret" not in gateway.log_text()
+    assert not (gateway.folder / "config/memrelay/secret").exists()
 
 
 @pytest.mark.row("AM-10")

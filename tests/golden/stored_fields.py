@@ -7,10 +7,21 @@ from typing import Any
 import msgspec
 
 from relayer.domain import entry, namespace, operations, outcomes, record, segment_page
+from relayer.log import erasure_reports
 from relayer.operator import backup_store
 from relayer.services import accounts
 
-MODULES = (entry, namespace, operations, outcomes, record, segment_page, backup_store, accounts)
+MODULES = (
+    entry,
+    namespace,
+    operations,
+    outcomes,
+    record,
+    segment_page,
+    erasure_reports,
+    backup_store,
+    accounts,
+)
 # Read before the rest to learn a version; they are never written.
 PEEKED = {"_Head", "_Tag"}
 

@@ -192,3 +192,47 @@ def test_a_thousand_turns_leave_nothing_behind(serve, tmp_path):
         assert bridge.resident_kib - memory < 16_000, json.dumps(
             {"before": memory, "after": bridge.resident_kib}
         )
+
+
+def test_what_a_tool_stored_is_found_by_the_model_and_by_the_host_in_the_hosts_own_terms(serve, tmp_path):
+    fact = "The tandem is chained to the third lamp post."
+    with BridgeProcess(tmp_path, {"url": serve().url}) as bridge:
+        bridge.initialize()
+        bridge.call("tool.call", name="memory_store", arguments={"text": fact}, context=CONTEXT)
+        search = {"query": "Where is the tandem chained?"}
+        found = bridge.call("tool.call", name="memory_search", arguments=search, context=CONTEXT)
+        hit = found["details"]["results"][0]
+        options = {"maxResults": 3, "sessionKey": "agent:main:main"}
+        hosts = bridge.call("memory.search", options=options, context={"agentId": "main"}, **search)
+        read = bridge.call("memory.read", place={"relPath": hit["path"]}, context=CONTEXT)
+        probed = bridge.call("memory.probe")
+    assert (hit["snippet"], hit["source"], hit["startLine"]) == (fact, "memory", 1)
+    assert f"1 = {found['details']['memories'][0]['id']}" in found["text"]
+    assert hosts["hits"] == found["details"]["results"]
+    assert (read["status"], fact in read["text"]) == ("ok", True)
+    assert probed["ok"] is True
+
+
+def test_a_search_by_the_host_for_no_session_hears_nothing_of_direct_messages(serve, tmp_path):
+    fact = "My blood pressure is a matter between us two."
+    with BridgeProcess(tmp_path, {"url": serve().url}) as bridge:
+        bridge.initialize()
+        direct = CONTEXT | {"sessionKey": "agent:main:telegram:direct:7"}
+        bridge.call("tool.call", name="memory_store", arguments={"text": fact}, context=direct)
+        mine = bridge.call("memory.search", query="blood pressure", options={}, context=direct)
+        anybodys = bridge.call(
+            "memory.search", query="blood pressure", options={}, context={"agentId": "main"}
+        )
+    assert len(mine["hits"]) == 1
+    assert anybodys["hits"] == []
+
+
+def test_a_tool_that_fails_says_why_where_the_host_looks_for_it(tmp_path):
+    with BridgeProcess(tmp_path, {"url": "http://127.0.0.1:9"}) as bridge:
+        bridge.initialize()
+        told = bridge.call(
+            "tool.call", name="memory_search", arguments={"query": "anything"}, context=CONTEXT
+        )
+    assert "no relayer answers" in told["text"]
+    assert told["details"]["error"] == told["text"]
+    assert "results" not in told["details"]

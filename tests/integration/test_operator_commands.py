@@ -191,3 +191,21 @@ def test_a_directory_without_a_store_is_not_made_into_one(tmp_path: Path) -> Non
     done = memrelay("verify", data=tmp_path / "typo", MEMRELAY_RELAYER_KEY="ab" * 32)
     assert (done.returncode, "--data" in done.stderr) == (2, True)
     assert not (tmp_path / "typo").exists()
+
+
+def test_what_was_compacted_is_collected_when_its_time_has_come(data: Path) -> None:
+    assert "deleted   0 entries" in memrelay("collect", data=data).stdout
+    memrelay("compact", data=data)
+    waits = memrelay("collect", data=data)
+    assert "waiting   1 namespaces" in waits.stdout
+    assert len(slots(data)) == 3
+    at_once = memrelay("collect", "--collect-after", "0", "--commit-check", "always", data=data)
+    assert at_once.returncode == 0
+    assert "deleted   3 entries" in at_once.stdout
+    assert slots(data) == []
+    assert memrelay("verify", data=data).returncode == 0
+
+
+def test_a_collection_sooner_than_relayers_look_is_refused(data: Path) -> None:
+    done = memrelay("collect", "--collect-after", "0", data=data)
+    assert (done.returncode, "--commit-check" in done.stderr) == (2, True)

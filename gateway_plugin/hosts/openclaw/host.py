@@ -111,7 +111,7 @@ class OpenClawHost:
             str(call.params.get("prompt", "")),
             session_key=session_key_of(context),
             messages=messages_of(call.params),
-            host=host_turn(context),
+            host=host_turn(context, first_turn=total == 0),
             deadline=_within(call.deadline, plugin.settings.deadline_ms),
         )
         return _answer(injection)

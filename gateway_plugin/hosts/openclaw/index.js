@@ -152,7 +152,9 @@ function registerCommands(api, ask) {
 // `openclaw memrelay ...` is `memrelay-gateway ...` with this plugin's settings; what it prints is passed on untouched.
 function registerCli(api, command, { url, key, agent }) {
   const env = { ...process.env };
-  for (const [name, value] of Object.entries({ MEMRELAY_URL: url, MEMRELAY_SECRET: key, MEMRELAY_AGENT: agent })) {
+  // The host resolves references for its gateway, not for its commands.
+  const secret = key?.source === "env" ? process.env[key.id] : key;
+  for (const [name, value] of Object.entries({ MEMRELAY_URL: url, MEMRELAY_SECRET: secret, MEMRELAY_AGENT: agent })) {
     if (typeof value === "string" && value) env[name] = value;
   }
   const [{ name, description }] = manifest.cliCommands;
@@ -165,7 +167,12 @@ function registerCli(api, command, { url, key, agent }) {
   const registrar = ({ program }) => {
     const group = program.command(name).description(description).argument("[arguments...]").allowUnknownOption();
     group.helpOption(false).passThroughOptions?.();
-    group.action(async (args) => (process.exitCode = await run(args.length ? args : ["--help"])));
+    group.action(async (args) => {
+      // Another secret would be another account: better no answer than a wrong one.
+      const unresolved = key && typeof secret !== "string" && !env.MEMRELAY_SECRET;
+      if (unresolved) console.error(`config.key is a reference that only the gateway resolves: set MEMRELAY_SECRET for ${name}`);
+      process.exitCode = unresolved ? 2 : await run(args.length ? args : ["--help"]);
+    });
   };
   api.registerCli(registrar, { descriptors: manifest.cliCommands });
 }

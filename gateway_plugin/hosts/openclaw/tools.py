@@ -55,7 +55,11 @@ async def call_tool(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> J
     arguments = params.get("arguments")
     name = str(params.get("name", ""))
     answer = await _call(plugin, name, arguments, context)
-    return {"text": answer.text + _ids(name, answer), "details": {**answer.details, "failed": answer.failed}}
+    details: dict[str, Any] = {**answer.details, "failed": answer.failed}
+    if name == "memory_search":
+        # The host's active-memory believes in what was found, and in failures, only where it reads them here.
+        details |= {"error": answer.text} if answer.failed else {"results": _hits(answer)}
+    return {"text": answer.text + _ids(name, answer), "details": details}
 
 
 async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
@@ -71,18 +75,7 @@ async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) ->
     key = options.get("sessionKey")
     whose = {**context, "sessionKey": key} if isinstance(key, str) and key else context
     answer = await _call(plugin, "memory_search", arguments, whose)
-    hits = [
-        {
-            "path": memory["path"],
-            "startLine": 1,
-            "endLine": 1,
-            "score": memory["relevance"],
-            "snippet": memory["text"],
-            "source": "memory",
-        }
-        for memory in answer.details.get("memories", [])
-    ]
-    return {"hits": hits, "error": answer.text if answer.failed else ""}
+    return {"hits": _hits(answer), "error": answer.text if answer.failed else ""}
 
 
 async def read_file(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
@@ -103,6 +96,20 @@ async def _call(plugin: AsyncMemoryPlugin, name: str, arguments: object, context
         # A search by the host itself may be on behalf of any chat of the agent: it hears what a group may hear.
         host = replace(host, audience=Audience.GROUP)
     return await plugin.tool(name, given, session_key=session_key_of(context), host=host)
+
+
+def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
+    return [
+        {
+            "path": memory["path"],
+            "startLine": 1,
+            "endLine": 1,
+            "score": memory["relevance"],
+            "snippet": memory["text"],
+            "source": "memory",
+        }
+        for memory in answer.details.get("memories", [])
+    ]
 
 
 def _ids(name: str, answer: ToolAnswer) -> str:

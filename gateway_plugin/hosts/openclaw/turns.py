@@ -30,13 +30,16 @@ def session_key_of(context: Json) -> str | None:
     return _text(context, "sessionKey")
 
 
-def host_turn(context: Json, *, inter_session: bool = False, stop_reason: str = "") -> HostTurn:
+def host_turn(
+    context: Json, *, inter_session: bool = False, stop_reason: str = "", first_turn: bool = False
+) -> HostTurn:
     """Read a hook's context.
 
     Args:
         context: the ``ctx`` of a hook, a tool or a command.
         inter_session: an earlier event of the run said that no person wrote the message.
         stop_reason: why the last answer ended.
+        first_turn: nothing was said in the session before.
     """
     provenance = context.get("inputProvenance")
     kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
@@ -51,6 +54,7 @@ def host_turn(context: Json, *, inter_session: bool = False, stop_reason: str = 
         chat_id=_text(context, "chatId") or _text(context, "channelId"),
         inter_session=inter_session or kind == "inter_session",
         stop_reason=stop_reason,
+        first_turn=first_turn,
     )
 
 

@@ -20,6 +20,7 @@ from nacl.signing import SigningKey
 from gateway_plugin.loop_thread import LoopThread
 from relayer.wire import answers, base64url, life, schemas, signing, ulid
 from relayer.wire.certificates import Certificate, Right
+from relayer.wire.context import ContextResponse
 from relayer.wire.errors import WireError
 from relayer.wire.fleet_list import FleetKey, FleetList
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, fleet_key_id, named_fleet_key
@@ -211,11 +212,17 @@ class WireRelayer:
             return self._analyze(rows, schemas.AnalyzeRequest.model_validate_json(body))
         if route == ("POST", "/v1/memories"):
             return self._remember(rows, schemas.RememberRequest.model_validate_json(body))
-        if route == ("GET", "/v1/memories"):
-            return _json(schemas.ListResponse.model_validate({"memories": rows, "total": len(rows)}))
+        if route in {("GET", "/v1/memories"), ("GET", "/v1/context")}:
+            return self._listed(rows, request.path)
         if route == ("POST", "/v1/memories/delete"):
             return self._delete(rows, life.DeleteRequest.model_validate_json(body))
         return self._one(rows, *route, body)
+
+    def _listed(self, rows: list[dict], path: str) -> web.Response:
+        if path == "/v1/memories":
+            return _json(schemas.ListResponse.model_validate({"memories": rows, "total": len(rows)}))
+        days = [{"date": "2026-01-01", "memories": rows, "total": len(rows)}] if rows else []
+        return _json(ContextResponse.model_validate({"days": days, "total": len(rows)}))
 
     def _found(self, rows: list[dict], path: str, body: bytes) -> web.Response:
         if path == "/v1/recall":

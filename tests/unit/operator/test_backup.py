@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from operator_site import ROOT, Site
 
@@ -137,11 +138,17 @@ async def sealed_text(site, index: int) -> bytes:
     return found[index]
 
 
-async def test_an_erasure_is_in_the_ledger_also_when_the_backup_that_saw_it_was_stopped(site, vault):
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_an_erasure_is_in_the_ledger_also_when_the_backup_that_saw_it_was_stopped(
+    site, vault, compacted
+):
     ids = await site.say(*TEXTS)
     await vault.back_up()
     await site.erase(ids[0])
-    await killed(site, vault, after=1)  # the entry is copied, the ledger is not written
+    if compacted:
+        await site.compact()
+        await site.collect()
+    assert await killed(site, vault, after=1)  # the entry or the segment is copied, the ledger is not written
     await vault.back_up()
     other = await vault.restored(number=1)
     assert TEXTS[0] not in await other.hears(QUERY)
@@ -373,3 +380,24 @@ async def test_a_store_that_does_not_answer_ends_a_backup_without_a_run(site, va
     with pytest.raises(StoreUnavailable):
         await back_up(site.ports, vault.place(Silent(vault.store, 0)))
     assert await vault.place().newest("runs") == 0
+
+
+async def test_an_erasure_that_was_under_way_begins_anew_in_the_restored_store(site, vault):
+    from relayer.log.erasure import report_of
+    from relayer.log.erasure_reports import ErasureReports, Stage
+    from relayer.wire import ulid
+
+    ids = await site.say(*TEXTS)
+    await site.erase(ids[0])
+    reports = ErasureReports(site.ports)
+    report = report_of((await site.listed()).account, "researcher", await site.replica(), ulid.parse(ids[0]))
+    seen = await reports.begin(report)
+    await reports.advance(
+        seen, msgspec.structs.replace(report, stage=Stage.DESTROYED, epoch=7, destroyed_at=5)
+    )
+    await vault.back_up()
+    other = await vault.restored()
+    found = await ErasureReports(other.ports).find(report.account, report.erasure)
+    assert found is not None
+    assert (found.report.stage, found.report.epoch) == (Stage.ERASED, 0)
+    await other.close()

@@ -150,3 +150,20 @@ async def test_verifying_writes_nothing(site):
     before = await site.everything()
     await verify_store(site.ports, secrets=[SECRET])
     assert await site.everything() == before
+
+
+async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(site):
+    from relayer.log.erasure_reports import ErasureReports, Stage
+    from relayer.log.namespace_erasure import NamespaceEraser, namespace_report
+
+    await site.say(*TEXTS)
+    listed = await site.listed()
+    report = namespace_report(listed.account, listed.pointer, site.clock.now_ms())
+    seen = await ErasureReports(site.ports).begin(report)
+    erased = await NamespaceEraser(site.ports).run(seen)
+    assert erased.report.stage is Stage.DESTROYED  # its entries stay for an hour
+    assert (await verify_store(site.ports)).sound
+    await site.say("the name is used again")
+    again = await verify_store(site.ports)
+    assert again.sound
+    assert [item.flaw for item in again.findings] == [Flaw.LEFT_OVER]

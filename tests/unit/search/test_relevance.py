@@ -10,6 +10,7 @@ from relayer.search.relevance import (
     ENOUGH_MEMORIES,
     MOST_ABOVE_PRIOR,
     MOST_BELOW_PRIOR,
+    SLOPE_BEYOND,
     Null,
     Prior,
     gate,
@@ -22,7 +23,7 @@ PRIOR = Prior(((1, Null(0.0, 0.2)), (100, Null(0.2, 0.4))))
 EVIDENCE = st.floats(-1, 2, allow_nan=False)
 
 
-def test_the_nulls_95_percent_quantile_is_relevance_0_3():
+def test_the_nulls_99_percent_quantile_is_relevance_0_3():
     assert prompt_relevance(NULL.high, NULL) == pytest.approx(CALIBRATION_POINT)
 
 
@@ -42,27 +43,27 @@ def test_no_evidence_is_no_relevance_even_where_unrelated_prompts_find_none():
 
 
 def test_a_prompt_below_the_floor_gets_silence():
-    assert gate([0.39, 0.1], NULL, 0.3) == []
+    assert gate([0.39, 0.1], prompt_relevance(0.39, NULL), 0.3) == []
 
 
 def test_a_prompt_above_the_floor_gets_its_best_memories_in_order():
-    passed = gate([0.1, 0.9, 0.7], NULL, 0.3)
+    passed = gate([0.1, 0.9, 0.7], 0.6, 0.3)
     assert [index for index, _ in passed] == [1, 2]
-    assert passed[0][1] == pytest.approx(prompt_relevance(0.9, NULL))
+    assert passed[0][1] == pytest.approx(0.6)
     assert passed[1][1] == pytest.approx(passed[0][1] * 0.7 / 0.9)
 
 
 def test_a_floor_of_zero_returns_everything_with_its_relevance():
-    assert [index for index, _ in gate([0.1, 0.3, -0.2], NULL, 0.0)] == [1, 0, 2]
+    assert [index for index, _ in gate([0.1, 0.3, -0.2], 0.1, 0.0)] == [1, 0, 2]
 
 
 def test_nothing_found_is_silence():
-    assert gate([], NULL, 0.0) == []
+    assert gate([], 0.9, 0.0) == []
 
 
-@given(st.lists(EVIDENCE, min_size=1, max_size=20), st.floats(0, 1))
-def test_relevance_follows_the_rank_and_respects_the_floor(evidence, floor):
-    passed = gate(evidence, NULL, floor)
+@given(st.lists(EVIDENCE, min_size=1, max_size=20), st.floats(0, 1), st.floats(0, 1))
+def test_relevance_follows_the_rank_and_respects_the_floor(evidence, relevance, floor):
+    passed = gate(evidence, relevance, floor)
     for (one, above), (other, below) in pairwise(passed):
         assert above >= below
         assert evidence[one] >= evidence[other]
@@ -79,11 +80,32 @@ def test_a_shipped_prior_asks_for_more_evidence_among_more_memories(prior):
         assert fewer.median <= fewer.high
 
 
-def test_the_prior_is_linear_in_the_logarithm_of_size_and_flat_beyond_what_was_measured():
+def test_the_prior_is_linear_in_the_logarithm_of_size():
     assert PRIOR.at(1) == Null(0.0, 0.2)
     assert PRIOR.at(10).high == pytest.approx(0.3)
-    assert PRIOR.at(100) == PRIOR.at(100_000) == Null(0.2, 0.4)
+    assert PRIOR.at(100).high == pytest.approx(0.4)
     assert PRIOR.at(0) == PRIOR.at(1)
+
+
+def test_beyond_what_was_measured_the_null_rises_more_slowly():
+    decade = PRIOR.at(100).high - PRIOR.at(10).high
+    assert PRIOR.at(1_000).high == pytest.approx(0.4 + SLOPE_BEYOND * decade)
+    assert PRIOR.at(100_000).high == pytest.approx(0.4 + 3 * SLOPE_BEYOND * decade)
+    assert PRIOR.at(100_000).median == pytest.approx(0.2 + 3 * SLOPE_BEYOND * decade)
+
+
+@pytest.mark.parametrize("point", [1, 7])
+def test_a_prior_of_one_size_is_the_same_for_all(point):
+    assert Prior(((point, Null(0.1, 0.2)),)).at(10_000) == Null(0.1, 0.2)
+
+
+def test_a_null_measured_over_a_sample_is_carried_to_the_size_of_the_namespace():
+    sampled = Null(0.15, 0.35)
+    assert null_for(100, PRIOR, sampled, own_size=400).high < sampled.high
+    grown = null_for(40_000, PRIOR, sampled, own_size=400)
+    rise = PRIOR.at(40_000).high - PRIOR.at(400).high
+    assert rise > 0
+    assert grown.high == pytest.approx(max(sampled.high + rise, PRIOR.at(40_000).high - MOST_BELOW_PRIOR))
 
 
 def test_the_prior_decides_until_the_namespace_has_enough_memories():
@@ -92,22 +114,23 @@ def test_the_prior_decides_until_the_namespace_has_enough_memories():
 
 def test_the_own_null_takes_over_gradually():
     own = Null(0.1, 0.3)
-    assert null_for(300, PRIOR, own, own_size=300).high == pytest.approx(0.35)
+    between = (PRIOR.at(300).high + own.high) / 2
+    assert null_for(300, PRIOR, own, own_size=300).high == pytest.approx(between)
     assert null_for(400, PRIOR, own, own_size=400) == own
 
 
 def test_a_filtered_search_is_judged_by_fewer_memories():
-    own = Null(0.1, 0.38)
+    own = Null(0.1, PRIOR.at(1000).high - 0.02)
     assert null_for(10, PRIOR, own, own_size=1000).high == pytest.approx(0.28)
 
 
 def test_probes_about_the_namespaces_own_subject_do_not_silence_it():
     null = null_for(1000, PRIOR, Null(0.6, 0.95), own_size=1000)
-    assert null.high == pytest.approx(0.4 + MOST_ABOVE_PRIOR)
+    assert null.high == pytest.approx(PRIOR.at(1000).high + MOST_ABOVE_PRIOR)
     assert null.median <= null.high
 
 
 def test_an_unusually_quiet_namespace_does_not_let_everything_pass():
     assert null_for(1000, PRIOR, Null(-0.3, -0.2), own_size=1000).high == pytest.approx(
-        0.4 - MOST_BELOW_PRIOR
+        PRIOR.at(1000).high - MOST_BELOW_PRIOR
     )

@@ -1,0 +1,1 @@
+"""Memories as files: what other systems wrote, and what people want to read."""

@@ -1,0 +1,132 @@
+"""Exports of other systems, and our own: from a file's text to memories, or to a sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from gateway_plugin.transfer.markdown import read_markdown
+from relayer.wire.schemas import SourceInfo
+from relayer.wire.transfer import ImportItem
+
+__all__ = ["ImportProblem", "files_of", "read_file"]
+
+_SUFFIXES: Final = frozenset({".md", ".markdown", ".jsonl", ".json"})
+# mem0's names for the text of a memory, over its versions.
+_TEXT_NAMES: Final = ("memory", "text", "data", "content")
+
+
+class ImportProblem(Exception):
+    """Raised when a file holds nothing that can be imported; names the file and the fix."""
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return what an import of a path reads: the file, or the Markdown and JSON files below a directory."""
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        one
+        for one in path.rglob("*")
+        if one.suffix.lower() in _SUFFIXES and one.is_file() and not one.name.startswith(".")
+    )
+
+
+def read_file(path: Path, shown: str) -> list[ImportItem]:
+    """Read a file by its suffix.
+
+    Args:
+        path: of the file.
+        shown: how its memories name it as their source.
+
+    Raises:
+        ImportProblem: it cannot be read, or is not what its suffix says.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ImportProblem(f"{path}: {why}") from error
+    try:
+        if path.suffix.lower() == ".jsonl":
+            return list(_own_lines(text))
+        if path.suffix.lower() == ".json":
+            return list(_mem0(json.loads(text)))
+        return read_markdown(text, shown, datetime.now(UTC).astimezone().tzinfo or UTC)
+    except json.JSONDecodeError as error:
+        raise ImportProblem(f"{path}: line {error.lineno} is not JSON") from None
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "a memory"
+        raise ImportProblem(f"{path}: {field}: {first['msg']}") from None
+    except _NotThat as error:
+        raise ImportProblem(f"{path}: {error}") from None
+
+
+class _NotThat(Exception):
+    """Raised with what is wrong."""
+
+
+def _own_lines(text: str) -> Iterator[ImportItem]:
+    """Read our own export; a line may also be a memory by itself."""
+    ended: int | None = None
+    count = 0
+    headed = False
+    for line in filter(str.strip, text.splitlines()):
+        document = json.loads(line)
+        if not isinstance(document, dict):
+            raise _NotThat("each line must be an object, as memrelay-gateway export writes it")
+        if "memrelay_export" in document:
+            headed = True
+        elif document.get("end") is True:
+            ended = document.get("memories")
+        else:
+            count += 1
+            yield ImportItem.model_validate(document.get("memory", document))
+    if headed and ended != count:
+        raise _NotThat("the export was cut short: its last line is missing; export again")
+
+
+def _mem0(document: Any) -> Iterator[ImportItem]:
+    """Read mem0's ``get_all`` or export: a list, or an object that holds one."""
+    rows = document
+    if isinstance(document, dict):
+        rows = next(
+            (document[name] for name in ("results", "memories") if isinstance(document.get(name), list)), None
+        )
+    if not isinstance(rows, list):
+        raise _NotThat("no list of memories is in it; mem0's export has one under results")
+    for row in rows:
+        if not isinstance(row, dict):
+            raise _NotThat("a memory is no object")
+        text = next((row[name] for name in _TEXT_NAMES if isinstance(row.get(name), str)), "")
+        if text.strip():
+            yield ImportItem(
+                text=text,
+                kind="imported",
+                trust="imported",
+                occurred_at=_time(row.get("updated_at") or row.get("created_at")),
+                source=SourceInfo(
+                    session=_short(row.get("run_id")),
+                    speaker=_short(row.get("user_id")),
+                    reference=_short(row.get("id")) and f"mem0:{_short(row.get('id'))}",
+                ),
+            )
+
+
+def _short(value: object) -> str:
+    return value[:500] if isinstance(value, str) else ""
+
+
+def _time(value: object) -> int | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,169 @@
+"""Daily logs in Markdown, in two layouts, and Markdown notes of any kind.
+
+``daily-md`` is memory-core's: ``memory/YYYY-MM-DD.md`` with a bullet for each memory. ``memsearch`` is memsearch's: the same
+name, with sections for sessions and times, and a comment that names the session. Days and times are those of a place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import PurePath
+from typing import Final
+
+from gateway_plugin.textual import one_line
+from relayer.wire.schemas import Memory, SourceInfo
+from relayer.wire.transfer import ImportItem
+
+__all__ = ["read_markdown", "render_daily", "render_memsearch"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DATE_NAME: Final = re.compile(r"(\d{4}-\d{2}-\d{2})\.md", re.IGNORECASE)
+_TIME: Final = re.compile(r"#{2,3}\s+(Session\s+)?(\d{1,2}):(\d{2})\s*")
+_ANCHOR: Final = re.compile(r"<!--\s*session:(\S+)(?:\s+transcript:(.*?))?\s*-->")
+_BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
+_HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
+_FENCE: Final = re.compile(r"\s*(?:```|~~~)")
+_MAX_REFERENCE: Final = 512
+
+
+def render_daily(memories: Iterable[Memory], place: tzinfo) -> dict[str, str]:
+    """Return memory-core's daily logs: file names and their texts."""
+    files: dict[str, str] = {}
+    for date, day in sorted(_by_day(memories, place).items()):
+        bullets = "\n".join(f"- {one_line(memory.text)}" for _, memory in day)
+        files[f"{date}.md"] = f"# {date}\n\n{bullets}\n"
+    return files
+
+
+def render_memsearch(memories: Iterable[Memory], place: tzinfo) -> dict[str, str]:
+    """Return memsearch's daily logs: file names and their texts."""
+    return {
+        f"{date}.md": "\n".join([f"# {date}", *_sections(day)]) + "\n"
+        for date, day in sorted(_by_day(memories, place).items())
+    }
+
+
+def _by_day(memories: Iterable[Memory], place: tzinfo) -> dict[str, list[tuple[datetime, Memory]]]:
+    days: dict[str, list[tuple[datetime, Memory]]] = defaultdict(list)
+    for memory in memories:
+        at = memory.created_at if memory.occurred_at is None else memory.occurred_at
+        moment = (_EPOCH + timedelta(milliseconds=at)).astimezone(place)
+        days[moment.date().isoformat()].append((moment, memory))
+    # By time alone: what was said in one instant keeps the log's order.
+    return {date: sorted(day, key=lambda item: item[0]) for date, day in days.items()}
+
+
+def _sections(day: Iterable[tuple[datetime, Memory]]) -> Iterator[str]:
+    session: str | None = None
+    section: tuple[str, SourceInfo] | None = None
+    for moment, memory in day:
+        time, source = f"{moment:%H:%M}", memory.source
+        if source.session != session:
+            session, section = source.session, None
+            yield from ("", f"## Session {time}")
+        if section is None or section[0] != time or section[1].transcript != source.transcript:
+            section = (time, source)
+            yield from ("", f"### {time}")
+            if source.session:
+                transcript = f" transcript:{one_line(source.transcript)}" if source.transcript else ""
+                yield f"<!-- session:{_word(source.session)}{transcript} -->"
+        yield f"- {one_line(memory.text)}"
+
+
+def _word(text: str) -> str:
+    return re.sub(r"\s+", "_", one_line(text)).replace("-->", "")
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where in a file a reader is."""
+
+    date: datetime | None
+    moment: datetime | None = None
+    session: str = ""
+    transcript: str = ""
+
+
+def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
+    """Read a daily log of either layout, or notes: each bullet and each paragraph is a memory.
+
+    Args:
+        text: of the file.
+        name: its path as it is to be shown as the source; one that ends in ``YYYY-MM-DD.md`` gives the date.
+        place: whose days and times the file's are.
+    """
+    match = _DATE_NAME.fullmatch(PurePath(name).name)
+    here = _Place(_date(match[1], place) if match else None)
+    items: list[ImportItem] = []
+    for number, block in _blocks(text.removeprefix("\ufeff").splitlines()):
+        if not _moves(here, block):
+            items += _item(block, f"{name}#{number}", here)
+    return items
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield headings, comments, bullets with what is indented under them, and paragraphs; with their line numbers."""
+    block: list[str] = []
+    start, fenced = 0, False
+    for number, line in enumerate(lines, 1):
+        fence = _FENCE.match(line) is not None
+        bullet = _BULLET.match(line)
+        alone = not fenced and (_HEADING.match(line) is not None or _ANCHOR.match(line.strip()) is not None)
+        begins = alone or (bullet is not None and not fenced and (not block or not bullet[1]))
+        if block and not fenced and (begins or not line.strip()):
+            yield start, "\n".join(block)
+            block = []
+        if fence:
+            fenced = not fenced
+        if line.strip() or fenced:
+            start = start if block else number
+            block.append(line)
+        if alone:
+            yield start, "\n".join(block)
+            block = []
+    if block:
+        yield start, "\n".join(block)
+
+
+def _moves(here: _Place, block: str) -> bool:
+    """Take a heading or a comment as what it says about the lines that follow; tell whether it was one."""
+    anchor = _ANCHOR.match(block.strip())
+    if anchor is not None:
+        here.session, here.transcript = anchor[1][:_MAX_REFERENCE], (anchor[2] or "").strip()[:_MAX_REFERENCE]
+        return True
+    time = _TIME.fullmatch(block.strip())
+    if time is not None and here.date is not None and int(time[2]) < 24 and int(time[3]) < 60:
+        here.moment = here.date.replace(hour=int(time[2]), minute=int(time[3]))
+        if time[1]:
+            here.session = here.transcript = ""
+    return _HEADING.match(block) is not None
+
+
+def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
+    bullet = _BULLET.match(block)
+    said = (bullet[2] + block[bullet.end() :]) if bullet else block
+    if not one_line(said) or block.lstrip().startswith("<!--"):
+        return []
+    at = here.moment or here.date
+    return [
+        ImportItem(
+            text=said.strip(),
+            kind="imported",
+            trust="imported",
+            occurred_at=None if at is None else round(at.timestamp() * 1000),
+            source=SourceInfo(
+                session=here.session, transcript=here.transcript, reference=reference[-_MAX_REFERENCE:]
+            ),
+        )
+    ]
+
+
+def _date(text: str, place: tzinfo) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=place)
+    except ValueError:
+        return None

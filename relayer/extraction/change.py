@@ -1,0 +1,233 @@
+"""Whether a new statement takes an older one's place, contradicts it, or has nothing to do with it.
+
+Without a model, only explicit cues count ("switched from X to Y", "no longer", "moved to"), and only where they name what
+the older statement says: same subject, same attribute, another value. Two statements that cannot both hold, without a
+cue which of them does, are a conflict: both are kept, and the reader is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from relayer.extraction.gist import Gist, Slot, Token, gist_of, joined, tokens_of
+from relayer.extraction.sentences import split_sentences
+from relayer.extraction.words import word_set
+
+__all__ = ["Relation", "relation_of"]
+
+
+class Relation(StrEnum):
+    """What a new statement does to an older one."""
+
+    NONE = "none"
+    REPLACES = "replaces"
+    CONFLICTS = "conflicts"
+
+
+_LONGEST_NEW = 600
+_END = r"[^,;.:!?\n]{1,120}"
+_START = r"(?P<subject>[^,;.:!?\n]{0,120}?)"
+_SHIFTS = (
+    r"(?:switch|mov|migrat|chang|upgrad|downgrad|renam|rais|lower|reduc|increas|extend|shift|transition|shorten|"
+    r"reschedul|postpon|push|brought|bump|convert|cut|grew|rose|fell|drop|went|gone|go)(?:e?d|es|e|ing|s|ped|ped)?"
+)
+# The older value is named: what stands in `old` must be what the older statement says.
+_NAMES_OLD = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"{_START}\b{_SHIFTS}\b[^,;.:!?\n]{{0,60}}?\bfrom\s+(?P<old>{_END}?)(?:\s+to\b|[,;.:!?\n]|$)",
+        rf"{_START}\b(?:replac|swapp?|trad|ditch|dropp?)(?:e?d|es|s|ing)?\s+(?P<old>{_END}?)\s+(?:with|by|for|as|in favou?r of)\b",
+        rf"{_START}\b(?:took|takes|taking|has taken) over\b[^,;.:!?\n]{{0,60}}?\bfrom\s+(?P<old>{_END}?)(?:\s+as\b|[,;.:!?\n]|$)",
+        rf"{_START}\b(?:instead|in place) of\s+(?P<old>{_END}?)(?:\s+from now on\b|\s+now\b|[,;.:!?\n]|$)",
+    )
+)
+# A clause that ends what the older statement says.
+_ENDS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?P<clause>[^,;.:!?\n]{{0,60}}\bused to{_END})",
+        rf"(?P<clause>[^,;.:!?\n]{{0,120}}\bno longer\b{_END})",
+        r"(?P<clause>[^,;.:!?\n]{1,120}\b(?:not|n't|n’t)\b[^,;.:!?\n]{1,80}\bany ?more\b)",  # noqa: RUF001 - typographic
+        rf"(?P<clause>[^,;.:!?\n]{{0,60}}\b(?:stopped|gave up|given up|cancelled|canceled|quit|dropped|abandoned)\b{_END})",
+    )
+)
+# The subject goes on, with another value.
+_GOES_ON = re.compile(
+    r"(?P<subject>[^,;.:!?\n]{1,100}?)\b(?:(?:has|have|had|is|are|was|were|got|been|be)\s+)*"
+    r"(?:moved|changed|postponed|rescheduled|extended|shortened|raised|lowered|increased|reduced|renamed|pushed|brought forward|"
+    r"switched|upgraded|downgraded|replaced|now)\b(?P<rest>.{0,160})",
+    re.IGNORECASE | re.DOTALL,
+)
+_CORRECTS = re.compile(
+    r"\b(?:correction|i was wrong|i was mistaken|my mistake|scratch that|changed (?:my|our) minds?|actually|from now on|"
+    r"as of (?:now|today)|(?:i|we) reversed that|after all|back to|not any ?more|no longer|now)\b[:,]?",
+    re.IGNORECASE,
+)
+_MOVED_HOME = re.compile(
+    r"^\W*(?:[\w']+ ){0,3}?(?:i|we)(?:'ve|\u2019ve| have)?(?: just| recently| finally)? (?:moved|relocated) (?:back )?to (?P<place>[A-Z]\w+)",
+    re.IGNORECASE,
+)
+_ENDING_WORDS = word_set(
+    "no longer stop stopp gave give up cancell cancel quit drop dropp abandon any more anymor not so can do"
+)
+_NEGATIONS = frozenset({"not", "never"})
+_TURNING = _NEGATIONS | {"no", "without", "only"}
+_OPPOSITES = tuple(
+    frozenset(pair.split("/"))
+    for pair in [
+        "long/short",
+        "enabl/disabl",
+        "open/closed",
+        "open/clos",
+        "on/off",
+        "allow/forbid",
+        "public/privat",
+        "sync/async",
+        "manual/automatic",
+        "light/dark",
+        "required/optional",
+        "like/hate",
+        "early/late",
+        "left/right",
+        "always/never",
+        "hot/cold drop/keep add/remov start/stop",
+    ]
+)
+# Who holds such a part holds it alone: another name there is a conflict. "Plays the cello" is no such part.
+_HELD_ALONE = word_set("lead head own manag sign chair run maintain")
+_SINGULAR = word_set("is at to on end live cost open start call name last tak run in")
+_NOT_A_STATE = word_set("went visit saw attend bought met travel flew")
+
+
+def relation_of(old: str, new: str) -> Relation:
+    """Return what ``new`` does to ``old``.
+
+    Only an old text of one English sentence can be replaced: of a longer one, more would go than was taken back.
+    """
+    new = joined(new[:_LONGEST_NEW])
+    before, after = gist_of(old), gist_of(new)
+    if not (before.english and after.english and before.tokens) or before.asks or after.asks:
+        return Relation.NONE
+    if len(split_sentences(old)) != 1:
+        return Relation.NONE
+    if _is_replaced(before, new):
+        return Relation.REPLACES
+    corrected = _CORRECTS.sub(" ", new)
+    if not any(_excludes(before, gist_of(part)) for part in (corrected, *_sentences(corrected))):
+        return Relation.NONE
+    return Relation.REPLACES if _CORRECTS.search(new) else Relation.CONFLICTS
+
+
+def _sentences(text: str) -> list[str]:
+    return [text[start:end] for start, end in split_sentences(text)]
+
+
+def _is_replaced(old: Gist, new: str) -> bool:
+    """Whether an explicit cue of ``new`` is about what ``old`` says."""
+    known = set(old.forms)
+    return (
+        any(_names_old(known, match, new) for pattern in _NAMES_OLD for match in pattern.finditer(new))
+        or any(_ends(old, match["clause"]) for pattern in _ENDS for match in pattern.finditer(new))
+        or any(_goes_on(old, sentence) for sentence in _sentences(new))
+        or _moved_home(old, new)
+    )
+
+
+def _names_old(known: set[str], match: re.Match[str], new: str) -> bool:
+    named = tokens_of(f"x {match['old']}")[1:]
+    subject = {token.form for token in _about(match["subject"])}
+    forms = {token.form for token in named}
+    if not forms or not forms <= known:
+        return False
+    if re.search(r"(?:instead|place) of", match.group(), re.IGNORECASE):
+        # "Use poetry instead of pip in the backend": the part before names the new value, and must share something
+        # with the old statement unless the old value alone is unmistakable.
+        return any(token.slot is Slot.NAME for token in named) or bool(subject & known) or len(forms) > 1
+    if not subject <= known:
+        return False
+    if all(token.slot is Slot.NUMBER for token in named):
+        return bool({token.form for token in tokens_of(new)} & known - forms)
+    return True
+
+
+def _about(text: str) -> list[Token]:
+    """Return the tokens of a clause's beginning, without what only marks the change."""
+    marks = {"decid", "agre", "final", "finally", "recently", "just", "switch", "chang"}
+    return [token for token in tokens_of(text) if token.form not in marks]
+
+
+def _ends(old: Gist, clause: str) -> bool:
+    """Whether a clause ends the old statement: everything it says, but the cue itself, is in the old one."""
+    said = {token.form for token in tokens_of(clause)} - _ENDING_WORDS
+    if not said or not said <= set(old.forms) or not _TURNING.isdisjoint(old.forms):
+        return False
+    # Of "I use Redis for sessions", "no longer use" alone is not enough: what makes it particular must be named.
+    telling = [token for token in old.tokens if token.slot is not Slot.NONE]
+    return not telling or any(token.form in said for token in telling) or len(said) * 2 >= len(old.tokens)
+
+
+def _goes_on(old: Gist, sentence: str) -> bool:
+    match = _GOES_ON.match(sentence)
+    if match is None:
+        return False
+    subject = {token.form for token in tokens_of(match["subject"])}
+    known = set(old.forms)
+    if not subject or not subject <= known:
+        return False
+    return _other_value(old.tokens, tokens_of(f"x {match['rest']}")[1:], subject)
+
+
+def _other_value(old: Sequence[Token], new: Sequence[Token], subject: Iterable[str]) -> bool:
+    """Whether a value of the old statement, outside its subject, has another one of its sort in the new."""
+    held = [token for token in old if token.slot is not Slot.NONE and token.form not in set(subject)]
+    given = {token for token in new if token.slot is not Slot.NONE}
+    return any(
+        token not in given and any(other.slot is token.slot and other not in held for other in given)
+        for token in held
+    )
+
+
+def _moved_home(old: Gist, new: str) -> bool:
+    match = _MOVED_HOME.match(new)
+    if match is None or not match["place"][0].isupper() or "live" not in old.forms:
+        return False
+    names = [token for token in old.tokens if token.slot is Slot.NAME]
+    return len(names) >= 1 and len(old.tokens) <= len(names) + 1 and match["place"].lower() not in old.forms
+
+
+def _excludes(old: Gist, new: Gist) -> bool:
+    """Whether both cannot hold: the same but for one value, its negation, or its opposite."""
+    if old.asks or new.asks or not new.tokens or (old.past != new.past and not _TURNING & set(new.forms)):
+        return False
+    ours, theirs = set(old.tokens), set(new.tokens)
+    gone, come = ours - theirs, theirs - ours
+    shared = [token for token in old.tokens if token in theirs]
+    if not shared:
+        return False
+    if {token.form for token in gone | come} and {token.form for token in gone | come} <= _NEGATIONS | {
+        "can"
+    }:
+        return True
+    if not gone and not come:
+        # The same words round a word of preference, exchanged.
+        return old.forms != new.forms and "over" in old.forms
+    if len(gone) != 1 or len(come) != 1:
+        return False
+    (lost,), (won,) = gone, come
+    return _one_excludes(lost, won, old, new)
+
+
+def _one_excludes(lost: Token, won: Token, old: Gist, new: Gist) -> bool:
+    if frozenset({lost.form, won.form}) in _OPPOSITES:
+        return True
+    if not _NOT_A_STATE.isdisjoint(old.forms):
+        return False
+    begins = old.tokens[0] == lost and new.tokens[0] == won
+    if begins:
+        return any(token.form in _HELD_ALONE for token in old.tokens[1:2])
+    at_end = old.tokens[-1] == lost and new.tokens[-1] == won
+    if "favorit" in old.forms or "favorite" in old.forms:
+        return at_end
+    return lost.slot is not Slot.NONE and lost.slot is won.slot

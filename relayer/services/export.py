@@ -1,0 +1,72 @@
+"""Export: a namespace's memories as lines of JSON, made while they are sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from pydantic import BaseModel
+
+from relayer.domain.record import Record
+from relayer.domain.state import RecordState
+from relayer.services.access import Access
+from relayer.services.context import Context
+from relayer.services.deadline import Deadline
+from relayer.services.finding import fresh
+from relayer.services.open_namespace import OpenNamespace
+from relayer.services.presentation import position, show
+from relayer.services.selecting import select
+from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest
+
+__all__ = ["export"]
+
+_CHUNK_BYTES = 64 * 1024
+
+_Chosen = list[tuple[Record, RecordState]]
+
+
+async def export(
+    ctx: Context, access: Access, request: ExportRequest, deadline: Deadline
+) -> AsyncIterator[bytes]:
+    """Choose what is exported, and return what makes its lines: a head, the memories, oldest first, and an end.
+
+    What is stored later is not in it, what is erased meanwhile is left out.
+
+    Raises:
+        RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use`; nothing after the first line.
+    """
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return _lines(None, [], ExportHead(namespace=access.namespace, memories=0))
+        await fresh(opened, deadline)
+        now = ctx.clock.now_ms()
+        chosen = [
+            (record, state)
+            for record, state in select(opened, request)
+            if state.standing in request.states and (state.expires_at is None or state.expires_at > now)
+        ]
+        head = ExportHead(
+            namespace=access.namespace, memories=len(chosen), position=position(opened.log.position)
+        )
+        return _lines(opened, chosen, head)
+
+
+async def _lines(opened: OpenNamespace | None, chosen: _Chosen, head: ExportHead) -> AsyncIterator[bytes]:
+    buffer = bytearray(_line(head))
+    count = 0
+    for record, state in chosen:
+        if opened is None or opened.view.get(record.id) is None:
+            continue
+        searchable = record.id not in opened.view.without_vector
+        buffer += _line(ExportLine(memory=show(record, state, searchable=searchable)))
+        count += 1
+        if len(buffer) >= _CHUNK_BYTES:
+            yield bytes(buffer)
+            buffer.clear()
+            # Others get a turn, also where the reader is as fast as we are.
+            await asyncio.sleep(0)
+    yield bytes(buffer + _line(ExportEnd(memories=count)))
+
+
+def _line(value: BaseModel) -> bytes:
+    return value.__pydantic_serializer__.to_json(value) + b"\n"

@@ -1,0 +1,108 @@
+"""Real commands and a real relayer: what goes out comes in again, once, and nobody else reads the files."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+from processes import CLEAN
+
+NOTES = "# Me\n\n- I take oat milk coffee.\n- The deploy window is Tuesday.\n"
+
+
+@pytest.fixture
+def relayer(serve):
+    return serve("--rate-limits", "off")
+
+
+@pytest.fixture
+def command(relayer, tmp_path):
+    environment = CLEAN | {
+        "MEMRELAY_URL": relayer.url, "MEMRELAY_SECRET": "5a" * 32, "TZ": "Europe/Berlin",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state"),
+    }  # fmt: skip
+
+    def run(*arguments, agent="ops", check=True, start=False):
+        line = [sys.executable, "-m", "gateway_plugin", *arguments, "--agent", agent]
+        if start:
+            return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
+        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=check)
+
+    return run
+
+
+def listed(command, agent="ops"):
+    rows = json.loads(command("list", "--limit", "100", "--json", agent=agent).stdout)["memories"]
+    return sorted(row["text"] for row in rows)
+
+
+def test_what_is_exported_is_imported_whole_and_once(command, tmp_path):
+    for number in range(150):
+        (tmp_path / "many").mkdir(exist_ok=True)
+        (tmp_path / "many" / f"{number}.md").write_text(f"- note {number}\n")
+    one = "".join((tmp_path / "many" / f"{number}.md").read_text() for number in range(150))
+    (tmp_path / "notes.md").write_text(one)
+    assert "150 stored" in command("import", str(tmp_path / "notes.md")).stdout
+    file = tmp_path / "out" / "all.jsonl"
+    assert "exported: 150 memories" in command("export", str(file)).stdout
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "150 stored" in command("import", str(file), agent="second").stdout
+    again = json.loads(command("import", str(file), "--json", agent="second").stdout)
+    assert again["files"] == 1
+    assert json.loads(command("list", "--json", agent="second").stdout)["total"] == 150
+    assert command("export", agent="second").stdout.count('"note ') == 150
+
+
+@pytest.mark.row("CP-40")
+def test_daily_logs_are_written_by_the_days_of_this_machine_and_read_back(command, tmp_path):
+    (tmp_path / "memory").mkdir()
+    log = "# 2026-03-25\n\n## Session 23:30\n\n### 23:30\n<!-- session:s1 -->\n- User likes tea.\n"
+    (tmp_path / "memory" / "2026-03-25.md").write_text(log)
+    command("import", str(tmp_path / "memory"))
+    command("export", str(tmp_path / "back"), "--format", "memsearch")
+    assert (tmp_path / "back" / "2026-03-25.md").read_text() == log
+    command("export", str(tmp_path / "daily"), "--format", "daily-md")
+    assert (tmp_path / "daily" / "2026-03-25.md").read_text() == "# 2026-03-25\n\n- User likes tea.\n"
+
+
+def test_a_watched_folder_is_imported_and_again_when_it_changes(command, tmp_path):
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "MEMORY.md").write_text(NOTES)
+    watching = command("watch", str(folder), "--every", "0.2", start=True)
+    try:
+        assert "watching" in watching.stdout.readline()
+        assert "2 stored" in watching.stdout.readline()
+        (folder / "MEMORY.md").write_text(NOTES + "- Ana likes tea.\n")
+        assert "1 stored, 2 known already" in watching.stdout.readline()
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.wait(20)
+        watching.stdout.close()
+    assert listed(command) == ["Ana likes tea.", "I take oat milk coffee.", "The deploy window is Tuesday."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("export", "--format", "daily-md"), 2, "directory"),
+        (("export", "--kind", "nonsense"), 2, "kinds"),
+        (("import", "/nowhere.md"), 1, "No such file"),
+        (("watch", "/nowhere"), 2, "no such directory"),
+    ],
+)
+def test_a_wrong_use_is_a_sentence_with_the_fix(command, arguments, code, said):
+    done = command(*arguments, check=False)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_counts_and_sends_nothing(command, tmp_path):
+    (tmp_path / "MEMORY.md").write_text(NOTES)
+    assert "2 found" in command("import", "--dry-run", str(tmp_path / "MEMORY.md")).stdout
+    assert listed(command) == []

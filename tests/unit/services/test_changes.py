@@ -1,0 +1,112 @@
+"""The change feed tells every change once, in the log's order, the same through every relayer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from relayer.errors import Refused
+from relayer.services.changes import changes
+from relayer.services.memories import forget_memory
+from relayer.services.remember import remember
+from relayer.services.restore import restore
+from relayer.services.supersede import supersede
+from relayer.wire.life import SupersedeRequest
+from relayer.wire.schemas import RememberRequest
+
+
+async def put(house, *texts):
+    request = RememberRequest(items=[{"text": text} for text in texts])
+    return [one.id for one in (await remember(house.ctx, house.access(), request, house.deadline())).memories]
+
+
+async def feed(house, after="0", *, limit=100, wait_ms=0):
+    return await changes(
+        house.ctx, house.access(), after=after, limit=limit, wait_ms=wait_ms, deadline=house.deadline()
+    )
+
+
+def told(answer):
+    return [(item.change, item.id) for item in answer.changes]
+
+
+async def test_every_memory_is_told_once_and_then_nothing_more(house):
+    ids = await put(house, "one", "two")
+    answer = await feed(house)
+    assert told(answer) == [("remembered", one) for one in ids]
+    assert [item.memory.text for item in answer.changes] == ["one", "two"]
+    assert told(await feed(house, answer.next)) == []
+    assert told(await feed(house, str(answer.position.seq))) == []
+
+
+async def test_what_becomes_of_a_memory_is_told_as_what_became_of_it_last(house):
+    first, second, third = await put(house, "one", "two", "three")
+    begun = (await feed(house)).next
+    new = (
+        await supersede(house.ctx, house.access(), first, SupersedeRequest(text="uno"), house.deadline())
+    ).id
+    await forget_memory(house.ctx, house.access(), second, house.deadline())
+    await forget_memory(house.ctx, house.access(), third, house.deadline())
+    await restore(house.ctx, house.access(), third, house.deadline())
+    assert told(await feed(house, begun)) == [
+        ("superseded", first), ("remembered", new), ("forgotten", second), ("restored", third)
+    ]  # fmt: skip
+    assert len(told(await feed(house))) == 4
+
+
+async def test_an_old_version_that_comes_back_tells_what_it_replaced(house):
+    (old,) = await put(house, "one")
+    new = (await supersede(house.ctx, house.access(), old, SupersedeRequest(text="uno"), house.deadline())).id
+    begun = (await feed(house)).next
+    await restore(house.ctx, house.access(), old, house.deadline())
+    assert told(await feed(house, begun)) == [("superseded", new), ("restored", old)]
+
+
+async def test_pages_tell_everything_once_also_within_one_entry(house):
+    ids = await put(house, *(f"note {number}" for number in range(7)))
+    seen, after, more = [], "0", True
+    while more:
+        answer = await feed(house, after, limit=3)
+        seen += [item.id for item in answer.changes]
+        after, more = answer.next, answer.more
+    assert seen == ids
+
+
+async def test_a_duplicate_is_no_change(house):
+    await put(house, "one")
+    begun = (await feed(house)).next
+    await put(house, "one")
+    assert told(await feed(house, begun)) == []
+
+
+async def test_another_relayer_tells_the_same_with_the_same_cursors(house):
+    first, _ = await put(house, "one", "two")
+    await forget_memory(house.ctx, house.access(), first, house.deadline())
+    other = await house.another()
+    assert await feed(other) == await feed(house)
+    await other.ctx.namespaces.close(1.0)
+
+
+async def test_who_waits_is_told_when_it_happens(house):
+    await put(house, "one")
+    begun = (await feed(house)).next
+    waiting = asyncio.create_task(feed(house, begun, wait_ms=20_000))
+    await asyncio.sleep(0)
+    (new,) = await put(house, "two")
+    assert told(await waiting) == [("remembered", new)]
+
+
+async def test_a_cursor_above_the_head_is_a_rollback(house):
+    with pytest.raises(Refused) as caught:
+        await feed(house, "5.1")
+    assert caught.value.code == "rollback_detected"
+    await put(house, "one")
+    with pytest.raises(Refused) as caught:
+        await feed(house, "999")
+    assert caught.value.code == "rollback_detected"
+
+
+async def test_a_namespace_that_does_not_exist_yet_has_no_changes(house):
+    answer = await feed(house)
+    assert (answer.changes, answer.next, answer.more) == ((), "0", False)

@@ -1,0 +1,79 @@
+"""What a session that begins is told: the newest memories of the newest days, by the reader's calendar."""
+
+from __future__ import annotations
+
+import pytest
+
+from relayer.services.cold_start import newest_days
+from relayer.services.memories import forget_memory
+from relayer.services.remember import remember
+from relayer.wire.schemas import RememberRequest
+
+
+async def put(house, text, at, **fields):
+    request = RememberRequest(items=[{"text": text, "occurred_at": at, **fields}])
+    return (await remember(house.ctx, house.access(), request, house.deadline())).memories[0].id
+
+
+async def shown(house, *, days=2, items=15, offset=0, audiences=(), trusts=()):
+    answer = await newest_days(
+        house.ctx,
+        house.access(),
+        days=days,
+        items=items,
+        offset_minutes=offset,
+        audiences=audiences,
+        trusts=trusts,
+        deadline=house.deadline(),
+    )
+    return {day.date: [one.text for one in day.memories] for day in answer.days}, answer
+
+
+@pytest.mark.row("MS-01")
+@pytest.mark.row("MS-02")
+async def test_the_newest_days_that_have_memories_and_the_newest_items_of_each(house):
+    for number in range(4):
+        await put(house, f"monday {number}", f"2023-05-08T1{number}:00:00Z")
+    await put(house, "a week before", "2023-05-01T10:00:00Z")
+    await put(house, "long ago", "2022-01-01T10:00:00Z")
+    days, answer = await shown(house, items=3)
+    assert days == {"2023-05-08": ["monday 1", "monday 2", "monday 3"], "2023-05-01": ["a week before"]}
+    assert list(days) == ["2023-05-08", "2023-05-01"]
+    assert ([day.total for day in answer.days], answer.total) == ([4, 1], 6)
+
+
+async def test_a_day_begins_where_the_reader_is(house):
+    await put(house, "late in the evening", "2023-05-08T22:30:00Z")
+    assert list((await shown(house))[0]) == ["2023-05-08"]
+    assert list((await shown(house, offset=120))[0]) == ["2023-05-09"]
+    assert list((await shown(house, offset=-23 * 60))[0]) == ["2023-05-07"]
+
+
+async def test_what_could_not_be_recalled_begins_no_session(house):
+    await put(house, "doubtful", "2023-05-08T10:00:00Z", suspect=True)
+    await put(house, "planned", "2199-05-08T10:00:00Z")
+    await put(house, "short-lived", "2023-05-08T10:00:00Z", ttl_seconds=60)
+    gone = await put(house, "forgotten", "2023-05-08T10:00:00Z")
+    await forget_memory(house.ctx, house.access(), gone, house.deadline())
+    await house.clock.advance(61)
+    days, answer = await shown(house)
+    assert (days, answer.total) == ({}, 0)
+
+
+async def test_only_the_audiences_and_voices_that_were_asked_for(house):
+    await put(house, "said in private", "2023-05-08T10:00:00Z", audience="direct")
+    await put(house, "said in the group", "2023-05-08T11:00:00Z", audience="group")
+    await put(house, "printed by a tool", "2023-05-08T12:00:00Z", trust="tool")
+    days, answer = await shown(house, audiences=("group",), trusts=("user",))
+    assert days == {"2023-05-08": ["said in the group"]}
+    assert answer.total == 3
+
+
+async def test_what_has_no_time_of_its_own_belongs_to_the_day_it_was_stored_on(house):
+    request = RememberRequest(items=[{"text": "a note"}])
+    await remember(house.ctx, house.access(), request, house.deadline())
+    assert list((await shown(house))[0]) == ["2023-11-14"]
+
+
+async def test_a_namespace_that_does_not_exist_has_nothing_to_tell(house):
+    assert (await shown(house))[1].total == 0

@@ -1,0 +1,145 @@
+"""What is exported is imported as it was, once, and nothing that was hidden comes back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from relayer.errors import Refused
+from relayer.services.export import export
+from relayer.services.importing import import_memories
+from relayer.services.memories import forget_memory, list_memories
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.wire.schemas import RecallRequest, RememberRequest
+from relayer.wire.transfer import ExportRequest, ImportRequest
+
+OWN = ("text", "kind", "audience", "trust", "suspect", "pinned", "importance", "lang", "created_at", "occurred_at",
+       "valid_from", "valid_to", "expires_at", "source")  # fmt: skip
+
+
+async def put(house, *items, agent="researcher"):
+    request = RememberRequest(items=items)
+    return [
+        one.id for one in (await remember(house.ctx, house.access(agent), request, house.deadline())).memories
+    ]
+
+
+async def lines(house, agent="researcher", **fields):
+    chunks = await export(house.ctx, house.access(agent), ExportRequest(**fields), house.deadline())
+    return [json.loads(line) for line in b"".join([chunk async for chunk in chunks]).splitlines()]
+
+
+async def texts(house, **fields):
+    return [line["memory"]["text"] for line in (await lines(house, **fields))[1:-1]]
+
+
+async def bring(house, memories, *, agent="researcher", key=None, body=b""):
+    request = ImportRequest(memories=memories, idempotency_key=key)
+    return await import_memories(house.ctx, house.access(agent, body=body), request, house.deadline())
+
+
+async def test_an_export_begins_with_a_head_and_ends_with_an_end(house):
+    await put(house, {"text": "one"}, {"text": "two"})
+    head, first, second, end = await lines(house)
+    assert (head["memrelay_export"], head["namespace"], head["memories"]) == (1, "researcher", 2)
+    assert [first["memory"]["text"], second["memory"]["text"]] == ["one", "two"]
+    assert end == {"end": True, "memories": 2}
+
+
+async def test_an_export_of_nothing_is_whole(house):
+    head, end = await lines(house)
+    assert (head["memories"], end["memories"]) == (0, 0)
+
+
+async def test_only_live_memories_are_exported_unless_more_is_asked_for(house):
+    gone, _ = await put(house, {"text": "forgotten"}, {"text": "kept"})
+    await put(house, {"text": "short-lived", "ttl_seconds": 60})
+    await forget_memory(house.ctx, house.access(), gone, house.deadline())
+    await house.clock.advance(61)
+    assert await texts(house) == ["kept"]
+    assert await texts(house, states=["forgotten"]) == ["forgotten"]
+    assert await texts(house, kinds=["task"]) == []
+
+
+async def test_what_was_exported_is_imported_as_it_was_into_another_namespace(house):
+    await put(
+        house,
+        {
+            "text": "The deploy window is Tuesday.", "kind": "decision", "audience": "group", "pinned": True,
+            "importance": 0.9, "lang": "en", "occurred_at": "2023-05-08T10:00:00Z",
+            "source": {"host": "openclaw", "session": "s1", "speaker": "Ana", "message_ids": ["m1"]},
+        },
+        {"text": "Ana likes tea.", "suspect": True, "trust": "assistant"},
+    )  # fmt: skip
+    given = [line["memory"] for line in (await lines(house))[1:-1]]
+    await house.clock.advance(3600)
+    answer = await bring(house, given, agent="coder")
+    assert [one.status for one in answer.memories] == ["stored", "stored"]
+    taken = [line["memory"] for line in (await lines(house, "coder"))[1:-1]]
+    assert [{name: one.get(name) for name in OWN} for one in taken] == [
+        {name: one.get(name) for name in OWN} for one in given
+    ]
+    assert {one["id"] for one in taken}.isdisjoint({one["id"] for one in given})
+
+
+async def test_what_was_said_before_is_still_known_after_an_import(house):
+    (first,) = await put(house, {"text": "We talked about the boat."})
+    await put(house, {"text": "It is blue.", "context_of": first})
+    given = [line["memory"] for line in (await lines(house))[1:-1]]
+    await bring(house, given, agent="coder")
+    before, after = [line["memory"] for line in (await lines(house, "coder"))[1:-1]]
+    assert after["context_of"] == before["id"]
+
+
+async def test_importing_twice_stores_once_and_a_key_answers_alike(house):
+    page = [{"text": "one"}, {"text": "two"}]
+    first = await bring(house, page, key="k", body=b"page")
+    again = await bring(house, page, key="k", body=b"page")
+    assert [one.id for one in first.memories] == [one.id for one in again.memories]
+    assert [one.status for one in (await bring(house, page)).memories] == ["duplicate", "duplicate"]
+    assert len(await texts(house)) == 2
+    with pytest.raises(Refused) as caught:
+        await bring(house, page, key="k", body=b"another page")
+    assert caught.value.code == "idempotency_conflict"
+
+
+async def test_what_was_not_live_where_it_comes_from_does_not_come_to_life(house):
+    page = [
+        {"text": "old version", "state": "superseded"},
+        {"text": "forgotten", "state": "forgotten"},
+        {"text": "over", "expires_at": "2001-01-01T00:00:00Z"},
+        {"text": "live"},
+    ]
+    answer = await bring(house, page)
+    assert [(one.status, one.code) for one in answer.memories] == [
+        ("skipped", "is_superseded"), ("skipped", "is_forgotten"), ("skipped", "is_expired"), ("stored", None)
+    ]  # fmt: skip
+    assert await texts(house) == ["live"]
+    assert [one.status for one in (await bring(house, page[:2])).memories] == ["skipped", "skipped"]
+
+
+async def test_an_import_is_recallable_when_it_answers_and_holds_no_secrets(house):
+    token = "gh" + "p_" + "Z9" * 18
+    await bring(house, [{"text": f"the harbour mirror takes {token}"}])
+    query = RecallRequest(query="what does the harbour mirror take", floor=0)
+    (hit,) = (await recall(house.ctx, house.access(), query, house.deadline())).memories
+    assert token not in hit.text
+    assert (hit.kind, hit.trust) == ("imported", "imported")
+
+
+async def test_nothing_is_older_than_it_can_be(house):
+    await bring(house, [{"text": "from the future", "created_at": "2199-01-01T00:00:00Z"}])
+    answer = await list_memories(
+        house.ctx, house.access(), limit=5, cursor=None, kinds=(), states=(), deadline=house.deadline()
+    )
+    assert answer.memories[0].created_at == house.clock.now_ms()
+
+
+async def test_a_long_export_comes_in_pieces(house):
+    await put(house, *({"text": f"note {number} " + "word " * 800} for number in range(50)))
+    chunks = await export(house.ctx, house.access(), ExportRequest(), house.deadline())
+    sizes = [len(chunk) async for chunk in chunks]
+    assert len(sizes) > 2
+    assert max(sizes) < 80_000
