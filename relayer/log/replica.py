@@ -99,9 +99,9 @@ class Replica:
         await self._flight.run()
         return self.state.position
 
-    def _restart(self) -> None:
-        """Begin again. Whatever state this starts from, `_load` and `_follow` add the rest of the log to it."""
-        self._start_from(NamespaceState(Position(0, genesis(self.incarnation))))
+    def _restart(self, state: NamespaceState) -> None:
+        """Begin again from any state of this log: `_load` adds what segments hold above it, `_follow` the rest."""
+        self._start_from(state)
         self._refusal = None
         self._restart_wanted = False
         self._load_wanted = True
@@ -118,7 +118,7 @@ class Replica:
             manifest = await self.manifest.read()
             self.store_time = self.manifest.validated_at or 0
             if self._restart_wanted:
-                self._restart()
+                self._restart(NamespaceState(Position(0, genesis(self.incarnation))))
             if await self._guarded(self._replay(manifest)):
                 self._load_wanted = False
                 return
