@@ -116,7 +116,7 @@ def ask_memories(
         output.say(answer.answer)
         output.memories(answer.citations, SystemClock().now())
     else:
-        output.say(f"The {answer.considered} memories do not tell.")
+        output.say(f"Nothing among {answer.considered} memories tells.")
 
 
 @app.command("list")

@@ -103,6 +103,12 @@ def delete(
         "pinned": False if unpinned else None,
     }
     given = {name: value for name, value in filters.items() if value is not None}
+    if bool(given) == everything:
+        fail(
+            USAGE,
+            "say which memories: a filter, or --everything and no filter",
+            "memrelay-gateway delete --kind event --older-than 90d --dry-run",
+        )
     request = checked(
         lambda: DeleteRequest.model_validate({**given, "everything": everything, "dry_run": dry_run})
     )
@@ -110,9 +116,9 @@ def delete(
     if as_json:
         Output(as_json=True).json(answer.model_dump(mode="json"))
     elif dry_run:
-        Output(as_json=False).say(f"{answer.matched} memories would be forgotten; nothing was")
+        Output(as_json=False).say(f"{_memories(answer.matched)} would be forgotten; nothing was")
     else:
-        Output(as_json=False).say(f"forgotten: {answer.forgotten} of {answer.matched} memories")
+        Output(as_json=False).say(f"forgotten: {answer.forgotten} of {_memories(answer.matched)}")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -152,6 +158,10 @@ def _ago(option: str, span: str) -> str:
         return (now - timedelta(seconds=_seconds(option, span))).isoformat()
     except OverflowError:
         fail(USAGE, f"{option}: that is longer ago than time goes back", "write a shorter span")
+
+
+def _memories(count: int) -> str:
+    return f"{count} {'memory' if count == 1 else 'memories'}"
 
 
 def _print(answer: BaseModel, sentence: str, *, as_json: bool) -> None:

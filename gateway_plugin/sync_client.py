@@ -8,7 +8,8 @@ from typing import Any, Self
 from gateway_plugin.client import DEFAULT_DEADLINE, RelayerClient
 from gateway_plugin.identity import Identity
 from gateway_plugin.loop_thread import LoopThread
-from relayer.wire import schemas
+from relayer.wire import answers, life, schemas, transfer
+from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
 
 __all__ = ["SyncRelayerClient"]
@@ -54,6 +55,44 @@ class SyncRelayerClient:
     ) -> schemas.ForgetResponse:
         """Hide a memory from recall."""
         return self._loop.call(self._client.forget(identity, memory_id, deadline=deadline))
+
+    def active_recall(
+        self, identity: Identity, request: answers.ActiveRecallRequest, *, deadline: float = 15.0
+    ) -> answers.ActiveRecallResponse:
+        """Have a model say what to be reminded of."""
+        return self._loop.call(self._client.active_recall(identity, request, deadline=deadline))
+
+    def ask(
+        self, identity: Identity, request: answers.AskRequest, *, deadline: float = DEFAULT_DEADLINE
+    ) -> answers.AskResponse:
+        """Have a question answered from memories alone."""
+        return self._loop.call(self._client.ask(identity, request, deadline=deadline))
+
+    def supersede(
+        self, identity: Identity, memory_id: str, request: life.SupersedeRequest
+    ) -> life.SupersedeResponse:
+        """Store a new version of a memory."""
+        return self._loop.call(self._client.supersede(identity, memory_id, request))
+
+    def restore(self, identity: Identity, memory_id: str) -> life.RestoreResponse:
+        """Bring back a forgotten memory or an old version."""
+        return self._loop.call(self._client.restore(identity, memory_id))
+
+    def delete(self, identity: Identity, request: life.DeleteRequest) -> life.DeleteResponse:
+        """Forget what passes a filter, a thousand at most."""
+        return self._loop.call(self._client.delete(identity, request))
+
+    def context(self, identity: Identity, **wanted: Any) -> ContextResponse:
+        """Fetch the newest memories of the newest days; ``wanted`` as in `RelayerClient.context`."""
+        return self._loop.call(self._client.context(identity, **wanted))
+
+    def changes(self, identity: Identity, **wanted: Any) -> ChangesResponse:
+        """Fetch what became of memories after a cursor; ``wanted`` as in `RelayerClient.changes`."""
+        return self._loop.call(self._client.changes(identity, **wanted))
+
+    def import_memories(self, identity: Identity, request: transfer.ImportRequest) -> transfer.ImportResponse:
+        """Store a page of memories from elsewhere."""
+        return self._loop.call(self._client.import_memories(identity, request))
 
     def namespaces(self, identity: Identity, **page: Any) -> schemas.NamespacesResponse:
         """List namespaces; page as in `RelayerClient.namespaces`."""

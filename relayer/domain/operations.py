@@ -100,10 +100,17 @@ class VectorSet(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):
-    """Store a new memory."""
+    """Store a new memory.
+
+    ``twin`` is a record that says the same in other words, as its writer judged: if it is still live, it is reinforced and
+    nothing is stored. ``replaces`` is one whose place the new memory takes, if it is still live; if it is not, the new one
+    is stored beside its successor.
+    """
 
     origin: Origin
     stored: Stored
+    twin: bytes = b""
+    replaces: bytes = b""
 
 
 class Supersede(msgspec.Struct, frozen=True, array_like=True, tag="supersede"):

@@ -71,6 +71,7 @@ class RecordState:
     reinforced: int = 0
     reinforced_at: int = 0
     context_of: bytes = b""
+    beside: bytes = b""  # what it would have replaced, had nobody been first
 
     def live_at(self, now: int) -> bool:
         """Whether recall may return it at a time in ms."""
@@ -225,8 +226,10 @@ class NamespaceState:
     def _change(self, operation: Operation, origin: Origin) -> Outcome:
         outcome = self._refused(Refusal.MALFORMED)
         match operation:
-            case Put(stored=stored):
-                outcome = self._put(stored, origin)
+            case Put(stored=stored, twin=twin, replaces=replaces):
+                outcome = self._put(stored, origin, twin=twin)
+                if outcome.result is Result.STORED and replaces:
+                    self._replace_or_stand_beside(replaces, stored.record)
             case Supersede(head=head, stored=stored):
                 outcome = self._supersede(head, stored, origin)
             case Forget(head=head):
@@ -242,14 +245,14 @@ class NamespaceState:
                 outcome = self._done(Result.CLOSED)
         return outcome
 
-    def _put(self, stored: Stored, origin: Origin) -> Outcome:
-        twin = self.records.get(self._twins.like(stored.alike))
-        if twin is not None and twin.live_at(self.last_time) and twin.lasts_as_long_as(stored):
-            twin.reinforced += 1
-            twin.reinforced_at = self.last_time
-            self._repeats[stored.record] = twin.record
-            return self._done(Result.DUPLICATE, twin.record)
-        if stored.captured and self._is_tombstoned(stored.content):
+    def _put(self, stored: Stored, origin: Origin, *, twin: bytes = b"") -> Outcome:
+        known = self._standing_for(stored, self._twins.like(stored.alike)) or self._standing_for(stored, twin)
+        if known is not None:
+            known.reinforced += 1
+            known.reinforced_at = self.last_time
+            self._repeats[stored.record] = known.record
+            return self._done(Result.DUPLICATE, known.record)
+        if stored.captured and (self._is_tombstoned(stored.content) or self._is_taken_back(twin)):
             return self._refused(Refusal.TOMBSTONED, stored.record)
         if stored.record in self.records or stored.record in self.erased:
             return self._refused(Refusal.RECORD_EXISTS, stored.record)
@@ -275,6 +278,25 @@ class NamespaceState:
         self._twins.add(stored.record, text=stored.content, likeness=stored.alike)
         if self._readers is not None:
             self._readers.add(stored.record, sources=stored.sources, context_of=stored.context_of)
+
+    def _standing_for(self, stored: Stored, twin: bytes) -> RecordState | None:
+        """Return the record, if it can stand for the equal memory."""
+        known = self.records.get(twin)
+        if known is None or not known.live_at(self.last_time) or not known.lasts_as_long_as(stored):
+            return None
+        return known
+
+    def _is_taken_back(self, twin: bytes) -> bool:
+        """Whether the memory that a capture repeats in other words is forgotten or erased."""
+        known = self.records.get(twin)
+        return twin in self.erased or (known is not None and known.standing is Standing.FORGOTTEN)
+
+    def _replace_or_stand_beside(self, head: bytes, record: bytes) -> None:
+        """Let a captured memory take another one's place, or note that somebody was first and both are kept."""
+        self._replace(head, record)
+        old, new = self.records.get(head), self.records[record]
+        if old is not None and old.standing is Standing.SUPERSEDED and new.supersedes != head:
+            new.beside = head
 
     def _is_tombstoned(self, content: bytes) -> bool:
         """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
@@ -384,7 +406,12 @@ class NamespaceState:
         """Note the bodies of this entry that a record's own slot does not tell of."""
         seq, traces = self.position.seq, self.erasures.traces
         match applied.operation:
-            case Put(stored=stored) | Supersede(stored=stored):
+            case Put(stored=stored, twin=twin):
+                self._trace_stored(stored)
+                if twin:
+                    traces.note(twin, seq)  # the text of what it repeats, in other words
+                    self._note_late((twin,))
+            case Supersede(stored=stored):
                 self._trace_stored(stored)
             case JobAccepted(job=job, records=records):
                 traces.note(job, seq)

@@ -5,8 +5,9 @@ Everything here happens before the log is touched, so that a key that ends durin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from relayer.extraction.normal_text import normal_text
 from relayer.ports import EmbeddingModel
 from relayer.search.text import context_text, indexed_text
 from relayer.services.access import Access
+from relayer.services.consolidating import Bearing, bearing_of
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.open_namespace import OpenNamespace
@@ -115,20 +117,40 @@ async def seal_drafts(
     records = [ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)) for _ in drafts]
     contexts = [_context_of(draft, drafts, records, opened) for draft in drafts]
     vectors = await _embed(ctx, drafts, [text for _, text in contexts], deadline)
+    await opened.settle()
     operations: list[Operation] = []
     without: list[bytes] = []
-    for index, (draft, record) in enumerate(zip(drafts, records, strict=True)):
+    for index, (given, record) in enumerate(zip(drafts, records, strict=True)):
         own, context = vectors[index]
+        bearing = bearing_of(opened, given, own)
+        draft = _with_bearing(ctx, given, bearing)
         voice = _Voice(access.namespace, access.principal.author, idempotency_key or "")
         built = _record(ctx, voice, draft, record=record, context_of=contexts[index][0])
         stored = _seal(ctx, opened, draft, built, own=own, context=context)
         origin = request_origin(opened, access, index, idempotency_key)
         operations.append(
-            Supersede(origin, draft.supersedes, stored) if draft.supersedes else Put(origin, stored)
+            Supersede(origin, draft.supersedes, stored)
+            if draft.supersedes
+            else Put(origin, stored, bearing.twin, bearing.replaces)
         )
         if own is None:
             without.append(record)
+        if draft.captured:
+            await asyncio.sleep(
+                0
+            )  # comparing takes a while; the log decides, so nothing is lost by others' turns
     return Sealed(operations, records, without)
+
+
+def _with_bearing(ctx: Context, draft: Draft, bearing: Bearing) -> Draft:
+    """Note in a draft what it contradicts, and from when on it holds instead of what it replaces."""
+    if bearing.contradicts:
+        return replace(draft, contradicts=(*draft.contradicts, *bearing.contradicts))
+    if bearing.replaces and draft.valid_from is None:
+        return replace(
+            draft, valid_from=ctx.clock.now_ms() if draft.occurred_at is None else draft.occurred_at
+        )
+    return draft
 
 
 async def seal_results(

@@ -15,6 +15,7 @@ from relayer.services.deadline import Deadline
 from relayer.services.finding import fresh, no_such_memory, parse_id
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, show
+from relayer.services.validity import holds_until
 from relayer.wire import schemas, ulid
 from relayer.wire.errors import Malformed
 
@@ -139,7 +140,8 @@ def _show(opened: OpenNamespace, state: RecordState) -> schemas.Memory:
     record = opened.view.get(state.record)
     if record is None:
         raise no_such_memory()
-    return show(record, state, searchable=state.record not in opened.view.without_vector)
+    searchable = state.record not in opened.view.without_vector
+    return show(record, state, searchable=searchable, until=holds_until(opened, record, state))
 
 
 def _after(cursor: str | None, opened: OpenNamespace, wanted: Sequence[RecordState]) -> int:

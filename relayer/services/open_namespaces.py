@@ -75,7 +75,7 @@ class OpenNamespaces:
         """Judge relevance by ``calibration`` from now on, in what is open and in what will be."""
         self.calibration = calibration
         for opened in self._open.values():
-            opened.view.index.calibration = calibration
+            opened.view.index.calibration = opened.view.past.calibration = calibration
 
     def peek(self, account: str, name: str) -> OpenNamespace | None:
         """Return an open namespace without opening it, for counts."""

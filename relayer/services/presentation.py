@@ -17,9 +17,15 @@ def position(value: domain.Position) -> schemas.Position:
     return schemas.Position(seq=value.seq, digest=value.digest.hex())
 
 
-def memory_fields(record: Record, state: RecordState, *, searchable: bool) -> dict[str, object]:
-    """Return the fields that every view of a memory shares, for a schema to validate."""
+def memory_fields(
+    record: Record, state: RecordState, *, searchable: bool, until: int | None = None
+) -> dict[str, object]:
+    """Return the fields that every view of a memory shares, for a schema to validate.
+
+    ``until`` is when a superseded memory ended, if that is known better than by when the log says so.
+    """
     source = record.source
+    ended = state.changed_at if until is None else until
     return {
         "id": ulid.render(record.id),
         "text": record.text,
@@ -33,14 +39,14 @@ def memory_fields(record: Record, state: RecordState, *, searchable: bool) -> di
         "created_at": record.created_at,
         "occurred_at": record.occurred_at,
         "valid_from": record.valid_from,
-        "valid_to": state.changed_at if state.standing is Standing.SUPERSEDED else record.valid_to,
+        "valid_to": ended if state.standing is Standing.SUPERSEDED else record.valid_to,
         "expires_at": record.expires_at,
         "state": state.standing.value,
         "supersedes": tuple(map(ulid.render, record.supersedes or filter(None, (state.supersedes,)))),
         "superseded_by": ulid.render(state.superseded_by) if state.superseded_by else None,
         "reinforced": state.reinforced,
         "context_of": ulid.render(record.context_of) if record.context_of else None,
-        "contradicts": tuple(map(ulid.render, record.contradicts)),
+        "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.beside,))))),
         "searchable": searchable,
         "source": {
             "host": source.host,
@@ -56,9 +62,9 @@ def memory_fields(record: Record, state: RecordState, *, searchable: bool) -> di
     }
 
 
-def show(record: Record, state: RecordState, *, searchable: bool) -> schemas.Memory:
-    """Show one memory."""
-    return schemas.Memory.model_validate(memory_fields(record, state, searchable=searchable))
+def show(record: Record, state: RecordState, *, searchable: bool, until: int | None = None) -> schemas.Memory:
+    """Show one memory; see `memory_fields`."""
+    return schemas.Memory.model_validate(memory_fields(record, state, searchable=searchable, until=until))
 
 
 def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Remembered, ...]:

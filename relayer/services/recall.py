@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.errors import EmbedderUnavailable, QueueFull
-from relayer.search.index import Hit, Judgement
+from relayer.search.index import Hit, Judgement, SearchResult
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
@@ -18,6 +19,7 @@ from relayer.services.drafting import parse_vector
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import memory_fields, position
 from relayer.services.recall_order import ordered, wanted
+from relayer.services.validity import held_at, holds_until, past_numbers
 from relayer.wire import schemas
 
 __all__ = ["recall"]
@@ -99,8 +101,16 @@ def _search(
     )
     if request.occurred_after is not None or request.occurred_before is not None:
         allowed = view.between(request.occurred_after, request.occurred_before, allowed)
+    if request.as_of is not None:
+        numbers = view.numbers() if allowed is None else allowed
+        allowed = {number for number in numbers if _held(opened, number, request.as_of)}
     count = wanted(request) * (2 if opened.log.state.repeats_texts else 1)
     found = view.index.search(vector, request.query, count, allowed=allowed, floor=request.floor)
+    standings = {*request.include, *(("superseded",) if request.as_of is not None else ())}
+    if standings:
+        past = past_numbers(opened, standings, allowed)
+        more = view.past.search(vector, request.query, count, allowed=past, floor=request.floor)
+        found = _together(found, more, count)
     hits, penalties = ordered(view, _distinct(opened, found.hits), request, ctx.clock.now_ms())
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
@@ -113,6 +123,22 @@ def _search(
             "considered": found.considered,
             "judgement": _judgement(found.judgement) if request.explain else None,
         }
+    )
+
+
+def _held(opened: OpenNamespace, number: int, at: int) -> bool:
+    record = opened.view.known(number)
+    return record is not None and held_at(opened, record, at)
+
+
+def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResult:
+    """Put what is live and what is not any more into one order; they are judged apart."""
+    hits = sorted((*found.hits, *past.hits), key=lambda hit: (-hit.relevance, hit.key))
+    return replace(
+        found,
+        hits=tuple(hits[:count]),
+        degraded=found.degraded or past.degraded,
+        considered=found.considered + past.considered,
     )
 
 
@@ -130,8 +156,12 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
 def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> dict[str, object]:
     """Show a hit; with its evidence if the penalties are given."""
     record = opened.view.by_number(hit.key)
+    state = opened.log.state.records[record.id]
     fields = memory_fields(
-        record, opened.log.state.records[record.id], searchable=record.id not in opened.view.without_vector
+        record,
+        state,
+        searchable=record.id not in opened.view.without_vector,
+        until=holds_until(opened, record, state),
     )
     relevance = round(hit.relevance, 4)
     evidence = None

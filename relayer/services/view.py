@@ -58,7 +58,10 @@ def header_of(record: Record) -> str:
 
 
 class NamespaceView:
-    """Records, index and filters of one namespace; changed by `apply` and `attach` only, on the event loop."""
+    """Records, indexes and filters of one namespace; changed by `apply` and `attach` only, on the event loop.
+
+    ``index`` has what is live, ``past`` what is superseded or forgotten, under the same numbers.
+    """
 
     def __init__(self, keys: NamespaceKeys, model: EmbeddingModel, calibration: Calibration) -> None:
         self._keys = keys
@@ -71,6 +74,7 @@ class NamespaceView:
         self._shown: set[bytes] = set()
         self._last_of_session: dict[str, bytes] = {}
         self.index = MemoryIndex(model.dimension, calibration)
+        self.past = MemoryIndex(model.dimension, calibration)
         self.without_vector: dict[bytes, None] = {}
         self.unreadable = 0
         self.journal = Journal()
@@ -90,6 +94,18 @@ class NamespaceView:
         """Return the record behind a hit of the index."""
         return self._records[self._ids[number]]
 
+    def number_of(self, record: bytes) -> int | None:
+        """Return a record's number in the indexes, if it could be opened."""
+        return self._numbers.get(record)
+
+    def numbers(self) -> Iterable[int]:
+        """All numbers of records that could be opened, in the order of the log."""
+        return self._numbers.values()
+
+    def known(self, number: int) -> Record | None:
+        """Return the record of a number that may be nobody's any more."""
+        return self._records.get(self._ids[number])
+
     def ids(self) -> Iterable[bytes]:
         """All ids, in the order of the log."""
         return self._records.keys()
@@ -108,8 +124,10 @@ class NamespaceView:
 
     def _follow(self, state: NamespaceState, operation: Operation | Malformed, result: Result) -> None:
         match operation:
-            case Put(stored=stored) if result is Result.STORED:
+            case Put(stored=stored, replaces=head) if result is Result.STORED:
                 self._add(stored)
+                if (old := state.records.get(head)) is not None and old.superseded_by == stored.record:
+                    self._hide(head)
             case Supersede(head=head, stored=stored):
                 self._hide(head)
                 self._add(stored)
@@ -140,8 +158,7 @@ class NamespaceView:
         """Make a record findable by meaning, with vectors computed after it was stored."""
         if record in self._numbers:
             self.without_vector.pop(record, None)
-            if self._is_shown(record):
-                self._index(record, search_row(own, context))
+            self._index(record, search_row(own, context))
 
     def allowed(
         self,
@@ -238,11 +255,12 @@ class NamespaceView:
         number, text = self._numbers[record_id], header_of(record)
         context = header_of(neighbour) if neighbour else None
         before, speaker = self._numbers.get(record.context_of), record.source.speaker
+        index = self.index if record_id in self._shown else self.past
         try:
-            self.index.put(number, row, text, context, speaker=speaker, before=before)
+            index.put(number, row, text, context, speaker=speaker, before=before)
         except ValueError:
             # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
-            self.index.put(number, None, text, context, speaker=speaker, before=before)
+            index.put(number, None, text, context, speaker=speaker, before=before)
 
     def _note_facets(self, number: int, record: Record) -> None:
         self._facets["kind", record.kind].add(number)
@@ -253,24 +271,28 @@ class NamespaceView:
         if record.expires_at is not None:
             self._expiring.add(number)
 
-    def _is_shown(self, record_id: bytes) -> bool:
-        return record_id in self._shown
-
     def _hide(self, record_id: bytes) -> None:
         if record_id in self._shown:
             self._shown.discard(record_id)
-            self.index.remove(self._numbers[record_id])
+            number = self._numbers[record_id]
+            row = self.index.row(number)
+            self.index.remove(number)
+            self._index(record_id, row)
 
     def _show(self, record_id: bytes) -> None:
         if record_id in self._records:
             self._shown.add(record_id)
-            # Its row left the index with it; the maintenance embeds its text again.
-            self.without_vector[record_id] = None
-            self._index(record_id, None)
+            number = self._numbers[record_id]
+            row = self.past.row(number)
+            self.past.remove(number)
+            if row is None:
+                self.without_vector[record_id] = None
+            self._index(record_id, row)
 
     def _drop(self, records: Iterable[bytes]) -> None:
         for record_id in records:
             self._hide(record_id)
+            self.past.remove(self._numbers.get(record_id, -1))
             self.without_vector.pop(record_id, None)
             if self._records.pop(record_id, None) is not None:
                 number = self._numbers.pop(record_id)

@@ -72,6 +72,7 @@ AudienceName = Literal["agent", "direct", "group"]
 TrustName = Literal["user", "imported", "assistant", "tool"]
 RoleName = Literal["user", "assistant", "tool", "system"]
 StandingName = Literal["live", "superseded", "forgotten"]
+PastName = Literal["superseded", "forgotten"]
 
 
 class Consistency(StrEnum):
@@ -158,7 +159,11 @@ class SourcePenalty(_Request):
 
 
 class RecallRequest(_Request):
-    """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's)."""
+    """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's).
+
+    ``include`` adds memories that are superseded or forgotten; ``as_of`` answers from what held at that time, in ms,
+    superseded or not.
+    """
 
     query: Text | None = None
     vector: Vector | None = None
@@ -178,6 +183,8 @@ class RecallRequest(_Request):
     penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16), at_most(16)] | None = None
     diversity: Unit = 0.0
     half_life_days: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
+    include: Annotated[tuple[PastName, ...], Field(max_length=2), at_most(2)] = ()
+    as_of: Time | None = None
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:

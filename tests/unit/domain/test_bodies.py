@@ -183,7 +183,7 @@ def test_a_field_that_a_newer_version_appended_survives(log: Log) -> None:
     rest = iter(body for _, body in bodies)
     kept = msgspec.msgpack.decode(put_back(outer, lambda _: next(rest)))
     assert kept[2][13] == "newer"
-    assert kept[3] == {"newest": 1}
+    assert kept[5] == {"newest": 1}
     assert kept[2][12] == 10
 
 

@@ -63,7 +63,7 @@ STORED = Stored(
     left_out=300,
 )
 OPERATIONS = {
-    "put": Put(ORIGIN, STORED),
+    "put": Put(ORIGIN, STORED, b"\x05" * 16, b"\x06" * 16),
     "put_defaults": Put(Origin(b"", b"\x0b" * 16), Stored(b"\x01" * 16, b"\xc0" * 32, b"s")),
     "supersede": Supersede(ORIGIN, b"\x02" * 16, STORED),
     "forget": Forget(ORIGIN, b"\x02" * 16),
@@ -152,6 +152,10 @@ def test_a_record_stored_before_bodies_were_left_out_has_all_of_them() -> None:
     assert decode_operation(raw("operations_older", "without_left_out")) == Put(
         ORIGIN, replace(STORED, left_out=0)
     )
+
+
+def test_a_put_from_before_memories_were_compared_repeats_and_replaces_none() -> None:
+    assert decode_operation(raw("operations_older", "put_without_twin")) == Put(ORIGIN, STORED)
 
 
 def test_vectors_stored_before_they_named_a_neighbour_depend_on_none_that_is_known() -> None:

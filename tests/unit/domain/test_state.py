@@ -386,3 +386,56 @@ def test_a_jobs_result_replaces_nothing_that_somebody_dealt_with_meanwhile(log: 
     log.append(JobFinished(b"job", stored=(new,), supersedes=((b"new", b"old"), (b"none", b"old"))))
     assert log.state.records[b"old"].standing is Standing.FORGOTTEN
     assert log.state.records[b"new"].supersedes == b""
+
+
+def said_otherwise(log: Log, record: bytes, twin: bytes) -> Put:
+    return Put(log.origin(), Stored(record, b"other words", b"sealed", captured=True), twin=twin)
+
+
+def changed(log: Log, record: bytes, head: bytes) -> Put:
+    return Put(log.origin(), Stored(record, b"content of " + record, b"sealed", captured=True), replaces=head)
+
+
+def test_a_put_that_names_a_live_twin_reinforces_it(log: Log) -> None:
+    log.append(log.put(b"r"))
+    assert log.append(said_otherwise(log, b"s", b"r")) == [Outcome(Result.DUPLICATE, b"r", 2)]
+    assert log.state.records[b"r"].reinforced == 1
+
+
+def test_a_put_whose_twin_was_superseded_is_stored(log: Log) -> None:
+    log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"q", b"q", b"")))
+    assert log.append(said_otherwise(log, b"s", b"r"))[0].result is Result.STORED
+
+
+@pytest.mark.parametrize("end", [Forget, lambda origin, record: Erase(origin, (record,))])
+def test_a_capture_whose_twin_was_taken_back_is_refused(log: Log, end: Callable[..., Operation]) -> None:
+    log.append(log.put(b"r"), end(log.origin(), b"r"))
+    assert log.append(said_otherwise(log, b"s", b"r"))[0].refusal is Refusal.TOMBSTONED
+
+
+def test_erasing_a_memory_covers_the_entry_that_repeated_it_in_other_words(log: Log) -> None:
+    log.append(log.put(b"r"))
+    log.append(said_otherwise(log, b"s", b"r"))
+    log.append(Erase(log.origin(), (b"r",)))
+    assert {1, 2} <= log.state.erasures.slots()
+
+
+def test_a_put_takes_the_place_of_a_live_head(log: Log) -> None:
+    log.append(log.put(b"r"))
+    assert log.append(changed(log, b"s", b"r"))[0].result is Result.STORED
+    assert log.state.records[b"r"].standing is Standing.SUPERSEDED
+    assert (log.state.records[b"r"].superseded_by, log.state.records[b"s"].supersedes) == (b"s", b"r")
+
+
+def test_a_put_whose_head_was_replaced_before_stands_beside_its_successor(log: Log) -> None:
+    log.append(log.put(b"r"), changed(log, b"s", b"r"))
+    assert log.append(changed(log, b"t", b"r"))[0].result is Result.STORED
+    assert log.state.records[b"s"].live_at(0)
+    assert log.state.records[b"t"].live_at(0)
+    assert log.state.records[b"t"].beside == b"r"
+
+
+def test_a_put_whose_head_was_forgotten_replaces_nothing_and_contradicts_nobody(log: Log) -> None:
+    log.append(log.put(b"r"), Forget(log.origin(), b"r"), changed(log, b"s", b"r"))
+    assert log.state.records[b"r"].standing is Standing.FORGOTTEN
+    assert (log.state.records[b"s"].beside, log.state.records[b"s"].supersedes) == (b"", b"")

@@ -80,16 +80,16 @@ def test_an_unknown_memory_is_said_to_be_none(known):
 
 
 def test_a_dry_run_says_how_many_and_a_real_one_does_it(wire, known):
-    assert "1 memories would be forgotten" in ops("delete", "--kind", "statement", "--dry-run").stdout
+    assert "1 memory would be forgotten" in ops("delete", "--kind", "statement", "--dry-run").stdout
     assert len(wire.texts("ops")) == 1
-    assert ops("delete", "--kind", "statement").stdout == "forgotten: 1 of 1 memories\n"
+    assert ops("delete", "--kind", "statement").stdout == "forgotten: 1 of 1 memory\n"
     assert wire.texts("ops") == []
 
 
 def test_deleting_without_a_scope_is_a_wrong_use_and_asks_nobody(wire, known):
     refused = ops("delete")
     assert refused.exit_code == 2
-    assert "everything" in refused.stderr
+    assert "--everything" in refused.stderr
     assert "/v1/memories/delete" not in wire.paths()
 
 
@@ -109,4 +109,4 @@ def test_each_answers_with_one_json_document(known):
 def test_an_answer_comes_with_its_memories_or_not_at_all(known):
     found = ops("ask", "When is the deploy window?")
     assert (found.exit_code, "So it is." in found.stdout, known in found.stdout) == (0, True, True)
-    assert "do not tell" in run("ask", "When is it?", "--agent", "nobody").stdout
+    assert "Nothing among" in run("ask", "When is it?", "--agent", "nobody").stdout

@@ -1,0 +1,190 @@
+"""What captures do to each other: repeat, replace, contradict, and stay away when they were taken back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from relayer.services.analyze import analyze
+from relayer.services.memories import forget_memory, get_memory, list_memories
+from relayer.services.recall import recall
+from relayer.services.restore import restore
+from relayer.wire.schemas import AnalyzeRequest, RecallRequest
+
+HOUR_MS = 3_600_000
+
+
+async def said(house, *texts, role="user", **changes):
+    """Capture each text in a request of its own; returns the last answer's first memory."""
+    answers = []
+    for text in texts:
+        await house.clock.advance(1.0)
+        turn = {"role": role, "text": text, "occurred_at": house.clock.now_ms()} | changes.pop("turn", {})
+        request = AnalyzeRequest(turns=[turn], **changes)
+        answers.append(await analyze(house.ctx, house.access(), request, house.deadline()))
+    return answers[-1].memories[0]
+
+
+async def live(house):
+    found = await list_memories(
+        house.ctx, house.access(), limit=100, cursor=None, kinds=(), states=(), deadline=house.deadline()
+    )
+    return [memory.text for memory in found.memories]
+
+
+async def got(house, memory_id):
+    return await get_memory(house.ctx, house.access(), memory_id, house.deadline())
+
+
+async def recalled(house, query, **changes):
+    request = RecallRequest(query=query, floor=0.05, **changes)
+    found = await recall(house.ctx, house.access(), request, house.deadline())
+    return [memory.text for memory in found.memories]
+
+
+async def test_the_same_in_other_words_reinforces_what_is_known(house):
+    first = await said(house, "The staging database is called heron.")
+    again = await said(house, "Our staging database is called heron, by the way.")
+    assert (again.status, again.id) == ("duplicate", first.id)
+    assert await live(house) == ["The staging database is called heron."]
+    assert (await got(house, first.id)).memory.reinforced == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("I'm allergic to peanuts.", "I'm allergic to shellfish."),
+        ("The standup of my team is at 9:30.", "The retro of my team is at 9:30."),
+        ("I prefer tabs over spaces.", "I prefer spaces over tabs."),
+        ("We can deploy on Fridays.", "We can not deploy on Fridays."),
+    ],
+)
+async def test_another_object_order_or_polarity_is_another_memory(house, first, second):
+    await said(house, first, second)
+    assert sorted(await live(house)) == sorted([first, second])
+
+
+async def test_what_a_person_forgot_is_not_captured_again_in_other_words(house):
+    first = await said(house, "The staging database is called heron.")
+    await forget_memory(house.ctx, house.access(), first.id, house.deadline())
+    again = await said(house, "Our staging database is called heron.")
+    assert (again.status, again.code) == ("refused", "forgotten_before")
+    assert await live(house) == []
+
+
+async def test_other_words_in_another_voice_are_kept(house):
+    await said(house, "The staging database is called heron.", audience="direct")
+    second = await said(house, "Our staging database is called heron.", audience="group")
+    assert second.status == "stored"
+
+
+async def test_an_explicit_change_takes_the_place_of_what_it_changes(house):
+    old = await said(house, "We use Jenkins for our builds.")
+    new = await said(house, "We switched from Jenkins to Buildkite.")
+    assert await live(house) == ["We switched from Jenkins to Buildkite."]
+    found = await got(house, new.id)
+    assert [memory.id for memory in found.history] == [old.id, new.id]
+    assert found.history[0].state == "superseded"
+    assert found.history[0].valid_to == found.memory.valid_from
+
+
+async def test_a_doubtful_conflict_keeps_both_and_is_flagged(house):
+    old = await said(house, "My manager at work is Petra.")
+    new = await said(house, "My manager at work is Ravi.")
+    assert len(await live(house)) == 2
+    assert (await got(house, new.id)).memory.contradicts == (old.id,)
+
+
+async def test_nobody_else_s_word_and_no_assistant_changes_what_the_user_said(house):
+    await said(house, "We use Jenkins for our builds.")
+    await said(house, "We switched from Jenkins to Buildkite in March.", turn={"speaker": "Ben"})
+    await said(house, "I switched the builds from Jenkins to Buildkite today.", role="assistant")
+    assert "We use Jenkins for our builds." in await live(house)
+
+
+async def test_an_old_conversation_captured_late_replaces_nothing(house):
+    await said(house, "We use Jenkins for our builds.")
+    earlier = {"occurred_at": house.clock.now_ms() - HOUR_MS}
+    await said(house, "We switched from Jenkins to Buildkite.", turn=earlier)
+    assert len(await live(house)) == 2
+
+
+@pytest.mark.row("X11")
+async def test_overlapping_captures_through_two_replicas_at_once_leave_no_duplicates(house):
+    texts = [
+        "My sister Ana moved to Lisbon in May.",
+        "I keep bees on the roof of the office.",
+        "Our budget for the pilot is 40,000 euros.",
+        "Please always answer me in French.",
+    ]
+    other = await house.another()
+    turns = [{"role": "user", "text": text, "occurred_at": house.clock.now_ms()} for text in texts]
+
+    async def capture(replica, start, end):
+        request = AnalyzeRequest(turns=turns[start:end], session="s")
+        await analyze(replica.ctx, replica.access(), request, replica.deadline())
+
+    windows = [(0, 2), (0, 3), (1, 4), (0, 4), (2, 4)]
+    async with asyncio.TaskGroup() as group:
+        for replica in (house, other):
+            for start, end in windows:
+                group.create_task(capture(replica, start, end))
+    assert sorted(await live(house)) == sorted(texts)
+    assert sorted(await live(other)) == sorted(texts)
+    await other.ctx.namespaces.close(1.0)
+
+
+async def test_of_two_changes_at_once_one_replaces_and_the_other_is_kept_and_flagged(house):
+    old = await said(house, "We use Jenkins for our builds.")
+    other = await house.another()
+    await live(other)
+
+    async def change(replica, tool):
+        turn = {
+            "role": "user",
+            "text": f"We switched from Jenkins to {tool}.",
+            "occurred_at": 1 + replica.clock.now_ms(),
+        }
+        request = AnalyzeRequest(turns=[turn])
+        answer = await analyze(replica.ctx, replica.access(), request, replica.deadline())
+        return answer.memories[0]
+
+    answers = await asyncio.gather(change(house, "Buildkite"), change(other, "Woodpecker"))
+    assert {answer.status for answer in answers} == {"stored"}
+    shown = [(await got(house, answer.id)).memory for answer in answers]
+    assert sorted(memory.state for memory in shown) == ["live", "live"]
+    assert sorted(memory.supersedes for memory in shown) == [(), (old.id,)]
+    assert sorted(memory.contradicts for memory in shown) == [(), (old.id,)]
+    await other.ctx.namespaces.close(1.0)
+
+
+async def test_recall_answers_from_what_held_at_a_time(house):
+    await said(house, "We use Jenkins for our builds.")
+    then = house.clock.now_ms()
+    await said(house, "We switched from Jenkins to Buildkite.")
+    assert await recalled(house, "Jenkins builds", as_of=then) == ["We use Jenkins for our builds."]
+    assert await recalled(house, "Jenkins builds", as_of=then - HOUR_MS) == []
+    assert await recalled(house, "Jenkins builds", as_of=house.clock.now_ms()) == [
+        "We switched from Jenkins to Buildkite."
+    ]
+
+
+async def test_recall_returns_what_is_superseded_or_forgotten_only_when_asked_to(house):
+    await said(house, "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite.")
+    bees = await said(house, "I keep bees on the roof of the office.")
+    await forget_memory(house.ctx, house.access(), bees.id, house.deadline())
+    assert "We use Jenkins for our builds." not in await recalled(house, "Jenkins builds")
+    assert "We use Jenkins for our builds." in await recalled(house, "Jenkins builds", include=["superseded"])
+    assert await recalled(house, "bees on the roof", include=["superseded"]) == []
+    assert await recalled(house, "bees on the roof", include=["forgotten"]) == [
+        "I keep bees on the roof of the office."
+    ]
+
+
+async def test_what_was_restored_is_found_again_at_once(house):
+    bees = await said(house, "I keep bees on the roof of the office.")
+    await forget_memory(house.ctx, house.access(), bees.id, house.deadline())
+    await restore(house.ctx, house.access(), bees.id, house.deadline())
+    assert await recalled(house, "bees on the roof") == ["I keep bees on the roof of the office."]
+    assert (await got(house, bees.id)).memory.searchable
