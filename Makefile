@@ -44,7 +44,7 @@ test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.
 	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/e2e
 
 sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST on
-	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS) --first-seed $(FIRST) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests/simulation --seeds $(SEEDS) --first-seed $(FIRST) $(PYTEST_ARGS)
 
 chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=single or cluster, SEED=...
 	PYTHONPATH=tests $(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) --topology $(TOPOLOGY) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)

@@ -17,7 +17,7 @@ import msgspec
 from relayer.domain.bodies import reduce
 from relayer.domain.namespace import Manifest, Position, SegmentRow
 from relayer.domain.state import NamespaceState
-from relayer.errors import CorruptNamespace, StoreUnavailable
+from relayer.errors import CorruptNamespace
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest_view import SeenManifest
 from relayer.log.merge_plan import plan_merge
@@ -25,7 +25,6 @@ from relayer.log.replica import Replica
 from relayer.log.segment_pack import PackBuilder
 from relayer.log.segments import Segment
 from relayer.log.slots import LinkedEntry
-from relayer.ports import Swapped
 
 __all__ = ["Compaction", "CompactionLimits", "Compactor", "Work"]
 
@@ -123,7 +122,7 @@ class Compactor:
             chain_digest=last.digest,
             last_time=last.entry.time,
         )
-        return Compaction(Work.TAIL, row.size, won=await self._swap(seen, new, row))
+        return Compaction(Work.TAIL, row.size, won=await self._name(seen, new, row))
 
     async def _read_tail(
         self, state: NamespaceState, start: Position, builder: PackBuilder
@@ -170,17 +169,13 @@ class Compactor:
         if row is None:
             return Compaction(Work.MERGE, builder.size, won=False)
         rows = (*manifest.segments[:start], row, *manifest.segments[end:])
-        return Compaction(Work.MERGE, row.size, won=await self._swap(seen, _with_rows(manifest, rows), row))
+        return Compaction(Work.MERGE, row.size, won=await self._name(seen, _with_rows(manifest, rows), row))
 
-    async def _swap(self, seen: SeenManifest, new: Manifest, row: SegmentRow) -> bool:
-        """Name the upload in the manifest; returns whether it is named now (I9)."""
-        try:
-            outcome = await self._replica.manifest.swap(seen, new)
-        except StoreUnavailable:
-            outcome = None
-        now = await self._replica.manifest.read()
+    async def _name(self, seen: SeenManifest, new: Manifest, row: SegmentRow) -> bool:
         # Named and merged again by somebody else counts as lost, which is harmless: nothing is deleted here.
-        return isinstance(outcome, Swapped) or any(item.key == row.key for item in now.segments)
+        return await self._replica.manifest.settle(
+            seen, new, lambda now: any(item.key == row.key for item in now.segments)
+        )
 
 
 def _add(builder: PackBuilder, linked: LinkedEntry, state: NamespaceState) -> None:

@@ -8,18 +8,15 @@ is older than the one it names, and not one that holds what was erased meanwhile
 
 from __future__ import annotations
 
-import msgspec
-
 from relayer.domain.namespace import Manifest
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.destruction import destroy
 from relayer.log.index_pack import IndexBuilder, IndexPlace, model_tag
 from relayer.log.index_reader import IndexReader
 from relayer.log.log_ports import LogPorts
-from relayer.log.manifest_view import SeenManifest
 from relayer.log.replica import Replica
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.ports import Created, EmbeddingModel, Swapped
+from relayer.ports import Created, EmbeddingModel
 from relayer.wire import ulid
 
 __all__ = ["IndexObjects"]
@@ -102,24 +99,12 @@ class IndexObjects:
                 return False
             if seen.manifest.index_model == tag and seen.manifest.index_seq >= seq:
                 return False
-            new = msgspec.structs.replace(
-                seen.manifest, index_key=builder.key, index_seq=seq, index_model=tag
-            )
-            if await self._swapped(seen, new) or (await self._named()) == builder.key:
+            if await self._replica.manifest.name_index(seen, builder.key, seq, tag):
                 return True
         return False
 
-    async def _swapped(self, seen: SeenManifest, new: Manifest) -> bool:
-        try:
-            return isinstance(await self._replica.manifest.swap(seen, new), Swapped)
-        except StoreUnavailable:
-            return False
-
-    async def _named(self) -> str:
-        return (await self._replica.manifest.read()).index_key
-
     async def _take_back(self, key: str, at: str) -> None:
-        if await self._named() != key:
+        if (await self._replica.manifest.read()).index_key != key:
             await destroy(self._ports.store, [at])
 
     def _place(self, key: str) -> IndexPlace:

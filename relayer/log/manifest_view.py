@@ -8,13 +8,16 @@ the second is always the shorter one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from relayer.domain.namespace import Manifest
-from relayer.errors import CorruptNamespace, NamespaceClosed
+from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.ports import Found, GetOutcome, SwapOutcome, Unchanged
+from relayer.ports import Found, GetOutcome, SwapOutcome, Swapped, Unchanged
 
 __all__ = ["ManifestView", "SeenManifest"]
 
@@ -99,6 +102,41 @@ class ManifestView:
         """
         sealed = self._sealer.seal_manifest(self._account, self._incarnation, self._key, new)
         return await self._ports.store.swap(self._at, sealed, seen.etag)
+
+    async def settle(self, seen: SeenManifest, new: Manifest, mine: Callable[[Manifest], bool]) -> bool:
+        """Swap as `swap` does, and find out whether it happened: whatever the answer, the manifest says (I9).
+
+        What ``new`` names must have been uploaded after ``seen`` was read: only then has a collector not taken it for
+        something that nobody will name any more.
+
+        Args:
+            seen: what the store held before the upload.
+            new: what it is to hold.
+            mine: whether a manifest has what this swap was made for.
+
+        Returns:
+            False if others were first, or have replaced it since.
+
+        Raises:
+            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `see` and `swap`; it may have happened.
+        """
+        try:
+            outcome = await self.swap(seen, new)
+        except StoreUnavailable:
+            outcome = None
+        now = await self.read()
+        return isinstance(outcome, Swapped) or mine(now)
+
+    async def name_index(self, seen: SeenManifest, key: str, seq: int, model: str) -> bool:
+        """Name an index of the state after entry ``seq``, uploaded at ``key`` after ``seen`` was read; as `settle`.
+
+        An index of the same model that is named already and knows as much stays; then this returns False.
+        """
+        old = seen.manifest
+        if old.index_key and old.index_model == model and old.index_seq >= seq:
+            return False
+        new = msgspec.structs.replace(old, index_key=key, index_seq=seq, index_model=model)
+        return await self.settle(seen, new, lambda now: now.index_key == key)
 
     def _take(self, outcome: GetOutcome) -> SeenManifest:
         if not isinstance(outcome, Found):

@@ -15,6 +15,15 @@ def relayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayerProcess
     """One relayer for the tests of a module; it logs all that it can log."""
     folder = tmp_path_factory.mktemp("relayer")
     with ScriptedModelServer() as models:
-        arguments = ("--rate-limits", "off", "--log-level", "debug", "--model-url", models.url, "--model-name", "m")
+        arguments = (
+            "--rate-limits",
+            "off",
+            "--log-level",
+            "debug",
+            "--model-url",
+            models.url,
+            "--model-name",
+            "m",
+        )
         with RelayerProcess(folder, arguments=arguments) as running:
             yield running

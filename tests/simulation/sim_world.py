@@ -120,6 +120,8 @@ class Plan:
             grace=trust * rng.choice((1.5, 6.0)),
             entries=rng.choice((1, 1, 2, 3)),
             most_small=rng.choice((0, 1, 3)),
+            compact=rng.choice((2.0, 8.0)),
+            collect=rng.choice((3.0, 15.0)),
         )
 
 

@@ -11,12 +11,13 @@ from wrong_variants import SOONER, WRONG, parts_with
 
 from relayer.errors import CorruptNamespace
 
-BLOCKS = 4
+BLOCKS = 16
 SEEDS_TO_NOTICE = 2000
 PLANS = {"crowded": CROWDED, "workers": WORKERS, "stalled": STALLED, "trusting": TRUSTING, "late": LATE}
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_acknowledged_is_in_the_log_once_and_recallable_and_relayers_agree(block: int, seeds: range) -> None:
     for seed in seeds[block::BLOCKS]:
@@ -43,6 +44,7 @@ def test_the_unpatched_source_passes_through_the_loader_of_wrong_variants() -> N
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_variant_is_noticed(name: str) -> None:
     parts = parts_with(WRONG[name])

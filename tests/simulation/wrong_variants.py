@@ -113,11 +113,15 @@ WRONG: dict[str, list[Patch]] = {
     "i9_a_compactor_deletes_what_it_takes_for_lost": [
         Patch(
             _COMPACTOR,
-            "            outcome = None\n",
-            "            outcome = None\n"
-            "        if not isinstance(outcome, Swapped):\n"
+            "        return await self._replica.manifest.settle(\n"
+            "            seen, new, lambda now: any(item.key == row.key for item in now.segments)\n"
+            "        )\n",
+            "        won = await self._replica.manifest.settle(\n"
+            "            seen, new, lambda now: any(item.key == row.key for item in now.segments)\n"
+            "        )\n"
+            "        if not won:\n"
             "            await self._ports.store.delete(row.key)\n"
-            "            return False\n",
+            "        return won\n",
         ),
     ],
     "i11_local_clocks_in_the_collector": [
