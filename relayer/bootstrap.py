@@ -30,6 +30,7 @@ from relayer.extraction.statements import StatementExtractor
 from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
+from relayer.http.erasing import ErasureRoutes
 from relayer.http.front import Front
 from relayer.http.life import LifeRoutes
 from relayer.http.limits import Limits
@@ -60,6 +61,7 @@ from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
 from relayer.services.context import ChatWork, Context, FactWork
+from relayer.services.erasing import Erasures
 from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
 from relayer.services.inactivity import forget_inactive_forever
@@ -148,7 +150,9 @@ async def build(
         readiness = Readiness(ports, fleet)
         if embedder is None:
             embedder = await _embedder(settings, ports, readiness, stack)
-        namespaces = OpenNamespaces(ports, embedder.model, await _calibration(embedder))
+        namespaces = OpenNamespaces(
+            ports, embedder.model, await _calibration(embedder), on_erased=embedder.forget
+        )
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await _chat(settings, ports, readiness, stack)
@@ -160,6 +164,7 @@ async def build(
             facts=_facts(settings, ports, chat),
             chat=chat,
             redacts=settings.redaction == "on",
+            collect_after_ms=int(settings.collect_after * 1000),
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
         await stack.enter_async_context(_background(relayer, settings.forget_inactive_days))
@@ -353,6 +358,7 @@ def _assemble(
     native = (
         *NativeRoutes(context, accounts, revoked).table(),
         *LifeRoutes(context).table(),
+        *ErasureRoutes(context).table(),
         *AnswerRoutes(context).table(),
     )
     model = context.embedder.model
@@ -378,6 +384,7 @@ def _assemble(
     )
     upkeep = Upkeep(context.ports, context.namespaces, limits)
     _publish_upkeep(metrics, upkeep)
+    _publish_erasures(metrics, context.erasures)
     return Relayer(context, front, fleet, accounts, authenticator, readiness, upkeep)
 
 
@@ -422,6 +429,15 @@ def _publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
         metrics.counter(f"upkeep_{name}", help_text, partial(upkeep.counts.__getitem__, name))
 
 
+def _publish_erasures(metrics: Metrics, erasures: Erasures) -> None:
+    for name, help_text in (
+        ("destroyed", "Erasures of which the store shows nothing any more."),
+        ("confirmed", "Erasures of which a sweep found nothing left."),
+        ("failures", "Steps of erasures that failed and are tried again."),
+    ):
+        metrics.counter(f"erasures_{name}", help_text, partial(erasures.counts.__getitem__, name))
+
+
 def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
     counts = queue.counts
     metrics.gauge("jobs_running", "Extractions that run here now.", lambda: float(len(queue.running)))
@@ -452,6 +468,9 @@ async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncItera
     def job_failed(error: BaseException) -> None:
         log.error("job_failed", **describe(error))
 
+    def erasing_failed(error: BaseException) -> None:
+        log.warning("erasing_failed", **describe(error))
+
     def upkeep_failed(error: BaseException) -> None:
         log.warning("upkeep_failed", **describe(error))
 
@@ -460,6 +479,7 @@ async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncItera
         expire,
         lambda: tend_forever(relayer.context, failed),
         lambda: relayer.upkeep.run(upkeep_failed),
+        lambda: relayer.context.erasures.run(erasing_failed),
     ]
     facts = relayer.context.facts
     if facts is not None:

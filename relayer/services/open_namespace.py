@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.namespace import Position
-from relayer.domain.operations import JobFinished, Put, Supersede
+from relayer.domain.operations import Close, Erase, JobFinished, Put, Supersede
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log import creation
@@ -29,12 +29,17 @@ __all__ = ["OpenNamespace"]
 SLICE_BYTES = 32 * 1024
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(slots=True, eq=False)
 class OpenNamespace:
     """A namespace while a key for it is live; ``users`` counts the requests in it.
 
     Attributes:
         key_not_after: until when it may be held, in ms since the epoch.
+        on_erased: called when the log says that something was erased.
     """
 
     namespace: creation.OpenedNamespace
@@ -42,6 +47,7 @@ class OpenNamespace:
     new_view: Callable[[], NamespaceView]
     secret: bytes = field(repr=False)
     key_not_after: int = 0
+    on_erased: Callable[[], None] = _nothing
     users: int = 0
     view: NamespaceView = field(init=False)
     _failure: Exception | None = None
@@ -76,6 +82,7 @@ class OpenNamespace:
         """Wait until the view has everything that the log has applied.
 
         Raises:
+            NamespaceClosed: the namespace was erased.
             CorruptNamespace: it could not follow; the next request opens the namespace anew.
         """
         while self._indexing is not None:
@@ -83,6 +90,8 @@ class OpenNamespace:
             await asyncio.wait([self._indexing])
         if self._failure is not None:
             raise CorruptNamespace("the view could not follow the log; it is opened anew") from self._failure
+        if self.log.state.closed:
+            raise NamespaceClosed("the namespace was erased")
 
     async def judge_alike(self) -> None:
         """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""
@@ -106,12 +115,23 @@ class OpenNamespace:
             await asyncio.wait([self._indexing])
 
     def _on_applied(self, applied: list[Applied]) -> None:
+        if any(isinstance(item.operation, Erase | Close) for item in applied):
+            self.on_erased()
+        if self.log.state.closed:
+            # Nobody may be answered from this any more: let go of it now, not when its key ends.
+            self._behind.clear()
+            self.view = self.new_view()
+            self._wake()
+            return
         if self._indexing is None and sum(map(_weight, applied)) <= SLICE_BYTES:
             self.view.apply(self.log.state, applied)
         else:
             self._behind.extend(applied)
             if self._indexing is None:
                 self._indexing = asyncio.create_task(self._index())
+        self._wake()
+
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -35,7 +35,7 @@ _Flight = tuple[_Key, bytes, Custody, int, bool]
 
 
 class OpenNamespaces:
-    """Opens, shares and drops namespaces.
+    """Opens, shares and drops namespaces; ``on_erased`` is called when one of their logs says that something was erased.
 
     Attributes:
         calibration: what relevance is judged by.
@@ -43,9 +43,16 @@ class OpenNamespaces:
     """
 
     def __init__(
-        self, ports: LogPorts, model: EmbeddingModel, calibration: Calibration, *, most_open: int = MOST_OPEN
+        self,
+        ports: LogPorts,
+        model: EmbeddingModel,
+        calibration: Calibration,
+        *,
+        most_open: int = MOST_OPEN,
+        on_erased: Callable[[], None] = lambda: None,
     ) -> None:
         self._ports = ports
+        self._on_erased = on_erased
         self._model = model
         self.calibration = calibration
         self.openings = 0
@@ -182,6 +189,7 @@ class OpenNamespaces:
             new_view=new_view,
             secret=access.secret,
             key_not_after=access.key_not_after,
+            on_erased=self._on_erased,
         )
         try:
             await opened.log.start()

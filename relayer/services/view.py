@@ -26,7 +26,7 @@ from relayer.domain.operations import (
     Supersede,
     VectorSet,
 )
-from relayer.domain.outcomes import Result
+from relayer.domain.outcomes import Outcome, Result
 from relayer.domain.record import Record, decode_record
 from relayer.domain.state import Applied, NamespaceState
 from relayer.ports import EmbeddingModel
@@ -60,7 +60,8 @@ def header_of(record: Record) -> str:
 class NamespaceView:
     """Records, indexes and filters of one namespace; changed by `apply` and `attach` only, on the event loop.
 
-    ``index`` has what is live, ``past`` what is superseded or forgotten, under the same numbers.
+    ``index`` has what is live, ``past`` what is superseded or forgotten, under the same numbers. ``purge_due`` says
+    whether vectors of erased memories may still lie about in them.
     """
 
     def __init__(self, keys: NamespaceKeys, model: EmbeddingModel, calibration: Calibration) -> None:
@@ -78,6 +79,7 @@ class NamespaceView:
         self.without_vector: dict[bytes, None] = {}
         self.unreadable = 0
         self.journal = Journal()
+        self.purge_due = False
 
     def __len__(self) -> int:
         return len(self._records)
@@ -118,13 +120,13 @@ class NamespaceView:
         """Follow the log; called once for each applied entry, in order."""
         for item in applied:
             if not item.repeated and item.outcome.result is not Result.REFUSED:
-                self._follow(state, item.operation, item.outcome.result)
-                for what, record in _changes_of(state, item.operation, item.outcome.result):
+                self._follow(state, item.operation, item.outcome)
+                for what, record in _changes_of(state, item.operation, item.outcome):
                     self.journal.note(item.outcome.seq, what, record)
 
-    def _follow(self, state: NamespaceState, operation: Operation | Malformed, result: Result) -> None:
+    def _follow(self, state: NamespaceState, operation: Operation | Malformed, outcome: Outcome) -> None:
         match operation:
-            case Put(stored=stored, replaces=head) if result is Result.STORED:
+            case Put(stored=stored, replaces=head) if outcome.result is Result.STORED:
                 self._add(stored)
                 if (old := state.records.get(head)) is not None and old.superseded_by == stored.record:
                     self._hide(head)
@@ -136,8 +138,9 @@ class NamespaceView:
             case Restore(record=record, head=head):
                 self._hide(head)
                 self._show(record)
-            case Erase(records=records):
-                self._drop(records)
+            case Erase():
+                erasure = state.erasures.known[outcome.subject]
+                self._drop(state, (*erasure.records, *erasure.derived))
             case JobFinished():
                 self._finish(state, operation)
             case _:
@@ -158,7 +161,8 @@ class NamespaceView:
         """Make a record findable by meaning, with vectors computed after it was stored."""
         if record in self._numbers:
             self.without_vector.pop(record, None)
-            self._index(record, search_row(own, context))
+            beside = self._records[record].context_of in self._records
+            self._index(record, search_row(own, context if beside else None))
 
     def allowed(
         self,
@@ -229,7 +233,9 @@ class NamespaceView:
     ) -> NDArray[np.float32] | None:
         if not own or record.embedding.detail != self._model.sha256:
             return None
-        vector, neighbour = self._unseal_pair(record_id, own, context)
+        # What was said beside something that is erased by now is found by its own words alone.
+        beside = record.context_of in self._records
+        vector, neighbour = self._unseal_pair(record_id, own, context if beside else b"")
         return search_row(vector, neighbour)
 
     def _unseal_pair(self, record_id: bytes, own: bytes, context: bytes) -> tuple[Vector, Vector | None]:
@@ -289,7 +295,7 @@ class NamespaceView:
                 self.without_vector[record_id] = None
             self._index(record_id, row)
 
-    def _drop(self, records: Iterable[bytes]) -> None:
+    def _drop(self, state: NamespaceState, records: Sequence[bytes]) -> None:
         for record_id in records:
             self._hide(record_id)
             self.past.remove(self._numbers.get(record_id, -1))
@@ -298,14 +304,25 @@ class NamespaceView:
                 number = self._numbers.pop(record_id)
                 for members in (*self._facets.values(), self._expiring):
                     members.discard(number)
+            ended = [session for session, last in self._last_of_session.items() if last == record_id]
+            for session in ended:
+                del self._last_of_session[session]
+        for record_id in state.following(records):
+            if record_id in self._records:
+                # Row and terms were made with the text of the one before; the maintenance embeds its own again.
+                for index in (self.index, self.past):
+                    index.remove(self._numbers[record_id])
+                self.without_vector[record_id] = None
+                self._index(record_id, None)
+        self.purge_due = True
 
 
 def _changes_of(
-    state: NamespaceState, operation: Operation | Malformed, result: Result
+    state: NamespaceState, operation: Operation | Malformed, outcome: Outcome
 ) -> Iterator[tuple[What, bytes]]:
     """Yield what an operation that was done changed, in its order."""
     match operation:
-        case Put(stored=stored) if result is Result.STORED:
+        case Put(stored=stored) if outcome.result is Result.STORED:
             yield from _remembered(state, stored.record)
         case Supersede(head=head, stored=stored):
             yield from ((What.SUPERSEDED, head), (What.REMEMBERED, stored.record))
@@ -314,8 +331,9 @@ def _changes_of(
         case Restore(record=record, head=head):
             yield from [(What.SUPERSEDED, head)] if head else []
             yield What.RESTORED, record
-        case Erase(records=records):
-            yield from ((What.ERASED, record) for record in records if record in state.erased)
+        case Erase():
+            erasure = state.erasures.known[outcome.subject]
+            yield from ((What.ERASED, record) for record in (*erasure.records, *erasure.derived))
         case JobFinished(stored=results):
             kept = set(state.jobs[operation.job].results)
             for stored in results:
