@@ -54,6 +54,9 @@ class TimedLine:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # An answer in two packets would wait for an acknowledgement in between, and be taken for the plugin's time.
+            wbufsize = -1
+            disable_nagle_algorithm = True
 
             def forward(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))

@@ -60,6 +60,8 @@ _GOES_ON = re.compile(
     r"switched|upgraded|downgraded|replaced|now)\b(?P<rest>.{0,160})",
     re.IGNORECASE | re.DOTALL,
 )
+_PLACED = re.compile(r"\s*(in|at|on|with|under|for|by|near)\b", re.IGNORECASE)
+_PLACES = re.compile(r"\b(?:in|at|with|under|near)\b")
 _CORRECTS = re.compile(
     r"\b(?:correction|i was wrong|i was mistaken|my mistake|scratch that|changed (?:my|our) minds?|actually|from now on|"
     r"as of (?:now|today)|(?:i|we) reversed that|after all|back to|not any ?more|no longer|now)\b[:,]?",
@@ -97,7 +99,7 @@ _OPPOSITES = tuple(
 )
 # Who holds such a part holds it alone: another name there is a conflict. "Plays the cello" is no such part.
 _HELD_ALONE = word_set("lead head own manag sign chair run maintain")
-_SINGULAR = word_set("is at to on end live cost open start call name last tak run in")
+_LIVES = "liv"
 _NOT_A_STATE = word_set("went visit saw attend bought met travel flew")
 
 
@@ -112,10 +114,13 @@ def relation_of(old: str, new: str) -> Relation:
     if not compared or not before.tokens or len(split_sentences(old)) != 1:
         return Relation.NONE
     shared = not set(before.forms).isdisjoint(after.forms)
-    if _moved_home(before, new) or (shared and _is_replaced(before, new)):
+    if _moved_home(before, new) or (shared and _is_replaced(before, old, new)):
         return Relation.REPLACES
     corrected = _CORRECTS.sub(" ", new)
-    if not any(_excludes(before, gist_of(part)) for part in (corrected, *_sentences(corrected))):
+    if not any(
+        _excludes(before, gist_of(part)) and _same_places(old, part)
+        for part in (corrected, *_sentences(corrected))
+    ):
         return Relation.NONE
     return Relation.REPLACES if _CORRECTS.search(new) else Relation.CONFLICTS
 
@@ -124,13 +129,13 @@ def _sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text)]
 
 
-def _is_replaced(old: Gist, new: str) -> bool:
+def _is_replaced(old: Gist, text: str, new: str) -> bool:
     """Whether an explicit cue of ``new`` is about what ``old`` says."""
     known = set(old.forms)
     return (
         any(_names_old(known, match, new) for pattern in _NAMES_OLD for match in pattern.finditer(new))
         or any(_ends(old, match["clause"]) for pattern in _ENDS for match in pattern.finditer(new))
-        or any(_goes_on(old, sentence) for sentence in _sentences(new))
+        or any(_goes_on(old, text, sentence) for sentence in _sentences(new))
     )
 
 
@@ -167,10 +172,12 @@ def _ends(old: Gist, clause: str) -> bool:
     return not telling or any(token.form in said for token in telling) or len(said) * 2 >= len(old.tokens)
 
 
-def _goes_on(old: Gist, sentence: str) -> bool:
+def _goes_on(old: Gist, text: str, sentence: str) -> bool:
     match = _GOES_ON.match(sentence)
     if match is None:
         return False
+    if (placed := _PLACED.match(match["rest"])) and placed[1].lower() not in text.lower().split():
+        return False  # "My manager is Petra" goes on where "my manager is now in Rome"
     subject = {token.form for token in tokens_of(match["subject"])}
     known = set(old.forms)
     if not subject or not subject <= known:
@@ -190,37 +197,38 @@ def _other_value(old: Sequence[Token], new: Sequence[Token], subject: Iterable[s
 
 def _moved_home(old: Gist, new: str) -> bool:
     match = _MOVED_HOME.match(new)
-    if match is None or not match["place"][0].isupper() or "live" not in old.forms:
+    if match is None or not match["place"][0].isupper() or _LIVES not in old.forms:
         return False
     names = [token for token in old.tokens if token.slot is Slot.NAME]
     return len(names) >= 1 and len(old.tokens) <= len(names) + 1 and match["place"].lower() not in old.forms
 
 
+def _same_places(old: str, new: str) -> bool:
+    """Whether both texts say "in", "at" and such equally often: "is Petra" and "is in Rome" can both hold."""
+    return sorted(_PLACES.findall(old.lower())) == sorted(_PLACES.findall(new.lower()))
+
+
 def _excludes(old: Gist, new: Gist) -> bool:
     """Whether both cannot hold: the same but for one value, its negation, or its opposite."""
-    if old.asks or new.asks or not new.tokens or (old.past != new.past and not _TURNING & set(new.forms)):
+    if new.asks:
         return False
     ours, theirs = set(old.tokens), set(new.tokens)
     gone, come = ours - theirs, theirs - ours
-    shared = [token for token in old.tokens if token in theirs]
-    if not shared:
+    if ours.isdisjoint(theirs):
         return False
-    if {token.form for token in gone | come} and {token.form for token in gone | come} <= _NEGATIONS | {
-        "can"
-    }:
-        return True
     if not gone and not come:
         # The same words round a word of preference, exchanged.
         return old.forms != new.forms and "over" in old.forms
-    if len(gone) != 1 or len(come) != 1:
+    changed = {token.form for token in gone | come}
+    if changed <= _NEGATIONS | {"can"} or changed in _OPPOSITES:
+        return True
+    if old.past != new.past or len(gone) != 1 or len(come) != 1:
         return False
     (lost,), (won,) = gone, come
     return _one_excludes(lost, won, old, new)
 
 
 def _one_excludes(lost: Token, won: Token, old: Gist, new: Gist) -> bool:
-    if frozenset({lost.form, won.form}) in _OPPOSITES:
-        return True
     if not _NOT_A_STATE.isdisjoint(old.forms):
         return False
     begins = old.tokens[0] == lost and new.tokens[0] == won

@@ -136,7 +136,7 @@ def gist_of(text: str) -> Gist:
 
 def tokens_of(text: str) -> list[Token]:
     """Return the tokens of an English text, or of a part of one."""
-    plain = _ORDINAL.sub("", _UNIT.sub(" ", joined(text)))
+    plain = _UNIT.sub(" ", _ORDINAL.sub("", joined(text)))
     words = [part for word in words_of(plain.replace("’", "'")) for part in _parts(word)]  # noqa: RUF001 - typographic
     found: list[Token] = []
     at = 0

@@ -1,5 +1,7 @@
 """Which bodies a segment may leave out, and that leaving them out changes no outcome."""
 
+from typing import get_args
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from relayer.domain.bodies import Section, put_back, reduce, take_out
 from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.namespace import Position
 from relayer.domain.operations import (
+    Close,
     Erase,
     Forget,
     JobAccepted,
@@ -15,6 +18,7 @@ from relayer.domain.operations import (
     Operation,
     Origin,
     Put,
+    Restore,
     Stored,
     Supersede,
     VectorSet,
@@ -233,3 +237,10 @@ def test_a_reduced_log_says_what_the_whole_one_says(log: Log) -> None:
     log.append(Erase(log.origin(), (b"1",)))
     log.put(b"3", sources=(b"1",))
     assert log.replayed() == log.state
+
+
+def test_of_every_kind_of_operation_it_is_known_where_its_bodies_are() -> None:
+    """A new kind belongs here on purpose: what `take_out` does not find stays in the directory, and is never left out."""
+    with_bodies = {type(operation) for operation in OPERATIONS if take_out(encode_operation(operation))[1]}
+    without = {Forget, Restore, Erase, Close}
+    assert with_bodies | without == set(get_args(Operation))

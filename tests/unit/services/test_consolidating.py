@@ -110,7 +110,7 @@ async def test_an_old_conversation_captured_late_replaces_nothing(house):
     assert len(await live(house)) == 2
 
 
-@pytest.mark.row("X11")
+@pytest.mark.row("MW-40")
 async def test_overlapping_captures_through_two_replicas_at_once_leave_no_duplicates(house):
     texts = [
         "My sister Ana moved to Lisbon in May.",

@@ -165,14 +165,14 @@ class TestKnownMemories:
         house, chat = with_model(house, says(lives), says(moved | {"relation": "supersedes", "known": 1}))
         async with working(house):
             await say(house, "My sister Ana lives in Lisbon.", wait_ms=5000)
-            await say(house, "My sister Ana lives in Porto now.", wait_ms=5000)
+            await say(house, "My sister Ana lives in Porto, you know.", wait_ms=5000)
         assert '"memory": "Kim: Ana lives in Lisbon."' in chat.asked[1][1].text
         # What was said verbatim is never replaced by a model, and so is not shown to it as known.
         assert "My sister Ana lives in Lisbon." not in chat.asked[1][1].text
         texts = [memory.text for memory in await listed(house)]
         assert texts == [
             "Ana lives in Porto.",
-            "My sister Ana lives in Porto now.",
+            "My sister Ana lives in Porto, you know.",
             "My sister Ana lives in Lisbon.",
         ]
         query = RecallRequest(query="Ana lives in Lisbon", floor=0, limit=10)
