@@ -8,14 +8,15 @@ whether the bodies are still there or not. How far the store has got with it is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+
+import msgspec
 
 __all__ = ["Erased", "Erasure", "Readers", "Traces"]
 
 
-@dataclass(frozen=True, slots=True)
-class Erasure:
+class Erasure(msgspec.Struct, frozen=True, array_like=True):
     """One erase operation that took effect.
 
     Attributes:
@@ -39,20 +40,20 @@ class Erasure:
 
 @dataclass(slots=True)
 class Traces:
-    """Slots that hold a body beside the one that its record was first stored in."""
+    """Slots that hold a body beside the one that its record was first stored in, by what it is a body of."""
 
-    _slots: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+    slots: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
 
     def note(self, what: bytes, seq: int) -> None:
         """Note that the entry in a slot has a body of a text (by its MAC), of a record, or of a job."""
-        known = self._slots.get(what, ())
+        known = self.slots.get(what, ())
         if seq not in known[-1:]:
-            self._slots[what] = (*known, seq)
+            self.slots[what] = (*known, seq)
 
     def of(self, *whats: bytes) -> Iterable[int]:
         """Yield the slots noted for any of these."""
         for what in whats:
-            yield from self._slots.get(what, ())
+            yield from self.slots.get(what, ())
 
 
 @dataclass(slots=True)
@@ -110,12 +111,16 @@ class Readers:
         for record in records:
             self._jobs[record].append(job)
 
-    def derived_from(self, records: Iterable[bytes]) -> list[bytes]:
-        """Return what came from these, from what came from them, and so on, without themselves."""
+    def derived_from(self, records: Iterable[bytes], there: Container[bytes]) -> list[bytes]:
+        """Return what came from these, from what came from them, and so on, without themselves.
+
+        Only what is ``there`` counts, also in between: a state that was stored, and knows no more of what had gone
+        before, must find the same.
+        """
         found = list(records)
         count, known = len(found), set(found)
         for record in found:  # grows while it is read
-            new = [one for one in self._derived.get(record, ()) if one not in known]
+            new = [one for one in self._derived.get(record, ()) if one not in known and one in there]
             known.update(new)
             found += new
         return found[count:]
