@@ -80,6 +80,9 @@ bench-quality: setup ## Measure how well memories are found and how rarely anyth
 bench-store: setup ## Measure a relayer over a bucket against its S3 server; more in BENCH_ARGS
 	$(BIN)/python -m bench.store_run $(BENCH_ARGS)
 
+bench-log: setup ## Measure the log by itself: appends, openings, bytes written, memory; more in BENCH_ARGS
+	$(BIN)/python -m bench.log_run $(BENCH_ARGS)
+
 ci: ## Everything that must hold before a change is taken
 	.ci/run
 

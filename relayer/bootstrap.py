@@ -65,9 +65,10 @@ from relayer.services.erasing import Erasures
 from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
 from relayer.services.inactivity import forget_inactive_forever
+from relayer.services.index_keeping import IndexKeeper
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
-from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
 from relayer.services.probe_record import probe_unless_known
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.store_probe import probe, probe_erasure
@@ -97,6 +98,7 @@ class Relayer:
     accounts: Accounts
     authenticator: Authenticator
     readiness: Readiness
+    indexes: IndexKeeper
     upkeep: Upkeep
 
 
@@ -150,8 +152,9 @@ async def build(
         readiness = Readiness(ports, fleet)
         if embedder is None:
             embedder = await _embedder(settings, ports, readiness, stack)
+        limits = CacheLimits(bytes=settings.cache_bytes)
         namespaces = OpenNamespaces(
-            ports, embedder.model, await _calibration(embedder), on_erased=embedder.forget
+            ports, embedder.model, await _calibration(embedder), limits, on_erased=embedder.forget
         )
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
@@ -379,13 +382,15 @@ def _assemble(
         randomness=context.randomness,
     )
     _publish(metrics, settings, context, front, version)
+    indexes = IndexKeeper(context)
+    _publish_indexes(metrics, indexes)
     limits = UpkeepLimits(
         CompactionLimits(entries=settings.compact_entries), int(settings.collect_after * 1000)
     )
     upkeep = Upkeep(context.ports, context.namespaces, limits)
     _publish_upkeep(metrics, upkeep)
     _publish_erasures(metrics, context.erasures)
-    return Relayer(context, front, fleet, accounts, authenticator, readiness, upkeep)
+    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep)
 
 
 def _extractor_of(context: Context) -> str:
@@ -404,6 +409,16 @@ def _publish(
     metrics.counter(
         "namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings
     )
+    metrics.gauge(
+        "open_namespaces_bytes", "About what they take in memory.", lambda: float(namespaces.nbytes)
+    )
+    metrics.counter("namespace_evictions", "Namespaces dropped to make room.", lambda: namespaces.evictions)
+    metrics.counter(
+        "indexes_read", "Openings that began with a stored index.", lambda: namespaces.from_indexes
+    )
+    metrics.counter(
+        "indexes_ignored", "Stored indexes that could not be used.", lambda: namespaces.ignored_indexes
+    )
     metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
     if context.facts is not None:
         _publish_facts(metrics, context.facts.queue)
@@ -414,6 +429,16 @@ def _publish(
             "Room left on the data directory's file system.",
             lambda: float(free_bytes(settings.data)),
         )
+
+
+def _publish_indexes(metrics: Metrics, indexes: IndexKeeper) -> None:
+    metrics.counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)
+    metrics.counter(
+        "indexes_lost",
+        "Indexes stored in vain: somebody was quicker, or erased a memory.",
+        lambda: indexes.lost,
+    )
+    metrics.counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
 
 
 def _publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
@@ -471,6 +496,9 @@ async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncItera
     def erasing_failed(error: BaseException) -> None:
         log.warning("erasing_failed", **describe(error))
 
+    def index_failed(error: BaseException) -> None:
+        log.error("index_failed", **describe(error))
+
     def upkeep_failed(error: BaseException) -> None:
         log.warning("upkeep_failed", **describe(error))
 
@@ -478,6 +506,7 @@ async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncItera
         relayer.fleet.run,
         expire,
         lambda: tend_forever(relayer.context, failed),
+        lambda: relayer.indexes.run(index_failed),
         lambda: relayer.upkeep.run(upkeep_failed),
         lambda: relayer.context.erasures.run(erasing_failed),
     ]

@@ -92,6 +92,7 @@ def serve(
     turn_summaries: Annotated[
         bool | None, typer.Option("--turn-summaries", help="Have turns summarised as well.")
     ] = None,
+    cache_bytes: Annotated[int | None, typer.Option(help="Memory for open namespaces.")] = None,
     forget_inactive_days: Annotated[
         int | None, typer.Option(help="Forget unpinned memories not said again for so long; 0: never.")
     ] = None,

@@ -103,3 +103,13 @@ class NamespaceKeys:
         """Open a sealed vector; raises `relayer.wire.errors.UnsealError`."""
         place = context(ObjectType.VECTOR, self.account, self.incarnation, lp(record, which))
         return unseal(self.vector, ObjectType.VECTOR, place, sealed)
+
+    def seal_index(self, block: bytes, plaintext: bytes, *, salt: bytes) -> bytes:
+        """Seal a block of an index; ``block`` says which block of which index."""
+        place = context(ObjectType.INDEX, self.account, self.incarnation, block)
+        return seal(self.index, ObjectType.INDEX, place, plaintext, salt=salt)
+
+    def unseal_index(self, block: bytes, sealed: bytes) -> bytes:
+        """Open a block of an index; raises `relayer.wire.errors.UnsealError`."""
+        place = context(ObjectType.INDEX, self.account, self.incarnation, block)
+        return unseal(self.index, ObjectType.INDEX, place, sealed)

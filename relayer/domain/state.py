@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from relayer.domain.entry import Entry
 from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import Position
@@ -34,11 +36,15 @@ from relayer.domain.operations import (
 from relayer.domain.outcomes import Outcome, Refusal, Result
 from relayer.domain.twins import Twins
 
-__all__ = ["Applied", "JobState", "NamespaceState", "RecordState", "Standing"]
+__all__ = ["Applied", "JobState", "NamespaceState", "RecordState", "Remembered", "Standing"]
 
 NONCE_LIFE_MS = 10 * 60 * 1000
 NONCES_KEPT = 4096
 EXPIRY_GRACE_MS = 5 * 60 * 1000
+# Measured, with what the dictionaries take that they stand in.
+_RECORD_BYTES = 1100
+_OUTCOME_BYTES = 500
+_REQUEST_BYTES = 700
 # Works whose promise has no input of its own: they read their records when they run.
 _WITHOUT_INPUT = frozenset({"embed"})
 
@@ -51,8 +57,7 @@ class Standing(StrEnum):
     FORGOTTEN = "forgotten"
 
 
-@dataclass(slots=True)
-class RecordState:
+class RecordState(msgspec.Struct, array_like=True, gc=False):
     """What the log knows of a record without opening it."""
 
     record: bytes
@@ -84,8 +89,7 @@ class RecordState:
         return stored.expires_at is not None and stored.expires_at <= self.expires_at
 
 
-@dataclass(slots=True)
-class JobState:
+class JobState(msgspec.Struct, array_like=True, gc=False):
     """A promised piece of work."""
 
     job: bytes
@@ -108,6 +112,21 @@ class Applied:
     operation: Operation | Malformed
     outcome: Outcome
     repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What only `NamespaceState.apply` looks at: how it knows an operation, a request or a text again.
+
+    Attributes:
+        twins: which records say the same.
+        outcomes: of the operations whose nonces are kept (I8), oldest first, with the time of their entries.
+        idempotency: by key, the body it belongs to and the outcomes of that request's operations by their index.
+    """
+
+    twins: Twins
+    outcomes: tuple[tuple[int, OperationId, Outcome], ...]
+    idempotency: dict[bytes, tuple[bytes, dict[int, Outcome]]]
 
 
 @dataclass(slots=True)
@@ -137,6 +156,16 @@ class NamespaceState:
         return self.position.seq + 1
 
     @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return (
+            len(self.records) * _RECORD_BYTES
+            + len(self._outcomes) * _OUTCOME_BYTES
+            + len(self._idempotency) * _REQUEST_BYTES
+            + (len(self.jobs) + len(self.erased)) * _OUTCOME_BYTES
+        )
+
+    @property
     def repeats_texts(self) -> bool:
         """Whether several records may hold the same text, said among others or by another voice."""
         return self._twins.repeats
@@ -144,6 +173,18 @@ class NamespaceState:
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
         """Return the records that have this one's text, itself included."""
         return self._twins.saying(self.records[record].content)
+
+    def remembered(self) -> Remembered:
+        """Return what `remember` takes; its parts are shared with this state."""
+        order = tuple((time, known, self._outcomes[known]) for time, known in self._order)
+        return Remembered(self._twins, order, self._idempotency)
+
+    def remember(self, known: Remembered) -> None:
+        """Take over what another state at the same position remembered."""
+        self._twins = known.twins
+        self._outcomes = {operation: outcome for _, operation, outcome in known.outcomes}
+        self._order = deque((time, operation) for time, operation, _ in known.outcomes)
+        self._idempotency = known.idempotency
 
     def outcome_of(self, operation: Operation) -> Outcome | None:
         """Return what became of an operation, if it is in the state (I5)."""

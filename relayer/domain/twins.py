@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 __all__ = ["Twins"]
@@ -41,6 +43,39 @@ class Twins:
         else:
             self._by_text.pop(text, None)
         self._erased_texts.add(text)
+
+    @property
+    def erased_texts(self) -> frozenset[bytes]:
+        """The texts of which a record was destroyed, as MACs."""
+        return frozenset(self._erased_texts)
+
+    def restore(
+        self,
+        records: Sequence[bytes],
+        *,
+        texts: Sequence[bytes],
+        likenesses: Sequence[bytes],
+        older: AbstractSet[bytes],
+    ) -> None:
+        """Note records of a stored state, in the order in which they were added.
+
+        ``older`` are those that `like` did not return for their likeness.
+        """
+        if older.isdisjoint(records):
+            self._alike.update(zip(likenesses, records, strict=True))
+        else:
+            alike = zip(likenesses, records, strict=True)
+            self._alike.update((likeness, record) for likeness, record in alike if record not in older)
+        different = set(texts)
+        if len(different) == len(texts) and self._by_text.keys().isdisjoint(different):
+            self._by_text.update(zip(texts, zip(records, strict=True), strict=True))
+            return
+        for text, record in zip(texts, records, strict=True):
+            self._by_text[text] = (*self._by_text.get(text, ()), record)
+
+    def restore_erased(self, texts: Iterable[bytes]) -> None:
+        """Note texts that a stored state knew as destroyed."""
+        self._erased_texts.update(texts)
 
     def like(self, likeness: bytes) -> bytes:
         """Return the newest record of this likeness, or nothing."""

@@ -10,8 +10,9 @@ from relayer.domain.outcomes import Outcome
 from relayer.domain.state import NamespaceState
 from relayer.log.committer import Committer, CommitterLimits
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
+from relayer.log.index_objects import IndexObjects
 from relayer.log.log_ports import LogPorts
-from relayer.log.replica import Consistency, OnApplied, OnReset, Replica
+from relayer.log.replica import Begin, Consistency, OnApplied, OnReset, Replica
 
 __all__ = ["Consistency", "NamespaceLog"]
 
@@ -20,14 +21,24 @@ class NamespaceLog:
     """A replica of one incarnation and the committer that appends to it.
 
     Use: construct, `subscribe` the projections, `start`, then `append` and `read`, finally `close`.
+
+    Attributes:
+        indexes: the stored states and views of this log.
     """
 
     def __init__(
-        self, ports: LogPorts, account: str, pointer: Pointer, *, limits: CommitterLimits | None = None
+        self,
+        ports: LogPorts,
+        account: str,
+        pointer: Pointer,
+        *,
+        limits: CommitterLimits | None = None,
+        begin: Begin | None = None,
     ) -> None:
         self.pointer = pointer
         self._ports = ports
-        self._replica = Replica(ports, account, pointer.incarnation)
+        self._replica = Replica(ports, account, pointer.incarnation, begin)
+        self.indexes = IndexObjects(ports, account, self._replica)
         self._committer = Committer(ports, self._replica, limits or CommitterLimits())
 
     @property
@@ -50,9 +61,22 @@ class NamespaceLog:
         """Whether reading and appending are refused until the log is read anew; see `Replica.subscribe`."""
         return self._replica.broken
 
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that the log's tables take in memory."""
+        return self._replica.nbytes
+
+    def unsubscribe(self) -> None:
+        """Forget the projections: whoever is done with a log need not wait until nobody holds it any more."""
+        self._replica.unsubscribe()
+
     def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
         """Register a projection; see `Replica.subscribe`."""
         self._replica.subscribe(on_applied, on_reset)
+
+    def positions(self) -> list[Position]:
+        """Return the last positions that are known; see `Replica.positions`."""
+        return self._replica.positions()
 
     async def start(self) -> Position:
         """Read the log and accept appends; on an error nothing runs, and starting again is possible.

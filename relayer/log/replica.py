@@ -2,7 +2,8 @@
 
 The state changes in two ways only, and both take the next entry of the chain: catching up applies what is read, the
 committer applies what it wrote. What is read comes from segments as far as the manifest names any beyond the state, and
-from slots after that; either way it goes through the same `apply`. `reload` starts over from nothing.
+from slots after that; either way it goes through the same `apply`. `reload` starts over from nothing, or from a state that
+somebody stored.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import TypeVar
@@ -25,7 +27,7 @@ from relayer.log.single_flight import SingleFlight
 from relayer.log.slots import FoundSlot, LinkedEntry, Slots, Tail
 from relayer.log.together import AT_ONCE
 
-__all__ = ["Consistency", "OnApplied", "OnReset", "Replica"]
+__all__ = ["Begin", "Consistency", "OnApplied", "OnReset", "Replica", "Start"]
 
 OnApplied = Callable[[list[Applied]], None]
 OnReset = Callable[[NamespaceState], None]
@@ -35,6 +37,19 @@ DIGESTS_KEPT = 4096
 _RELOADS = 5
 # After so many stored bytes other tasks get a turn: about ten milliseconds of opening and applying.
 _SLICE_BYTES = 256 * 1024
+_POSITION_BYTES = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A state to begin with, and the positions that led to it, oldest first, its own last."""
+
+    state: NamespaceState
+    positions: Sequence[Position]
+
+
+# Finds what to begin with under a manifest; None means from nothing.
+Begin = Callable[[Manifest], Awaitable[Start | None]]
 
 
 class Consistency(Enum):
@@ -56,9 +71,10 @@ class Replica:
         manifest: what is known of the manifest.
         seen_at: when the head of the log was last seen, by the clock's `monotonic`; None before the first time.
         store_time: the store's time of its last answer about a slot or manifest, in ms.
+        incarnation: whose log this is.
     """
 
-    def __init__(self, ports: LogPorts, account: str, incarnation: bytes) -> None:
+    def __init__(self, ports: LogPorts, account: str, incarnation: bytes, begin: Begin | None = None) -> None:
         self.slots = Slots(ports, account, incarnation)
         self.segments = Segments(ports, account, incarnation)
         self.manifest = ManifestView(ports, account, incarnation)
@@ -71,11 +87,16 @@ class Replica:
         self._refusal: RelayerError | None = None
         self._restart_wanted = True
         self._load_wanted = True
-        self._start_from(NamespaceState(Position(0, genesis(incarnation))))
+        self._begin = begin
+        self._start_from(self._nothing())
 
-    def _start_from(self, state: NamespaceState) -> None:
-        self.state = state
-        self._digests = deque([state.position], DIGESTS_KEPT)
+    def _nothing(self) -> Start:
+        first = Position(0, genesis(self.incarnation))
+        return Start(NamespaceState(first), (first,))
+
+    def _start_from(self, start: Start) -> None:
+        self.state = start.state
+        self._digests = deque(start.positions, DIGESTS_KEPT)
         self._sizes: deque[int] = deque(maxlen=DIGESTS_KEPT)
 
     def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
@@ -85,9 +106,20 @@ class Replica:
             on_applied: called with what an entry did, once for each entry, in order, before anything in it is
                 acknowledged. It must not raise: a projection that could not follow makes the replica refuse to
                 serve until it is reloaded.
-            on_reset: called with the new state when the log is read from the start again; entries follow.
+            on_reset: called with the new state when the log is read again, from its start or from a stored state; the
+                entries after it follow.
         """
         self._subscribers.append((on_applied, on_reset))
+
+    def unsubscribe(self) -> None:
+        """Forget all projections and how to begin: nothing is read any more."""
+        self._subscribers.clear()
+        self._begin = None
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes of what this holds in memory."""
+        return self.state.nbytes + len(self._digests) * _POSITION_BYTES
 
     async def reload(self) -> Position:
         """Start over from the manifest, and catch up. What made the replica refuse to serve is forgotten.
@@ -99,9 +131,10 @@ class Replica:
         await self._flight.run()
         return self.state.position
 
-    def _restart(self, state: NamespaceState) -> None:
-        """Begin again from any state of this log: `_load` adds what segments hold above it, `_follow` the rest."""
-        self._start_from(state)
+    async def _restart(self, manifest: Manifest) -> None:
+        """Begin again. Whatever state this starts from, `_load` and `_follow` add the rest of the log to it."""
+        start = None if self._begin is None else await self._begin(manifest)
+        self._start_from(start or self._nothing())
         self._refusal = None
         self._restart_wanted = False
         self._load_wanted = True
@@ -118,7 +151,7 @@ class Replica:
             manifest = await self.manifest.read()
             self.store_time = self.manifest.validated_at or 0
             if self._restart_wanted:
-                self._restart(NamespaceState(Position(0, genesis(self.incarnation))))
+                await self._restart(manifest)
             if await self._guarded(self._replay(manifest)):
                 self._load_wanted = False
                 return
@@ -267,6 +300,10 @@ class Replica:
         """Return the digest of a slot, if it is among the last 4,096."""
         back = self.state.position.seq - seq
         return self._digests[-1 - back].digest if 0 <= back < len(self._digests) else None
+
+    def positions(self) -> list[Position]:
+        """Return the last positions that are known, oldest first, at most 4,096."""
+        return list(self._digests)
 
     def bytes_after(self, seq: int) -> int:
         """Return the stored size of the applied entries above ``seq``, as far as they are among the last 4,096."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from collections.abc import Set as AbstractSet
 from math import ceil
 from operator import itemgetter
@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.graph import ADD_AT_ONCE, Graph
+from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, Graph
 from relayer.search.rows import Block, Rows, scan
 from relayer.search.vectors import Vector, checked
 
-__all__ = ["CROSSOVER", "DenseIndex", "Match"]
+__all__ = ["CROSSOVER", "DenseIndex", "DenseParts", "Match"]
 
 # Up to here the exact scan costs a fraction of a millisecond, and no graph is worth its memory and its building
 # (bench/search_crossover.py).
@@ -34,6 +34,10 @@ DEAD_SHARE = 0.3
 # A filter that allows a smaller share than this is answered by scanning what it allows.
 SCANNED_SHARE = 0.05
 DEAD = -1
+# A key in the array of keys and in the dictionary of positions.
+_KEY_BYTES = 110
+
+Buffer = bytes | bytearray | memoryview
 
 
 class Match(NamedTuple):
@@ -41,6 +45,20 @@ class Match(NamedTuple):
 
     key: int
     score: float
+
+
+class DenseParts(NamedTuple):
+    """What a `DenseIndex` is stored as.
+
+    Attributes:
+        keys: at positions 0, 1, ..., eight little-endian bytes each.
+        graph: over the first of them, with their rows; empty when there is none.
+        rows: of the others, as little-endian float16; a row of `search_row` loses nothing by that.
+    """
+
+    keys: Buffer
+    graph: Buffer
+    rows: Buffer
 
 
 class DenseIndex:
@@ -62,6 +80,10 @@ class DenseIndex:
 
     def __contains__(self, key: int) -> bool:
         return key in self._block.positions
+
+    def keys(self) -> KeysView[int]:
+        """The keys that have a vector."""
+        return self._block.positions.keys()
 
     def add(self, key: int, row: NDArray[np.floating]) -> None:
         """Add a vector, or replace the one that ``key`` has.
@@ -127,6 +149,53 @@ class DenseIndex:
                 await self._rebuild()
             if len(self) > self._crossover:
                 await self._cover_tail()
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        block = self._block
+        graph = 0 if block.graph is None else len(block.graph) * (2 * self._dimension + LINKS_BYTES)
+        return block.rows.nbytes + graph + len(block.keys) * _KEY_BYTES
+
+    async def parts(self) -> DenseParts:
+        """What `of_parts` takes; nothing may be added or removed meanwhile.
+
+        A graph that still holds removed vectors is left out: what was erased is not stored again.
+        """
+        async with self._maintaining:
+            block = self._block
+            if block.graph is not None and block.covered and not block.dead:
+                graph = await asyncio.to_thread(block.graph.dump)
+                start, keys = block.covered, block.keys
+            else:
+                start, graph = 0, b""
+                keys = array("q", (key for key in block.keys if key != DEAD))
+            where = np.fromiter((block.positions[key] for key in keys[start:]), np.int64, len(keys) - start)
+            rows = block.rows.gather(where).astype("<f2", copy=False)
+            return DenseParts(np.array(keys, "<i8").tobytes(), graph, rows.tobytes())
+
+    @classmethod
+    def of_parts(cls, dimension: int, parts: DenseParts, *, crossover: int = CROSSOVER) -> DenseIndex:
+        """An index from its parts.
+
+        Raises:
+            ValueError: they do not fit each other or the dimension.
+        """
+        index = cls(dimension, crossover=crossover)
+        keys = np.frombuffer(parts.keys, "<i8")
+        rows = np.frombuffer(parts.rows, "<f2").reshape(-1, dimension)
+        block = _Block(dimension)
+        if parts.graph:
+            block.graph, covered = Graph.load(dimension, parts.graph)
+            block.covered = block.frozen = len(covered)
+            rows = np.concatenate((covered, rows))
+        block.rows = Rows.of(rows if len(keys) > crossover else rows.astype(np.float32))
+        block.keys = array("q", keys.tolist())
+        block.positions = dict(zip(block.keys, range(len(keys)), strict=True))
+        if len(rows) != len(keys) or len(block.positions) != len(keys):
+            raise ValueError("keys and rows do not fit each other")
+        index._block = block
+        return index
 
     async def _cover_tail(self) -> None:
         block = self._block

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nlargest
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.calibration import Calibration
-from relayer.search.dense import DenseIndex
+from relayer.search.dense import DenseIndex, DenseParts
 from relayer.search.lexical import LexicalIndex
 from relayer.search.links import Links
 from relayer.search.names import names
-from relayer.search.own_null import OwnNull
+from relayer.search.own_null import NullParts, OwnNull
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.search.ranking import (
     NAME_DOUBT,
@@ -28,9 +28,10 @@ from relayer.search.ranking import (
     with_neighbours,
 )
 from relayer.search.relevance import Null, gate, null_for, prompt_relevance
+from relayer.search.stored_terms import LexicalParts
 from relayer.search.vectors import Vector
 
-__all__ = ["Hit", "Judgement", "MemoryIndex", "SearchResult"]
+__all__ = ["Hit", "IndexParts", "Judgement", "MemoryIndex", "SearchResult"]
 
 # Candidates that each half proposes, at least; the other half then scores them too, and neighbours lend to them.
 CANDIDATES = 50
@@ -117,6 +118,15 @@ class _Candidate(NamedTuple):
         return found + self.bonus
 
 
+class IndexParts(NamedTuple):
+    """What a `MemoryIndex` is stored as."""
+
+    dense: DenseParts
+    lexical: LexicalParts
+    links: bytes | bytearray
+    null: NullParts
+
+
 class MemoryIndex:
     """The memories of one namespace; for one event loop, whose thread calls everything here.
 
@@ -137,6 +147,40 @@ class MemoryIndex:
 
     def __contains__(self, key: int) -> bool:
         return key in self._lexical
+
+    def keys(self) -> KeysView[int]:
+        """The keys of all memories."""
+        return self._lexical.keys()
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return self._dense.nbytes + self._lexical.nbytes + self._own.nbytes + self._links.nbytes
+
+    async def parts(self) -> IndexParts:
+        """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
+        return IndexParts(
+            await self._dense.parts(),
+            await self._lexical.parts(),
+            self._links.flat(),
+            self._own.parts(self.calibration),
+        )
+
+    @classmethod
+    def of_parts(cls, dimension: int, calibration: Calibration, parts: IndexParts) -> MemoryIndex:
+        """An index that answers as the one did whose parts these are, for the same embedding model.
+
+        Raises:
+            ValueError: they do not fit each other or the dimension.
+        """
+        index = cls(dimension, calibration)
+        index._dense = DenseIndex.of_parts(dimension, parts.dense)
+        index._lexical = LexicalIndex.of_parts(parts.lexical)
+        index._links = Links.of_flat(parts.links)
+        index._own = OwnNull.of_parts(parts.null)
+        if index._dense.keys() - index._lexical.keys():
+            raise ValueError("a stored vector has no text")
+        return index
 
     def put(
         self,

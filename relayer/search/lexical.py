@@ -6,6 +6,7 @@ goes below zero. Postings are flat arrays, about 8 bytes each: a namespace of 10
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import Counter
 from collections.abc import Iterable, KeysView, Sequence
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.search.stored_terms import LexicalParts, StoredTerms, flat
 from relayer.search.terms import terms
 
 __all__ = ["LexicalIndex"]
@@ -33,17 +35,31 @@ SPEAKER = "\x1f"
 # Speakers that are parts and not people: a prompt about a user is not about who wrote it.
 ROLES = frozenset(["user", "assistant", "system", "tool", "agent", "human", "ai", "bot", "model"])
 FREE = -1
+_AT_ONCE = 1000
+# Measured with the texts of the benchmarks: a term with its place in the dictionary; a posting that can change; a term of
+# a document, in its posting and in the document; a document.
+_TERM_BYTES = 170
+_POSTING_BYTES = 260
+_ENTRY_BYTES = 17
+_DOCUMENT_BYTES = 150
 
 
 class LexicalIndex:
     """Texts by integer key; for one event loop, whose thread calls everything here."""
 
     def __init__(self) -> None:
-        self._postings: dict[str, _Posting] = {}
+        # A number stands for a posting of the stored parts that nothing has changed since.
+        self._postings: dict[str, _Posting | int] = {}
+        self._stored = StoredTerms.empty()
         self._slots: dict[int, int] = {}
         self._keys = array("q")
         self._lengths = array("f")
-        self._documents: list[tuple[str, ...]] = []
+        # None stands for a document of the stored parts.
+        self._documents: list[tuple[str, ...] | None] = []
+        # Terms of documents, in all and in the stored parts; postings that can change.
+        self._entries = 0
+        self._untouched = 0
+        self._opened = 0
         self._free: list[int] = []
         self._total = 0.0
         self._asked: _Asked | None = None
@@ -86,9 +102,10 @@ class LexicalIndex:
         self._total += self._lengths[slot]
         weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
         for term, weight in weights.items():
-            self._postings.setdefault(term, _Posting()).add(slot, weight)
+            self._posting(term).add(slot, weight)
         # The postings' own keys, so that one string object serves every memory that has the term.
         self._documents[slot] = tuple(weights)
+        self._entries += len(weights)
 
     def remove(self, key: int) -> bool:
         """Forget a text and every term that only it had; says whether there was one."""
@@ -96,11 +113,14 @@ class LexicalIndex:
         if slot is None:
             return False
         self._asked = None
-        for term in self._documents[slot]:
-            posting = self._postings[term]
+        document = self._document(slot)
+        for term in document:
+            posting = self._posting(term)
             posting.discard(slot)
             if not posting.slots:
                 del self._postings[term]
+                self._opened -= 1
+        self._entries -= len(document)
         self._total -= self._lengths[slot]
         self._documents[slot] = ()
         self._lengths[slot] = 0.0
@@ -147,6 +167,70 @@ class LexicalIndex:
         """Whether one of the names occurs in no text."""
         return any(term not in self._postings for name in names for term in terms(name))
 
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return (
+            self._stored.nbytes
+            + len(self._postings) * _TERM_BYTES
+            + self._opened * _POSTING_BYTES
+            + (self._entries - self._untouched) * _ENTRY_BYTES
+            + len(self._documents) * _DOCUMENT_BYTES
+        )
+
+    async def parts(self) -> LexicalParts:
+        """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
+        numbers: dict[str, int] = {}
+        counts, slots, weights = array("L"), bytearray(), bytearray()
+        for number, term in enumerate(list(self._postings)):
+            numbers[term] = number
+            found = self._found(term)
+            if found is not None:
+                counts.append(len(found[0]))
+                slots += flat(found[0], "<i4")
+                weights += flat(found[1], "<f4")
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        document_counts, document_terms = array("L"), array("L")
+        for slot in range(len(self._documents)):
+            document = self._document(slot)
+            document_counts.append(len(document))
+            document_terms.extend(numbers[term] for term in document)
+            if slot % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return LexicalParts(
+            terms="\n".join(numbers).encode(),
+            counts=flat(counts, "<u4"),
+            slots=slots,
+            weights=weights,
+            document_counts=flat(document_counts, "<u4"),
+            document_terms=flat(document_terms, "<u4"),
+            keys=flat(self._keys, "<i8"),
+            lengths=flat(self._lengths, "<f4"),
+            total=self._total,
+        )
+
+    @classmethod
+    def of_parts(cls, parts: LexicalParts) -> LexicalIndex:
+        """An index from its parts, which it goes on using; raises `ValueError` when they do not fit each other."""
+        index = cls()
+        stored = index._stored = StoredTerms(parts)
+        index._postings = {term: number for number, term in enumerate(stored.terms)}
+        index._keys = array("q", np.frombuffer(parts.keys, "<i8").tolist())
+        index._lengths = array("f", np.frombuffer(parts.lengths, "<f4").tolist())
+        index._slots = {key: slot for slot, key in enumerate(index._keys) if key != FREE}
+        index._free = [slot for slot, key in enumerate(index._keys) if key == FREE]
+        index._documents = [None] * stored.documents
+        index._entries = index._untouched = stored.entries
+        index._total = parts.total
+        if (
+            not len(index._keys) == len(index._lengths) == stored.documents
+            or len(index._postings) != len(stored.terms)
+            or len(index._slots) + len(index._free) != stored.documents
+        ):
+            raise ValueError("the stored texts do not fit each other")
+        return index
+
     def _ask(self, query: str) -> _Asked:
         """Terms and scores of a query; one search asks for them three times, so the last answer is kept."""
         if self._asked is None or self._asked.query != query:
@@ -162,24 +246,52 @@ class LexicalIndex:
         mean = max(self._total / len(self._slots), 1e-9)
         norms = K1 * (1 - B + B * np.array(self._lengths, dtype=np.float32) / mean)
         for term in query:
-            posting = self._postings.get(term)
-            if posting is not None:
-                slots = np.array(posting.slots, dtype=np.int64)
-                weights = np.array(posting.weights, dtype=np.float32)
+            found = self._found(term)
+            if found is not None:
+                slots, weights = found
                 scores[slots] += self._idf(len(slots)) * weights * (K1 + 1) / (weights + norms[slots])
         return scores
 
     def _spoken(self, query: Sequence[str]) -> NDArray[np.bool_]:
         named = np.zeros(len(self._keys), dtype=np.bool_)
         for term in query:
-            posting = self._postings.get(SPEAKER + term)
-            if posting is not None:
-                named[np.array(posting.slots, dtype=np.int64)] = True
+            found = self._found(SPEAKER + term)
+            if found is not None:
+                named[found[0]] = True
         return named
 
     def _frequency(self, term: str) -> int:
         posting = self._postings.get(term)
+        if isinstance(posting, int):
+            return self._stored.frequency(posting)
         return 0 if posting is None else len(posting.slots)
+
+    def _found(self, term: str) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
+        """The slots that have a term, and how often."""
+        posting = self._postings.get(term)
+        if isinstance(posting, int):
+            return self._stored.posting(posting)
+        if posting is None:
+            return None
+        return np.array(posting.slots, dtype=np.int32), np.array(posting.weights, dtype=np.float32)
+
+    def _posting(self, term: str) -> _Posting:
+        """The posting of a term, to be changed."""
+        posting = self._postings.get(term)
+        if isinstance(posting, _Posting):
+            return posting
+        made = _Posting()
+        if posting is not None:
+            slots, weights = self._stored.posting(posting)
+            made.slots, made.weights = array("i", slots.tobytes()), array("f", weights.tobytes())
+            self._untouched -= len(slots)
+        self._postings[term] = made
+        self._opened += 1
+        return made
+
+    def _document(self, slot: int) -> tuple[str, ...]:
+        document = self._documents[slot]
+        return self._stored.document(slot) if document is None else document
 
     def _idf(self, frequency: int) -> float:
         return log(1 + (len(self._slots) + BACKGROUND - frequency + 0.5) / (frequency + 0.5))

@@ -28,6 +28,11 @@ class Links:
         self._first_after = array("i")
         self._sibling = array("i")
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return 3 * self._before.itemsize * len(self._before)
+
     def put(self, key: int, before: int) -> None:
         """Note that ``key`` follows ``before``; the first time counts, since a turn has one predecessor."""
         missing = max(key, before) + 1 - len(self._before)

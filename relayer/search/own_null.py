@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from relayer.search.calibration import Calibration, quantiles
 from relayer.search.lexical import LexicalIndex
@@ -17,13 +18,27 @@ from relayer.search.ranking import NAME_DOUBT, coverage, judged_evidence
 from relayer.search.relevance import ENOUGH_MEMORIES, Null
 from relayer.search.vectors import Vector
 
-__all__ = ["OwnNull"]
+__all__ = ["NullParts", "OwnNull"]
 
 # Keys below the largest step that was reached are the sample. From the last step on the own null counts alone.
 STEPS = (250, 300, 350, 2 * ENOUGH_MEMORIES)
 _AT_ONCE = 8
+# In place of the calibration that a stored null was measured with: no `id` is negative.
+_ELSEWHERE = -1
+# A text of the sample with the one before it, both short.
+_TEXT_BYTES = 500
 
 Scores = Callable[[Vector, Sequence[int]], dict[int, float]]
+
+
+class NullParts(NamedTuple):
+    """What an `OwnNull` is stored as; ``known`` says whether ``null`` and ``size`` are what a measuring would find."""
+
+    reached: int
+    texts: list[tuple[int, str, str | None]]
+    known: bool
+    null: Null | None
+    size: int
 
 
 class OwnNull:
@@ -54,9 +69,30 @@ class OwnNull:
         if self._texts.pop(key, None) is not None:
             self._changes += key < self._bound()
 
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return len(self._texts) * _TEXT_BYTES
+
     def is_due(self, calibration: Calibration) -> bool:
         """Whether `measure` has something to do before a search can be judged as every replica would judge it."""
-        return self._bound() > 0 and self._measured != self._basis(calibration)
+        return self._bound() > 0 and self._measured not in (self._basis(calibration), self._restored())
+
+    def parts(self, calibration: Calibration) -> NullParts:
+        """What `of_parts` takes; without the null, if that would have to be measured anew."""
+        known = bool(calibration.probes) and not self.is_due(calibration)
+        texts = [(key, text, context) for key, (text, context) in self._texts.items()]
+        return NullParts(self._reached, texts, known, self.null if known else None, self.size)
+
+    @classmethod
+    def of_parts(cls, parts: NullParts) -> OwnNull:
+        """The null as it was stored by a relayer with the same embedding model."""
+        own = cls()
+        own._reached = parts.reached
+        own._texts = {key: (text, context) for key, text, context in parts.texts}
+        if parts.known:
+            own.null, own.size, own._measured = parts.null, parts.size, own._restored()
+        return own
 
     async def measure(self, calibration: Calibration, cosines: Scores) -> None:
         """Measure until nothing changed meanwhile; gives others their turn every millisecond or so.
@@ -99,6 +135,10 @@ class OwnNull:
 
     def _bound(self) -> int:
         return max((step for step in STEPS if step <= self._reached), default=0)
+
+    def _restored(self) -> tuple[int, int, int]:
+        """The basis of a null that another process measured, as long as the sample has not changed here."""
+        return self._bound(), self._changes, _ELSEWHERE
 
     def _basis(self, calibration: Calibration) -> tuple[int, int, int]:
         return self._bound(), self._changes, id(calibration) if calibration.probes else 0

@@ -40,6 +40,13 @@ class Rows:
         self._block: Block = np.zeros((capacity, dimension), dtype=np.float16 if half else np.float32)
         self._length = 0
 
+    @classmethod
+    def of(cls, block: Block) -> Rows:
+        """Rows that are there already; the block is taken over, not copied."""
+        rows = cls(block.shape[1])
+        rows._block, rows._length = block, len(block)
+        return rows
+
     def __len__(self) -> int:
         return self._length
 

@@ -36,6 +36,8 @@ def search_row(own: Vector, context: Vector | None) -> Vector:
     """The row a memory is found by: its vector, or the mean of it and of its vector with the previous turn.
 
     The mean is not normalised again: a memory whose context says something else matches either a little less
-    (inner product over the plain mean, docs/adr/0003).
+    (inner product over the plain mean, docs/adr/0003). Its numbers are those of float16, in which rows are stored and
+    large indexes keep them: a memory scores alike whether it was just added or comes out of a stored index.
     """
-    return own if context is None else (own + context) / np.float32(2.0)
+    row = own if context is None else (own + context) / np.float32(2.0)
+    return row.astype(np.float16).astype(np.float32)

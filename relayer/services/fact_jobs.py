@@ -191,7 +191,7 @@ async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: _S
     except (EmbedderUnavailable, QueueFull):
         vector = None
     await opened.settle()
-    allowed = opened.view.allowed(
+    allowed = opened.view.roster.allowed(
         kinds=(), audiences=(given.audience.value,), trusts=(), suspect=False, now=ctx.clock.now_ms()
     )
     found = opened.view.index.search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)

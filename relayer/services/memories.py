@@ -68,7 +68,7 @@ async def get_memory(
             raise no_such_memory()
         await fresh(opened, deadline)
         state = opened.log.state.records.get(wanted)
-        if state is None or opened.view.get(wanted) is None:
+        if state is None or wanted not in opened.view:
             raise no_such_memory()
         return schemas.MemoryResponse(memory=_show(opened, state), history=_history(opened, state))
 
@@ -113,10 +113,12 @@ async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: 
 def _matches(
     opened: OpenNamespace, state: RecordState, kinds: Sequence[str], states: Sequence[str], now: int
 ) -> bool:
-    record = opened.view.get(state.record)
-    if record is None or (state.expires_at is not None and state.expires_at <= now):
+    view = opened.view
+    if state.record not in view or (state.expires_at is not None and state.expires_at <= now):
         return False
-    return state.standing in (states or ("live",)) and (not kinds or record.kind in kinds)
+    if state.standing not in (states or ("live",)):
+        return False
+    return not kinds or view.roster.is_of_kind(state.record, kinds)
 
 
 def _history(opened: OpenNamespace, state: RecordState) -> tuple[schemas.Memory, ...]:
@@ -133,7 +135,7 @@ def _history(opened: OpenNamespace, state: RecordState) -> tuple[schemas.Memory,
         waiting.extend(new)
     known = (opened.log.state.records.get(record) for record in found)
     chain = sorted((item for item in known if item is not None), key=lambda item: (item.seq, item.created_at))
-    return tuple(_show(opened, item) for item in chain if opened.view.get(item.record) is not None)
+    return tuple(_show(opened, item) for item in chain if item.record in opened.view)
 
 
 def _show(opened: OpenNamespace, state: RecordState) -> schemas.Memory:

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from relayer.crypto.namespace_keys import NamespaceKeys
-from relayer.domain.namespace import Position
+from relayer.domain.namespace import Manifest, Position
 from relayer.domain.operations import Close, Erase, JobFinished, Put, Supersede
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log import creation
+from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import Consistency, NamespaceLog
+from relayer.log.replica import Start
+from relayer.ports import EmbeddingModel
+from relayer.search.calibration import Calibration
+from relayer.services.stored_view import read_view
 from relayer.services.view import NamespaceView
 from relayer.wire import schemas
 
@@ -27,38 +32,58 @@ __all__ = ["OpenNamespace"]
 
 # Indexing takes about 0.1 ms for a KiB of text; after this much the others get a turn.
 SLICE_BYTES = 32 * 1024
+# What an open namespace takes without a memory in it: measured, the tasks and the log's tables included.
+_EMPTY_BYTES = 24 * 1024
 
 
 def _nothing() -> None:
     """Do nothing."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class OpenNamespace:
     """A namespace while a key for it is live; ``users`` counts the requests in it.
 
     Attributes:
         key_not_after: until when it may be held, in ms since the epoch.
+        awaited: whether it was opened for requests of which none has come to use it yet.
+        trusts_indexes: whether to begin with a stored index if there is one.
         on_erased: called when the log says that something was erased.
+        from_index: the entry up to which a stored index was begun with, 0 without one.
+        ignored: stored indexes that were there and could not be used.
     """
 
+    ports: LogPorts
     namespace: creation.OpenedNamespace
-    log: NamespaceLog
-    new_view: Callable[[], NamespaceView]
+    model: EmbeddingModel
+    calibration: Calibration
     secret: bytes = field(repr=False)
     key_not_after: int = 0
+    trusts_indexes: bool = True
     on_erased: Callable[[], None] = _nothing
+    awaited: bool = True
     users: int = 0
+    from_index: int = 0
+    ignored: int = 0
+    log: NamespaceLog = field(init=False)
     view: NamespaceView = field(init=False)
     _failure: Exception | None = None
     _behind: deque[Applied] = field(default_factory=deque)
     _indexing: asyncio.Task[None] | None = None
     _measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _free: asyncio.Event = field(default_factory=asyncio.Event)
+    _tended_at: Position | None = None
+    _restored: tuple[NamespaceState, NamespaceView] | None = None
 
     def __post_init__(self) -> None:
-        self.view = self.new_view()
+        self._free.set()
+        self.view = self._new_view()
+        self.log = NamespaceLog(self.ports, self.namespace.account, self.namespace.pointer, begin=self._begin)
         self.log.subscribe(self._on_applied, self._on_reset)
+
+    def _new_view(self) -> NamespaceView:
+        return NamespaceView(self.namespace.keys, self.model, self.calibration, self.ports.randomness)
 
     @property
     def keys(self) -> NamespaceKeys:
@@ -100,6 +125,47 @@ class OpenNamespace:
                 await self.view.index.measure_null()
             await self.settle()
 
+    def recalibrate(self, calibration: Calibration) -> None:
+        """Judge relevance by another calibration from now on."""
+        self.calibration = calibration
+        self.view.recalibrate(calibration)
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes
+
+    @property
+    def needs_tending(self) -> bool:
+        """Whether the log has moved since the last round, or that one left something undone."""
+        return bool(self.view.without_vector) or self.log.position != self._tended_at
+
+    def tended(self) -> None:
+        """Note the end of a round: until the log moves there is no need of another, unless something is still promised."""
+        if not any(job.state == "pending" for job in self.log.state.jobs.values()):
+            self._tended_at = self.log.position
+
+    @property
+    def held(self) -> bool:
+        """Whether the view is being written down: it must not be changed but by the log, which waits."""
+        return not self._free.is_set()
+
+    @asynccontextmanager
+    async def still(self) -> AsyncIterator[NamespaceState]:
+        """Keep the view as it is, at the state that is yielded; that one goes on, so it is to be read at once.
+
+        What the log applies meanwhile is indexed afterwards, and reads that must see it wait.
+
+        Raises:
+            CorruptNamespace: the view could not follow the log.
+        """
+        await self.settle()
+        self._free.clear()
+        try:
+            yield self.log.state
+        finally:
+            self._free.set()
+
     async def changed(self, seconds: float) -> None:
         """Wait until the log moves, at most so long."""
         with suppress(TimeoutError):
@@ -107,12 +173,43 @@ class OpenNamespace:
                 await self._changed.wait()
 
     async def close(self, patience: float = 10.0) -> None:
-        """Commit what is queued for at most ``patience`` seconds, and stop."""
-        await self.log.close(patience)
-        if self._indexing is not None:
-            self._failure = NamespaceClosed("the namespace was let go of while it was indexed")
-            self._indexing.cancel()
-            await asyncio.wait([self._indexing])
+        """Commit what is queued for at most ``patience`` seconds, stop, and let go of keys and memories."""
+        try:
+            await self.log.close(patience)
+        finally:
+            if self._indexing is not None:
+                self._failure = NamespaceClosed("the namespace was let go of while it was indexed")
+                self._indexing.cancel()
+                await asyncio.wait([self._indexing])
+            # The log's projections are methods of this object: without them nothing holds the keys but their users.
+            self.log.unsubscribe()
+            self._restored = None
+            self._behind.clear()
+
+    async def _begin(self, manifest: Manifest) -> Start | None:
+        """Read the index that the manifest names; None when there is none that can be used."""
+        self._restored = None
+        self.from_index = 0
+        if not self.trusts_indexes:
+            return None
+        reader = None
+        try:
+            reader = await self.log.indexes.open(manifest, self.model, self.keys.epoch)
+            if reader is None:
+                return None
+            start = await reader.state()
+            view = self._new_view()
+            await read_view(reader, view, self.keys, self.calibration, self.model.dimension)
+        except CorruptNamespace:
+            # The log has all that an index has: it takes longer, and that is all.
+            self.ignored += 1
+            return None
+        finally:
+            if reader is not None:
+                await reader.close()
+        self.from_index = start.state.position.seq
+        self._restored = (start.state, view)
+        return start
 
     def _on_applied(self, applied: list[Applied]) -> None:
         if any(isinstance(item.operation, Erase | Close) for item in applied):
@@ -120,10 +217,10 @@ class OpenNamespace:
         if self.log.state.closed:
             # Nobody may be answered from this any more: let go of it now, not when its key ends.
             self._behind.clear()
-            self.view = self.new_view()
+            self.view = self._new_view()
             self._wake()
             return
-        if self._indexing is None and sum(map(_weight, applied)) <= SLICE_BYTES:
+        if self._indexing is None and not self.held and sum(map(_weight, applied)) <= SLICE_BYTES:
             self.view.apply(self.log.state, applied)
         else:
             self._behind.extend(applied)
@@ -135,13 +232,18 @@ class OpenNamespace:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _on_reset(self, _: NamespaceState) -> None:
+    def _on_reset(self, state: NamespaceState) -> None:
         self._behind.clear()
-        self.view = self.new_view()
+        restored, self._restored = self._restored, None
+        if restored is not None and restored[0] is state:
+            self.view = restored[1]
+        else:
+            self.view = self._new_view()
 
     async def _index(self) -> None:
         try:
             while self._behind:
+                await self._free.wait()
                 self.view.apply(self.log.state, list(self._slice()))
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - whatever it was, nothing may be answered from this view

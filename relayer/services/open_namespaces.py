@@ -1,7 +1,8 @@
 """The namespaces that are open in this process, and for how long.
 
 A namespace is open while a sealed key for it is live: its log is followed, its memories are readable, its index
-answers. When the last live key ends, all of that is dropped. Opening is single-flight and outlives the request that
+answers. When the last live key ends, all of that is dropped; and what was used longest ago is dropped when all together
+take more memory than they may, but never what a request is in. Opening is single-flight and outlives the request that
 asked for it, so that a namespace too large for one request's deadline is open for the next.
 """
 
@@ -9,29 +10,44 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 
 from relayer.domain.namespace import Custody, Pointer
-from relayer.errors import NamespaceClosed, QueueFull, RelayerError, WrongCustody, WrongNamespaceKey
+from relayer.errors import (
+    CorruptNamespace,
+    NamespaceClosed,
+    QueueFull,
+    RelayerError,
+    WrongCustody,
+    WrongNamespaceKey,
+)
 from relayer.log import creation
 from relayer.log.log_ports import LogPorts
-from relayer.log.namespace_log import NamespaceLog
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.calibration import Calibration, calibrate
 from relayer.services.access import Access
 from relayer.services.deadline import Deadline
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.view import NamespaceView
 
-__all__ = ["OpenNamespaces"]
+__all__ = ["CacheLimits", "OpenNamespaces"]
 
-MOST_OPEN = 4096
+_MIB = 1024 * 1024
+_ROUNDS = 3
 
 _Key = tuple[str, str]
 # Name, secret, custody and generation of who asks, and whether it may be made: what an opening depends on.
 _Flight = tuple[_Key, bytes, Custody, int, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """What may be open without being in use: bytes of memory, as `OpenNamespace.nbytes` counts them, and namespaces."""
+
+    bytes: int = 512 * _MIB
+    namespaces: int = 65_536
 
 
 class OpenNamespaces:
@@ -40,6 +56,10 @@ class OpenNamespaces:
     Attributes:
         calibration: what relevance is judged by.
         openings: how many namespaces were opened since the start, those that are closed again included.
+        from_indexes: how many of them began with a stored index.
+        ignored_indexes: stored indexes that were there and could not be used.
+        evictions: how many were dropped to make room.
+        nbytes: about what the open ones take in memory, as of when each was last used.
     """
 
     def __init__(
@@ -47,8 +67,7 @@ class OpenNamespaces:
         ports: LogPorts,
         model: EmbeddingModel,
         calibration: Calibration,
-        *,
-        most_open: int = MOST_OPEN,
+        limits: CacheLimits | None = None,
         on_erased: Callable[[], None] = lambda: None,
     ) -> None:
         self._ports = ports
@@ -56,9 +75,15 @@ class OpenNamespaces:
         self._model = model
         self.calibration = calibration
         self.openings = 0
-        self._most_open = most_open
+        self.from_indexes = 0
+        self.ignored_indexes = 0
+        self.evictions = 0
+        self.nbytes = 0
+        self._limits = limits or CacheLimits()
         self._calibrating = asyncio.Lock()
-        self._open: dict[_Key, OpenNamespace] = {}
+        # In the order of their last use, the latest last.
+        self._open: OrderedDict[_Key, OpenNamespace] = OrderedDict()
+        self._sizes: dict[_Key, int] = {}
         self._opening: dict[_Flight, asyncio.Task[OpenNamespace | None]] = {}
 
     def __len__(self) -> int:
@@ -82,7 +107,7 @@ class OpenNamespaces:
         """Judge relevance by ``calibration`` from now on, in what is open and in what will be."""
         self.calibration = calibration
         for opened in self._open.values():
-            opened.view.index.calibration = opened.view.past.calibration = calibration
+            opened.recalibrate(calibration)
 
     def peek(self, account: str, name: str) -> OpenNamespace | None:
         """Return an open namespace without opening it, for counts."""
@@ -100,11 +125,8 @@ class OpenNamespaces:
         opened = await self._obtain(access, deadline, create=create)
         if opened is None:
             raise NamespaceClosed("the namespace is being made or erased; try again")
-        opened.users += 1
-        try:
+        with self._used(opened):
             yield opened
-        finally:
-            opened.users -= 1
 
     @asynccontextmanager
     async def use_if_exists(self, access: Access, deadline: Deadline) -> AsyncIterator[OpenNamespace | None]:
@@ -113,11 +135,28 @@ class OpenNamespaces:
         if opened is None:
             yield None
             return
-        opened.users += 1
-        try:
+        with self._used(opened):
             yield opened
+
+    @contextmanager
+    def _used(self, opened: OpenNamespace) -> Iterator[None]:
+        key = (opened.namespace.account, opened.namespace.pointer.name)
+        opened.users += 1
+        opened.awaited = False
+        try:
+            yield
         finally:
             opened.users -= 1
+            self._weigh(key, opened)
+
+    async def trim(self) -> None:
+        """Drop what was used longest ago until the rest fits the memory that it may take."""
+        for key, opened in list(self._open.items()):
+            # Whoever asked for it a round ago has used it or gone away.
+            opened.awaited = False
+            if opened.users == 0:
+                self._weigh(key, opened)
+        await self._make_room()
 
     async def drop_expired(self) -> None:
         """Drop what no live key opens any more."""
@@ -142,6 +181,8 @@ class OpenNamespaces:
             *(opened.close(patience) for opened in self._open.values()), return_exceptions=True
         )
         self._open.clear()
+        self._sizes.clear()
+        self.nbytes = 0
 
     async def _obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
         key = (access.account, access.namespace)
@@ -149,13 +190,20 @@ class OpenNamespaces:
         if opened is not None and opened.broken:
             await self._drop(key, opened)
             opened = None
-        if opened is None:
-            async with deadline.step("open"):
-                opened = await self._open_once(key, access, create=create)
-        if opened is not None:
+        for _ in range(_ROUNDS):
+            if opened is None:
+                async with deadline.step("open"):
+                    opened = await self._open_once(key, access, create=create)
+            if opened is None:
+                return None
             _check(opened, access)
-            opened.key_not_after = max(opened.key_not_after, access.key_not_after)
-        return opened
+            if self._open.get(key) is opened:
+                self._open.move_to_end(key)
+                opened.key_not_after = max(opened.key_not_after, access.key_not_after)
+                return opened
+            # It was dropped to make room for others before this request could take hold of it.
+            opened = self._open.get(key)
+        raise QueueFull("more namespaces are asked for than there is memory for", retry_after=1.0)
 
     async def _open_once(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
         # The secret is part of the flight's name: a wrong one fails alone and never for somebody else.
@@ -181,28 +229,43 @@ class OpenNamespaces:
             return None
         if (raced := self._open.get(key)) is not None:
             return raced
+        opened = await self._started(found, access)
+        if (raced := self._open.get(key)) is not None:
+            await opened.close()
+            return raced
+        opened.recalibrate(self.calibration)
+        self._open[key] = opened
+        self._weigh(key, opened)
+        self.openings += 1
+        self.from_indexes += opened.from_index > 0
+        self.ignored_indexes += opened.ignored
         await self._make_room()
-        new_view = partial(NamespaceView, found.keys, self._model, self.calibration)
-        opened = OpenNamespace(
+        return opened
+
+    async def _started(self, found: creation.OpenedNamespace, access: Access) -> OpenNamespace:
+        """Read a namespace's log: after a stored index if that fits it, else from the first entry."""
+        opened = self._new(found, access)
+        try:
+            await _start(opened)
+        except CorruptNamespace:
+            if not opened.from_index:
+                raise
+            self.ignored_indexes += 1
+            opened = self._new(found, access)
+            opened.trusts_indexes = False
+            await _start(opened)
+        return opened
+
+    def _new(self, found: creation.OpenedNamespace, access: Access) -> OpenNamespace:
+        return OpenNamespace(
+            ports=self._ports,
             namespace=found,
-            log=NamespaceLog(self._ports, found.account, found.pointer),
-            new_view=new_view,
+            model=self._model,
+            calibration=self.calibration,
             secret=access.secret,
             key_not_after=access.key_not_after,
             on_erased=self._on_erased,
         )
-        try:
-            await opened.log.start()
-            await opened.settle()
-        except BaseException:
-            await opened.close()
-            raise
-        if (raced := self._open.get(key)) is not None:
-            await opened.close()
-            return raced
-        self._open[key] = opened
-        self.openings += 1
-        return opened
 
     async def _find(self, access: Access, *, create: bool) -> creation.OpenedNamespace | None:
         if create:
@@ -221,19 +284,40 @@ class OpenNamespaces:
         return found
 
     async def _make_room(self) -> None:
-        if len(self._open) < self._most_open:
-            return
-        idle = [(opened.key_not_after, key) for key, opened in self._open.items() if opened.users == 0]
-        if not idle:
-            raise QueueFull("too many namespaces are in use at once", retry_after=1.0)
-        _, key = min(idle)
-        await self._drop(key, self._open[key])
+        while self.nbytes > self._limits.bytes or len(self._open) > self._limits.namespaces:
+            latest = next(reversed(self._open))
+            idle = (
+                key
+                for key, opened in self._open.items()
+                if opened.users == 0 and not opened.awaited and key != latest
+            )
+            key = next(idle, None)
+            if key is None:
+                return
+            self.evictions += 1
+            await self._drop(key, self._open[key])
+
+    def _weigh(self, key: _Key, opened: OpenNamespace) -> None:
+        if self._open.get(key) is opened:
+            size = opened.nbytes
+            self.nbytes += size - self._sizes.get(key, 0)
+            self._sizes[key] = size
 
     async def _drop(self, key: _Key, opened: OpenNamespace) -> None:
         if self._open.get(key) is opened:
             del self._open[key]
+            self.nbytes -= self._sizes.pop(key, 0)
         with suppress(RelayerError):
             await opened.close()
+
+
+async def _start(opened: OpenNamespace) -> None:
+    try:
+        await opened.log.start()
+        await opened.settle()
+    except BaseException:
+        await opened.close()
+        raise
 
 
 def _check(opened: OpenNamespace, access: Access) -> None:

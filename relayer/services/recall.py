@@ -92,7 +92,7 @@ def _search(
     ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, vector: NDArray[np.float32] | None
 ) -> schemas.RecallResponse:
     view = opened.view
-    allowed = view.allowed(
+    allowed = view.roster.allowed(
         kinds=request.kinds,
         audiences=request.audiences,
         trusts=request.trusts,
@@ -100,7 +100,7 @@ def _search(
         now=ctx.clock.now_ms(),
     )
     if request.occurred_after is not None or request.occurred_before is not None:
-        allowed = view.between(request.occurred_after, request.occurred_before, allowed)
+        allowed = view.roster.between(request.occurred_after, request.occurred_before, allowed)
     if request.as_of is not None:
         numbers = view.numbers() if allowed is None else allowed
         allowed = {number for number in numbers if _held(opened, number, request.as_of)}
@@ -149,7 +149,7 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     states = opened.log.state.records
     best: dict[bytes, Hit] = {}
     for hit in hits:
-        best.setdefault(states[opened.view.by_number(hit.key).id].content, hit)
+        best.setdefault(states[opened.view.id_of(hit.key)].content, hit)
     return list(best.values())
 
 

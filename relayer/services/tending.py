@@ -50,14 +50,18 @@ async def tend(ctx: Context) -> None:
     with suppress(EmbedderUnavailable, QueueFull):
         await ctx.namespaces.calibrate(ctx.embedder)
     await ctx.namespaces.drop_expired()
+    await ctx.namespaces.trim()
     failures: list[RelayerError] = []
     for opened in ctx.namespaces.all():
+        if opened.held or not opened.needs_tending:
+            continue
         opened.users += 1
         try:
             with suppress(EmbedderUnavailable, QueueFull):
                 await embed_missing(ctx, opened)
             await _purge(opened)
             await read_again(ctx, opened)
+            opened.tended()
         except RelayerError as error:
             failures.append(error)
         finally:

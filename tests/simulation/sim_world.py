@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 import virtual_time
 from sim_store import LinkToStore, Violation, Witness
 from virtual_time import VirtualClock, WrongClock
@@ -533,6 +534,8 @@ def same(left: NamespaceState, right: NamespaceState) -> bool:
 def _content(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: _content(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: _content(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, dict):
         return {key: _content(item) for key, item in value.items()}
     if isinstance(value, list | tuple | deque):

@@ -40,7 +40,7 @@ def test_float16_and_float64_become_float32():
 
 def test_a_memory_without_context_is_searched_by_its_own_vector():
     own = unit(1, 0, 0)
-    assert search_row(own, None) is own
+    assert np.array_equal(search_row(own, None), own)
 
 
 def test_context_that_disagrees_shortens_the_row():
@@ -49,3 +49,10 @@ def test_context_that_disagrees_shortens_the_row():
     np.testing.assert_allclose(row, [0.5, 0.5, 0.0])
     # Not normalised again: it matches either half with half the cosine, not with 0.71.
     assert row @ own == pytest.approx(0.5)
+
+
+def test_a_row_loses_nothing_when_it_is_stored_as_float16():
+    own, context = unit(1, 2, 3), unit(3, 1, 2)
+    row = search_row(own, context)
+    assert np.array_equal(row.astype(np.float16).astype(np.float32), row)
+    assert np.allclose(row, (own + context) / 2, atol=1e-3)

@@ -1,0 +1,137 @@
+"""Cold openings: from a stored index, from the log alone, and what reading the same bytes takes by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.log_house import Replica, WithoutIndexes
+from bench.report import Lab, Section
+from bench.stats import ratio, spread
+from relayer.ports import Found, ObjectStore
+from relayer.services.index_keeping import IndexKeeper, IndexLimits
+
+__all__ = ["cold_openings"]
+
+SIZES = (1_000, 10_000, 100_000)
+_ROUNDS = 5
+
+
+@dataclass(slots=True)
+class _Size:
+    """Seconds, a value for each round."""
+
+    count: int
+    index_bytes: int = 0
+    raw: list[float] = field(default_factory=list)
+    by_index: list[float] = field(default_factory=list)
+    by_log: list[float] = field(default_factory=list)
+    writing: float = 0.0
+
+
+async def cold_openings(lab: Lab, store: ObjectStore, where: str) -> list[Section]:
+    """Measure over one store."""
+    measured = []
+    for count in SIZES if not lab.quick else (200, 1_200):
+        size = _Size(count)
+        name = f"opening-{count}"
+        lab.say(f"openings, {where}: storing {count:,} memories")
+        writer = Replica.over(store)
+        await writer.fill(name, count, seed=lab.seed)
+        async with writer.use(name) as opened:
+            await opened.view.index.maintain()
+            keeper = IndexKeeper(writer.context, IndexLimits(least=1))
+            began = time.perf_counter()
+            if not await keeper.keep(opened):
+                raise RuntimeError("the index was not named")
+            size.writing = time.perf_counter() - began
+            manifest = await opened.log.replica.manifest.read()
+            key, size.index_bytes = manifest.index_key, keeper.bytes_written
+        await writer.close()
+        del writer, opened
+        for number in range(lab.count(_ROUNDS, 1)):
+            lab.say(f"openings, {where}: {count:,} memories, round {number + 1}")
+            size.raw.append(await _timed(lambda key=key: _read(store, key)))
+            size.by_index.append(await _opened(store, name, by_index=True))
+        for _ in range(lab.count(2, 1) if count < max(SIZES) else 1):
+            size.by_log.append(await _opened(store, name, by_index=False))
+        measured.append(size)
+    return [_section(measured, where)]
+
+
+async def _read(store: ObjectStore, key: str) -> None:
+    found = await store.get(key)
+    if not isinstance(found, Found):
+        raise TypeError("the index is gone")
+
+
+async def _opened(store: ObjectStore, name: str, *, by_index: bool) -> float:
+    replica = Replica.over(store if by_index else WithoutIndexes(store))
+
+    async def work() -> None:
+        async with replica.use(name) as opened:
+            if (opened.from_index > 0) != by_index:
+                raise RuntimeError("opened otherwise than was asked for")
+
+    seconds = await _timed(work)
+    await replica.close()
+    return seconds
+
+
+async def _timed(work: Callable[[], Coroutine[Any, Any, None]]) -> float:
+    # What other rounds left is collected now and not meanwhile; a relayer freezes what start-up made and collects rarely.
+    gc.collect()
+    gc.freeze()
+    await asyncio.sleep(0)
+    began = time.perf_counter()
+    await work()
+    return time.perf_counter() - began
+
+
+def _section(measured: list[_Size], where: str) -> Section:
+    rows, data = [], {}
+    for size in measured:
+        to_raw, to_log = ratio(size.by_index, size.raw), spread(size.by_log).median
+        opened = spread(size.by_index)
+        rows.append(
+            (
+                f"{size.count:,}",
+                f"{size.index_bytes / 2**20:.1f}",
+                f"{spread(size.raw).median * 1000:.0f}",
+                f"{opened.median * 1000:.0f} ({opened.low * 1000:.0f}..{opened.high * 1000:.0f})",
+                str(to_raw),
+                f"{to_log * 1000:.0f}",
+                f"{to_log / opened.median:.1f}x",
+                f"{size.writing * 1000:.0f}",
+            )
+        )
+        data[str(size.count)] = {
+            "index_bytes": size.index_bytes,
+            "raw_seconds": size.raw,
+            "by_index_seconds": size.by_index,
+            "by_log_seconds": size.by_log,
+            "writing_seconds": size.writing,
+        }
+    return Section(
+        f"Cold opening of one namespace, {where}",
+        (
+            "memories",
+            "index MiB",
+            "raw read ms",
+            "from the index ms",
+            "/ raw read",
+            "from the log ms",
+            "gained",
+            "writing it ms",
+        ),
+        rows,
+        data,
+        (
+            "raw read: one request for the whole index object, by the same client; nothing is done with it.",
+            "from the log: slots, no segments. The index is complete; the tail that an index lacks is read from the log.",
+        ),
+    )

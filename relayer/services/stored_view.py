@@ -1,0 +1,209 @@
+"""A namespace's view as blocks of a stored index, sealed under the namespace's index key.
+
+The view is a number of named sections: the roster, the lexical index, the vectors, the null; cut into blocks of a size that
+is sealed and opened in about a millisecond, so that others get their turn. Records are blocks of their own, which stay
+sealed in memory when they are read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.errors import CorruptNamespace
+from relayer.log.index_pack import IndexBuilder, Part, block_id
+from relayer.log.index_reader import IndexReader
+from relayer.ports import Randomness
+from relayer.search.calibration import Calibration
+from relayer.search.dense import DenseParts
+from relayer.search.index import IndexParts, MemoryIndex
+from relayer.search.own_null import NullParts
+from relayer.search.relevance import Null
+from relayer.search.stored_terms import LexicalParts
+from relayer.services.journal import Journal, JournalParts
+from relayer.services.record_shelf import BLOCK_RECORDS, RecordShelf
+from relayer.services.roster import Roster, RosterParts
+from relayer.services.view import NamespaceView
+from relayer.wire.errors import UnsealError
+from relayer.wire.sealing import SALT_SIZE
+
+__all__ = ["read_view", "write_view"]
+
+_BLOCK_BYTES = 512 * 1024
+Buffer = bytes | bytearray | memoryview
+
+
+class _Index(msgspec.Struct, frozen=True, array_like=True):
+    """What of a `MemoryIndex` is no array: `LexicalParts.total`, and `NullParts`."""
+
+    total: float
+    null: tuple[int, list[tuple[int, str, str | None]], bool, tuple[float, float] | None, int]
+
+
+class _Small(msgspec.Struct, frozen=True, array_like=True):
+    """The first section. ``texts`` is the SHA-256 of the sealed blocks of records."""
+
+    roster: RosterParts
+    index: _Index
+    past: _Index
+    journal: JournalParts
+    texts: bytes
+
+
+async def write_view(
+    view: NamespaceView, builder: IndexBuilder, keys: NamespaceKeys, randomness: Randomness
+) -> None:
+    """Append a view to an index; nothing may change it meanwhile, and others get their turn.
+
+    Raises:
+        UnsealError: a record in memory does not open any more.
+    """
+    digest = hashlib.sha256()
+    for number, records in enumerate(view.shelf.encoded_blocks(len(view.roster))):
+        name = block_id(builder.key, Part.TEXTS, number)
+        sealed = keys.seal_index(name, records, salt=randomness.bytes(SALT_SIZE))
+        digest.update(sealed)
+        builder.add(Part.TEXTS, sealed)
+        await asyncio.sleep(0)
+    index, past = await view.index.parts(), await view.past.parts()
+    small = _Small(view.roster.parts(), _about(index), _about(past), view.journal.parts(), digest.digest())
+    sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
+    sizes = msgspec.msgpack.encode([len(section) for section in sections])
+    number = 0
+    async for block in _cut([len(sizes).to_bytes(4, "big") + sizes, *sections]):
+        name = block_id(builder.key, Part.VIEW, number)
+        builder.add(Part.VIEW, keys.seal_index(name, block, salt=randomness.bytes(SALT_SIZE)))
+        number += 1
+
+
+async def read_view(
+    reader: IndexReader, view: NamespaceView, keys: NamespaceKeys, calibration: Calibration, dimension: int
+) -> None:
+    """Restore a new view from an index of which the state has been read.
+
+    Raises:
+        CorruptNamespace: it is damaged, or was made under another key.
+        StoreError: the store did not answer.
+    """
+    try:
+        sections = await _sections(reader, keys)
+        small = msgspec.msgpack.decode(sections[0], type=_Small)
+        await asyncio.sleep(0)
+        roster = Roster.of_parts(small.roster)
+        await asyncio.sleep(0)
+        half = 1 + (len(sections) - 1) // 2
+        index = MemoryIndex.of_parts(dimension, calibration, _parts(small.index, sections[1:half]))
+        await asyncio.sleep(0)
+        past = MemoryIndex.of_parts(dimension, calibration, _parts(small.past, sections[half:]))
+        await asyncio.sleep(0)
+        shelf = await _shelf(reader, keys, small, len(roster))
+        _check(roster, index, past)
+    except (UnsealError, ValueError, msgspec.MsgspecError) as error:
+        raise CorruptNamespace("a stored view does not open") from error
+    view.roster, view.shelf, view.index, view.past = roster, shelf, index, past
+    view.journal = Journal.of_parts(small.journal)
+
+
+def _check(roster: Roster, index: MemoryIndex, past: MemoryIndex) -> None:
+    if not roster.shown.issuperset(index.keys()) or not roster.shown.isdisjoint(past.keys()):
+        raise ValueError("the stored index finds what may not be found")
+
+
+def _about(parts: IndexParts) -> _Index:
+    null = parts.null
+    quantiles = None if null.null is None else (null.null.median, null.null.high)
+    return _Index(parts.lexical.total, (null.reached, null.texts, null.known, quantiles, null.size))
+
+
+def _arrays_of(parts: IndexParts) -> tuple[Buffer, ...]:
+    # The last of the lexical parts is a number, and stands with what is small.
+    return (*parts.dense, *parts.lexical[:-1], parts.links)
+
+
+def _parts(about: _Index, arrays: list[bytearray]) -> IndexParts:
+    keys, graph, rows, *lexical, links = arrays
+    terms, counts, slots, weights, document_counts, document_terms, lexical_keys, lengths = lexical
+    reached, texts, known, quantiles, size = about.null
+    return IndexParts(
+        DenseParts(keys, graph, rows),
+        LexicalParts(
+            terms,
+            counts,
+            slots,
+            weights,
+            document_counts,
+            document_terms,
+            lexical_keys,
+            lengths,
+            about.total,
+        ),
+        links,
+        NullParts(reached, texts, known, None if quantiles is None else Null(*quantiles), size),
+    )
+
+
+async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[bytearray]:
+    """Open the blocks of the view and return the sections, each in a buffer of its own."""
+    stream = _opened(reader, keys)
+    first = memoryview(await anext(stream, b""))
+    start = 4 + int.from_bytes(first[:4], "big")
+    sizes = msgspec.msgpack.decode(first[4:start], type=list[int])
+    left = first[start:]
+    sections = []
+    for size in sizes:
+        section = bytearray(left[:size])
+        left = left[size:]
+        while len(section) < size:
+            block = memoryview(await anext(stream, b""))
+            if not block:
+                raise ValueError("a stored view is cut short")
+            wanted = size - len(section)
+            section += block[:wanted]
+            left = block[wanted:]
+        sections.append(section)
+    return sections
+
+
+async def _opened(reader: IndexReader, keys: NamespaceKeys) -> AsyncIterator[bytes]:
+    number = 0
+    async for sealed in reader.blocks(Part.VIEW):
+        yield keys.unseal_index(block_id(reader.key, Part.VIEW, number), sealed)
+        number += 1
+        await asyncio.sleep(0)
+
+
+async def _shelf(reader: IndexReader, keys: NamespaceKeys, small: _Small, count: int) -> RecordShelf:
+    shelf = RecordShelf(keys)
+    digest = hashlib.sha256()
+    number = 0
+    async for sealed in reader.blocks(Part.TEXTS):
+        digest.update(sealed)
+        shelf.put_block(number * BLOCK_RECORDS, block_id(reader.key, Part.TEXTS, number), sealed)
+        number += 1
+        if number % BLOCK_RECORDS == 0:
+            await asyncio.sleep(0)
+    if digest.digest() != small.texts or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS:
+        raise ValueError("the stored records are not those of the stored view")
+    return shelf
+
+
+async def _cut(sections: list[Buffer]) -> AsyncIterator[bytes]:
+    """Yield the sections one after the other, in blocks of one size."""
+    block = bytearray()
+    for section in sections:
+        held = memoryview(section)
+        at = 0
+        while at < len(held):
+            part = held[at : at + _BLOCK_BYTES - len(block)]
+            block += part
+            at += len(part)
+            if len(block) == _BLOCK_BYTES:
+                yield bytes(block)
+                block.clear()
+                await asyncio.sleep(0)
+    if block:
+        yield bytes(block)

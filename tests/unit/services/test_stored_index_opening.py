@@ -1,0 +1,250 @@
+"""A namespace that is opened from its stored index is the namespace that its log tells."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+from index_world import answers, do_something, opened_of, remember, replica, write_index
+
+from relayer.adapters.memory_store import MemoryStore
+from relayer.domain.operations import Erase, Origin
+from relayer.ports import Absent, EmbeddingModel, Found, GetOutcome
+from relayer.services.index_keeping import IndexKeeper, IndexLimits
+from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.recall import recall
+from relayer.services.tending import tend
+from relayer.testing.recording_store import RecordingStore
+from relayer.wire.schemas import RecallRequest
+
+
+class _WithoutIndexes(RecordingStore):
+    """A store that has lost every index."""
+
+    async def get(
+        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
+    ) -> GetOutcome:
+        if "/index/" in key:
+            return Absent(0)
+        return await super().get(key, byte_range=byte_range, if_none_match=if_none_match)
+
+
+def _over(house, store):
+    """Another relayer, over ``store``."""
+    ports = replace(house.ctx.ports, store=store)
+    namespaces = OpenNamespaces(ports, house.embedder.model, house.calibration)
+    return replace(house, store=store, ctx=replace(house.ctx, ports=ports, namespaces=namespaces))
+
+
+async def _index_keys(house) -> list[str]:
+    return [info.key async for info in house.store.list("ns/") if "/index/" in info.key]
+
+
+async def _change(house, key: str, data: bytes) -> None:
+    await house.store.delete(key)
+    await house.store.create(key, data)
+
+
+async def _bytes_of(house, key: str) -> bytes:
+    found = await house.store.get(key)
+    assert isinstance(found, Found)
+    return found.data
+
+
+async def _recalled(house, query: str) -> list[str]:
+    request = RecallRequest(query=query, floor=0)
+    return [hit.text for hit in (await recall(house.ctx, house.access(), request, house.deadline())).memories]
+
+
+@pytest.mark.parametrize("seed", range(16))
+async def test_index_and_tail_answer_as_the_whole_log_does_scores_included(house, seed):
+    rng = random.Random(seed)
+    writer = _over(house, MemoryStore(house.clock))
+    for _ in range(2):
+        for _ in range(rng.randrange(1, 14)):
+            await do_something(writer, rng)
+        await write_index(writer)
+    for _ in range(rng.randrange(5)):
+        await do_something(writer, rng)
+    by_index, by_log = _over(house, writer.store), _over(house, _WithoutIndexes(writer.store))
+    assert (await opened_of(by_index)).from_index > 0
+    assert (await opened_of(by_log)).from_index == 0
+    assert await answers(by_index, seed) == await answers(by_log, seed)
+    for _ in range(4):
+        await do_something(by_index, rng)
+    assert await answers(by_index, seed) == await answers(by_log, seed)
+    for one in (writer, by_index, by_log):
+        await one.ctx.namespaces.close(1.0)
+
+
+async def test_an_index_of_an_index_is_the_same_again(house):
+    rng = random.Random(4)
+    for _ in range(20):
+        await do_something(house, rng)
+    await write_index(house)
+    second = await replica(house)
+    await do_something(second, rng)
+    assert (await opened_of(second)).from_index > 0
+    await write_index(second)
+    third, by_log = await replica(house), _over(house, _WithoutIndexes(house.store))
+    assert (await opened_of(third)).from_index == 21
+    assert await answers(third, 1) == await answers(by_log, 1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.6, 0.9, 0.999])
+async def test_a_damaged_index_is_ignored_and_written_anew(house, share):
+    await remember(house, "I drink oat milk coffee", "I moved to Oslo")
+    await write_index(house)
+    [key] = await _index_keys(house)
+    data = bytearray(await _bytes_of(house, key))
+    data[int(share * len(data))] ^= 1
+    await _change(house, key, bytes(data))
+    other = await replica(house)
+    assert (await _recalled(other, "coffee"))[0] == "I drink oat milk coffee"
+    assert (await opened_of(other)).from_index == 0
+    assert other.ctx.namespaces.ignored_indexes == 1
+    await remember(other, "I play the piano")
+    assert await write_index(other)
+    assert (await opened_of(await replica(house))).from_index > 0
+
+
+async def test_an_index_of_another_model_is_ignored_and_replaced(house):
+    await remember(house, "I drink oat milk coffee")
+    await write_index(house)
+
+    class _Other(type(house.embedder)):
+        @property
+        def model(self) -> EmbeddingModel:
+            return EmbeddingModel("another", "ef" * 32, super().model.dimension)
+
+    embedder = _Other()
+    namespaces = OpenNamespaces(house.ctx.ports, embedder.model, house.calibration)
+    other = replace(
+        house, embedder=embedder, ctx=replace(house.ctx, embedder=embedder, namespaces=namespaces)
+    )
+    assert (await opened_of(other)).from_index == 0
+    assert await _recalled(other, "coffee") == ["I drink oat milk coffee"]
+    assert await write_index(other)
+    assert (await opened_of(await replica(house))).from_index == 0
+    await namespaces.close(1.0)
+
+
+async def test_an_index_shows_nothing_to_whoever_lacks_the_key(house):
+    await remember(house, "canarytext of the harbour")
+    await write_index(house)
+    [key] = await _index_keys(house)
+    data = await _bytes_of(house, key)
+    opened = await opened_of(house)
+    row = opened.view.index.parts
+    assert b"canarytext" not in data
+    assert bytes((await row()).dense.rows) not in data
+
+
+async def test_what_is_erased_is_not_in_the_next_index_and_not_in_memory(house):
+    await remember(house, "the canarytext is blue", "I drink coffee")
+    await write_index(house)
+    other = await replica(house)
+    opened = await opened_of(other)
+    assert opened.from_index > 0
+    [erased] = [
+        record
+        for record in opened.log.state.records
+        if opened.view.require(record).text == "the canarytext is blue"
+    ]
+    await opened.log.append([Erase(Origin(b"a", b"nonce"), (erased,))])
+    assert opened.view.get(erased) is None
+    assert await _recalled(other, "canarytext") == ["I drink coffee"]
+    for block in opened.view.shelf.encoded_blocks(len(opened.view.roster)):
+        assert b"canarytext" not in block
+    assert await write_index(other)
+    third = await opened_of(await replica(house))
+    assert third.from_index > 0
+    assert third.view.get(erased) is None
+
+
+async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(house):
+    limits = IndexLimits(least=10, growth=2.0)
+    keeper = IndexKeeper(house.ctx, limits)
+    written = []
+    for number in range(1, 46):
+        await remember(house, f"note {number} about the harbour")
+        if await keeper.keep(await opened_of(house)):
+            written.append(number)
+    assert written == [10, 20, 40]
+
+
+async def test_a_small_namespace_gets_none(house):
+    await remember(house, "one", "two", "three")
+    assert not await IndexKeeper(house.ctx).keep(await opened_of(house))
+    assert await _index_keys(house) == []
+
+
+async def test_another_relayer_knows_what_is_indexed_and_does_not_do_it_again(house):
+    limits = IndexLimits(least=3, growth=2.0)
+    await remember(house, "one", "two", "three", "four")
+    assert await write_index(house, limits=limits)
+    other = await replica(house)
+    await remember(other, "five")
+    assert not await write_index(other, limits=limits)
+    assert len(await _index_keys(house)) == 1
+
+
+async def test_a_failed_writing_is_not_tried_again_at_once(house):
+    keeper = IndexKeeper(house.ctx, IndexLimits(least=2, growth=2.0))
+    await remember(house, "one", "two", "three")
+    opened = await opened_of(house)
+
+    class _Refusing(RecordingStore):
+        async def create(self, key: str, data: bytes):
+            if "/index/" in key:
+                return await super().create("taken", data)
+            return await super().create(key, data)
+
+    store = _Refusing(house.store)
+    await store.create("taken", b"")
+    opened.log.indexes._ports = replace(house.ctx.ports, store=store)
+    assert not await keeper.keep(opened)
+    assert keeper.lost == 1
+    assert not await keeper.keep(opened)
+    assert keeper.lost == 1
+
+
+async def test_what_is_remembered_while_an_index_is_written_is_recalled_and_is_in_no_half(house):
+    await remember(house, *(f"note {number} about tea" for number in range(70)))
+    opened = await opened_of(house)
+    async with opened.still() as state:
+        seq = state.position.seq
+        writing = asyncio.create_task(remember(house, "the harbour froze"))
+        await opened.changed(5)
+        assert opened.log.position.seq > seq
+        assert len(opened.view) == 70
+        recalling = asyncio.create_task(_recalled(house, "harbour froze"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not recalling.done()
+    await writing
+    assert (await recalling)[0] == "the harbour froze"
+
+
+async def test_a_namespace_that_is_written_down_is_not_tended(house):
+    house.embedder.down = True
+    await remember(house, "the harbour froze")
+    house.embedder.down = False
+    opened = await opened_of(house)
+    async with opened.still():
+        await tend(house.ctx)
+        assert opened.view.without_vector
+    await tend(house.ctx)
+    assert not opened.view.without_vector
+
+
+async def test_tending_looks_again_only_after_the_log_has_moved(house):
+    await remember(house, "the harbour froze")
+    opened = await opened_of(house)
+    assert opened.needs_tending
+    await tend(house.ctx)
+    assert not opened.needs_tending
+    await remember(house, "the harbour thawed")
+    assert opened.needs_tending
