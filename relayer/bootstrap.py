@@ -475,6 +475,10 @@ def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
         metrics.counter(f"facts_dropped_{name}", "Facts that were dropped.", count)
 
 
+def _warn(event: str, error: BaseException) -> None:
+    log.warning(event, **describe(error))
+
+
 @asynccontextmanager
 async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncIterator[None]:
     """Run what runs beside the requests, until the block ends."""
@@ -493,9 +497,6 @@ async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncItera
     def job_failed(error: BaseException) -> None:
         log.error("job_failed", **describe(error))
 
-    def erasing_failed(error: BaseException) -> None:
-        log.warning("erasing_failed", **describe(error))
-
     def index_failed(error: BaseException) -> None:
         log.error("index_failed", **describe(error))
 
@@ -508,7 +509,7 @@ async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncItera
         lambda: tend_forever(relayer.context, failed),
         lambda: relayer.indexes.run(index_failed),
         lambda: relayer.upkeep.run(upkeep_failed),
-        lambda: relayer.context.erasures.run(erasing_failed),
+        lambda: relayer.context.erasures.run(partial(_warn, "erasing_failed")),
     ]
     facts = relayer.context.facts
     if facts is not None:
