@@ -30,6 +30,7 @@ from relayer.extraction.statements import StatementExtractor
 from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
+from relayer.http.erasing import ErasureRoutes
 from relayer.http.front import Front
 from relayer.http.life import LifeRoutes
 from relayer.http.limits import Limits
@@ -60,6 +61,7 @@ from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
 from relayer.services.context import ChatWork, Context, FactWork
+from relayer.services.erasing import Erasures
 from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
 from relayer.services.inactivity import forget_inactive_forever
@@ -151,7 +153,9 @@ async def build(
         if embedder is None:
             embedder = await _embedder(settings, ports, readiness, stack)
         limits = CacheLimits(bytes=settings.cache_bytes)
-        namespaces = OpenNamespaces(ports, embedder.model, await _calibration(embedder), limits)
+        namespaces = OpenNamespaces(
+            ports, embedder.model, await _calibration(embedder), limits, on_erased=embedder.forget
+        )
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await _chat(settings, ports, readiness, stack)
@@ -163,6 +167,7 @@ async def build(
             facts=_facts(settings, ports, chat),
             chat=chat,
             redacts=settings.redaction == "on",
+            collect_after_ms=int(settings.collect_after * 1000),
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
         await stack.enter_async_context(_background(relayer, settings.forget_inactive_days))
@@ -356,6 +361,7 @@ def _assemble(
     native = (
         *NativeRoutes(context, accounts, revoked).table(),
         *LifeRoutes(context).table(),
+        *ErasureRoutes(context).table(),
         *AnswerRoutes(context).table(),
     )
     model = context.embedder.model
@@ -383,6 +389,7 @@ def _assemble(
     )
     upkeep = Upkeep(context.ports, context.namespaces, limits)
     _publish_upkeep(metrics, upkeep)
+    _publish_erasures(metrics, context.erasures)
     return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep)
 
 
@@ -447,6 +454,15 @@ def _publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
         metrics.counter(f"upkeep_{name}", help_text, partial(upkeep.counts.__getitem__, name))
 
 
+def _publish_erasures(metrics: Metrics, erasures: Erasures) -> None:
+    for name, help_text in (
+        ("destroyed", "Erasures of which the store shows nothing any more."),
+        ("confirmed", "Erasures of which a sweep found nothing left."),
+        ("failures", "Steps of erasures that failed and are tried again."),
+    ):
+        metrics.counter(f"erasures_{name}", help_text, partial(erasures.counts.__getitem__, name))
+
+
 def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
     counts = queue.counts
     metrics.gauge("jobs_running", "Extractions that run here now.", lambda: float(len(queue.running)))
@@ -457,6 +473,10 @@ def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
     for name in DROPPED:
         count = partial(counts.__getitem__, f"dropped_{name}")
         metrics.counter(f"facts_dropped_{name}", "Facts that were dropped.", count)
+
+
+def _warn(event: str, error: BaseException) -> None:
+    log.warning(event, **describe(error))
 
 
 @asynccontextmanager
@@ -489,6 +509,7 @@ async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncItera
         lambda: tend_forever(relayer.context, failed),
         lambda: relayer.indexes.run(index_failed),
         lambda: relayer.upkeep.run(upkeep_failed),
+        lambda: relayer.context.erasures.run(partial(_warn, "erasing_failed")),
     ]
     facts = relayer.context.facts
     if facts is not None:
