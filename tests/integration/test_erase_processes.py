@@ -54,7 +54,6 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
     return Person(home)
 
 
-@pytest.mark.row("MW-42")
 def test_an_erased_memory_is_gone_through_a_relayer_that_was_stopped_for_longer_than_a_collection_takes(
     serve: Callable[..., Served], person: Person
 ) -> None:

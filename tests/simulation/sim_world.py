@@ -47,6 +47,8 @@ KEYS = RelayerKeys.derive(b"\x07" * 32)
 LIMITS = CommitterLimits(give_up_after=20.0, entry_operations=4, most_skew_ms=10**12)
 
 
+# A collector does not trust the times of a listing to the second.
+_SKEW = 10.0
 _HOURS = 8  # collections that an erasure may need at the end of a schedule
 
 # Virtual seconds; the slowest schedules take a few thousand.
@@ -513,7 +515,7 @@ class World:
             await fresh.erase()
             if not await fresh.reports.pending():
                 break
-            await self.clock.sleep(self.plan.grace + 1)
+            await self.clock.sleep(max(self.plan.grace, _SKEW) + 1)
         else:
             raise Violation(f"seed {self.seed}: an erasure was never confirmed")
         self.raise_failure()

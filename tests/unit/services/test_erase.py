@@ -193,7 +193,7 @@ def rows_like(house, text) -> int:
     )
 
 
-@pytest.mark.row("MW-31")
+@pytest.mark.row("MW-42")
 async def test_what_is_erased_is_in_no_answer_of_any_relayer_and_in_no_memory_of_one(house):
     other = await house.another()
     (secret,) = await put(house, SAID)
