@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin import __version__, cli_doctor, cli_life, cli_transfer
+from gateway_plugin import __version__, cli_doctor, cli_erase, cli_life, cli_transfer
 from gateway_plugin.cli_hosts import bridge, openclaw
 from gateway_plugin.cli_keys import keys
 from gateway_plugin.cli_outbox import outbox
@@ -44,6 +44,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(outbox, name="outbox")
 cli_doctor.add_to(app)
 cli_life.add_to(app)
+cli_erase.add_to(app)
 cli_transfer.add_to(app)
 app.command(hidden=True)(bridge)
 app.add_typer(openclaw, name="openclaw")

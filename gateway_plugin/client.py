@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gateway_plugin.calling import DEFAULT_DEADLINE, Call, Caller
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity
-from relayer.wire import answers, life, schemas, transfer
+from relayer.wire import answers, erasure, life, schemas, transfer
 from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
 
@@ -228,6 +228,29 @@ class RelayerClient(Caller):
         """Forget what passes a filter, a thousand at most; ``remaining`` says how many are left for the next call."""
         call = Call("delete", "POST", "/v1/memories/delete", identity, body=_json(request))
         return await self._write(call, identity, life.DeleteResponse, deadline)
+
+    async def erase(
+        self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
+    ) -> schemas.ForgetResponse:
+        """Destroy a memory and what was made of it; the identity must be a person's, see `RootHolder.person`."""
+        target = f"/v1/memories/{_segment(memory_id)}?mode=erase"
+        call = Call("erase", "DELETE", target, identity)
+        return await self._write(call, identity, schemas.ForgetResponse, deadline)
+
+    async def erase_namespace(
+        self, identity: Identity, *, confirm: str | None = None, deadline: float = DEFAULT_DEADLINE
+    ) -> erasure.EraseNamespaceResponse:
+        """Say what is in a namespace, or destroy it: ``confirm`` is the answer's to the call without it."""
+        request = erasure.EraseNamespaceRequest(dry_run=confirm is None, confirm=confirm)
+        call = Call("erase", "POST", "/v1/namespaces/erase", identity, body=_json(request))
+        return await self._write(call, identity, erasure.EraseNamespaceResponse, deadline)
+
+    async def erasure(
+        self, identity: Identity, erasure_id: str, *, deadline: float = DEFAULT_DEADLINE
+    ) -> erasure.ErasureView:
+        """Ask how far an erasure is."""
+        call = Call("erasure", "GET", f"/v1/erasures/{_segment(erasure_id)}", identity, keyed=False)
+        return await self._run(call, erasure.ErasureView, deadline)
 
     async def namespaces(
         self,

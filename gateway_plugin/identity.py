@@ -26,6 +26,7 @@ _RENEW_BEFORE_END: Final = 3600
 # A relayer whose clock is a little behind must not take a fresh certificate for one of the future.
 _BACKDATED: Final = 300
 _RIGHTS: Final = (Right.READ, Right.WRITE)
+_PERSON_SECONDS: Final = 600
 
 
 class Credential(Protocol):
@@ -97,7 +98,14 @@ class Identity:
         return self.credential.header(now)
 
 
-def mint(root: RootKeys, agent: str, *, now: int, seconds: int = CERTIFICATE_SECONDS) -> Certificate:
+def mint(
+    root: RootKeys,
+    agent: str,
+    *,
+    now: int,
+    seconds: int = CERTIFICATE_SECONDS,
+    rights: tuple[Right, ...] = _RIGHTS,
+) -> Certificate:
     """Say what an agent of this account may do: read and write its own namespace and those below it.
 
     Args:
@@ -105,13 +113,14 @@ def mint(root: RootKeys, agent: str, *, now: int, seconds: int = CERTIFICATE_SEC
         agent: the agent's normal name.
         now: seconds since the epoch.
         seconds: validity from now on.
+        rights: something else than to read and write.
     """
     return Certificate(
         account_key=bytes(root.account_identity.verify_key),
         agent=agent,
         agent_key=bytes(root.agent(agent).identity.verify_key),
         namespaces=(agent, f"{agent}/*"),
-        rights=_RIGHTS,
+        rights=rights,
         not_before=max(now - _BACKDATED, 0),
         not_after=now + seconds,
         serial=secrets.token_bytes(SERIAL_SIZE),
@@ -162,6 +171,22 @@ class RootHolder:
     def credential(self, agent: str) -> Credential:
         """Return an agent's certificate source."""
         return self._credentials.setdefault(agent, _Minted(self.root, agent))
+
+    def person(self, agent: str) -> Credential:
+        """Return a source of certificates with every right: for what a person typed, never for a turn."""
+        return _Person(self.root, agent)
+
+
+class _Person:
+    """A certificate of a few minutes for what only a person may ask for; each request has its own."""
+
+    def __init__(self, root: RootKeys, agent: str) -> None:
+        self._root = root
+        self._agent = agent
+
+    def header(self, now: int) -> str:
+        made = mint(self._root, self._agent, now=now, seconds=_PERSON_SECONDS, rights=tuple(Right))
+        return base64url.encode(made.issue(self._root.account_identity))
 
 
 class AgentHolder:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -16,6 +15,7 @@ from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.metered_store import MeteredStore
 from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
 from relayer.adapters.system import SystemClock, SystemRandomness
+from relayer.background import background
 from relayer.config import RelayerSettings
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import (
@@ -25,11 +25,13 @@ from relayer.errors import (
     ModelUnavailable,
     QueueFull,
 )
-from relayer.extraction.llm.extractor import DROPPED, LlmExtractor
+from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.statements import StatementExtractor
+from relayer.figures import publish, publish_erasures, publish_indexes, publish_upkeep
 from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
+from relayer.http.erasing import ErasureRoutes
 from relayer.http.front import Front
 from relayer.http.life import LifeRoutes
 from relayer.http.limits import Limits
@@ -43,11 +45,10 @@ from relayer.log.compactor import CompactionLimits
 from relayer.log.layout import Layout
 from relayer.log.log_ports import TRUST_MS, LogPorts
 from relayer.model_keys import find_model_key
-from relayer.observability import describe, log, loop_error
+from relayer.observability import log, loop_error
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import (
     bind,
-    free_bytes,
     product_version,
     ready_file,
     spare_the_collector,
@@ -60,9 +61,7 @@ from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
 from relayer.services.context import ChatWork, Context, FactWork
-from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
-from relayer.services.inactivity import forget_inactive_forever
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
@@ -70,7 +69,6 @@ from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
 from relayer.services.probe_record import probe_unless_known
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.store_probe import probe, probe_erasure
-from relayer.services.tending import tend_forever
 from relayer.services.upkeep import Upkeep, UpkeepLimits
 from relayer.wire.schemas import VersionResponse
 
@@ -79,8 +77,6 @@ __all__ = ["Relayer", "build", "layout_of", "open_store", "probe_store", "serve"
 STOP_SECONDS = 10.0
 API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
-_EXPIRY_SECONDS = 15.0
-_RESTART_SECONDS = 1.0
 _EMBEDDINGS_SECONDS = 20.0
 
 Say = Callable[[str], None]
@@ -151,7 +147,9 @@ async def build(
         if embedder is None:
             embedder = await _embedder(settings, ports, readiness, stack)
         limits = CacheLimits(bytes=settings.cache_bytes)
-        namespaces = OpenNamespaces(ports, embedder.model, await _calibration(embedder), limits)
+        namespaces = OpenNamespaces(
+            ports, embedder.model, await _calibration(embedder), limits, on_erased=embedder.forget
+        )
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await _chat(settings, ports, readiness, stack)
@@ -163,9 +161,19 @@ async def build(
             facts=_facts(settings, ports, chat),
             chat=chat,
             redacts=settings.redaction == "on",
+            collect_after_ms=int(settings.collect_after * 1000),
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
-        await stack.enter_async_context(_background(relayer, settings.forget_inactive_days))
+        await stack.enter_async_context(
+            background(
+                context,
+                fleet=relayer.fleet,
+                authenticator=relayer.authenticator,
+                indexes=relayer.indexes,
+                upkeep=relayer.upkeep,
+                forget_inactive_days=settings.forget_inactive_days,
+            )
+        )
         yield relayer
 
 
@@ -356,6 +364,7 @@ def _assemble(
     native = (
         *NativeRoutes(context, accounts, revoked).table(),
         *LifeRoutes(context).table(),
+        *ErasureRoutes(context).table(),
         *AnswerRoutes(context).table(),
     )
     model = context.embedder.model
@@ -375,14 +384,15 @@ def _assemble(
         clock=context.clock,
         randomness=context.randomness,
     )
-    _publish(metrics, settings, context, front, version)
+    publish(metrics, settings, context, front, version)
     indexes = IndexKeeper(context)
-    _publish_indexes(metrics, indexes)
+    publish_indexes(metrics, indexes)
     limits = UpkeepLimits(
         CompactionLimits(entries=settings.compact_entries), int(settings.collect_after * 1000)
     )
     upkeep = Upkeep(context.ports, context.namespaces, limits)
-    _publish_upkeep(metrics, upkeep)
+    publish_upkeep(metrics, upkeep)
+    publish_erasures(metrics, context.erasures)
     return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep)
 
 
@@ -391,117 +401,6 @@ def _extractor_of(context: Context) -> str:
     if facts is None:
         return f"{context.extractor.name} {context.extractor.version}"
     return f"{facts.extractor.name} {facts.extractor.version} {facts.extractor.model}"
-
-
-def _publish(
-    metrics: Metrics, settings: RelayerSettings, context: Context, front: Front, version: VersionResponse
-) -> None:
-    namespaces = context.namespaces
-    metrics.build(version=version.version, model=version.model, extractor=version.extractor)
-    metrics.gauge("open_namespaces", "Namespaces open in this process.", lambda: float(len(namespaces)))
-    metrics.counter(
-        "namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings
-    )
-    metrics.gauge(
-        "open_namespaces_bytes", "About what they take in memory.", lambda: float(namespaces.nbytes)
-    )
-    metrics.counter("namespace_evictions", "Namespaces dropped to make room.", lambda: namespaces.evictions)
-    metrics.counter(
-        "indexes_read", "Openings that began with a stored index.", lambda: namespaces.from_indexes
-    )
-    metrics.counter(
-        "indexes_ignored", "Stored indexes that could not be used.", lambda: namespaces.ignored_indexes
-    )
-    metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
-    if context.facts is not None:
-        _publish_facts(metrics, context.facts.queue)
-    if settings.store is None:
-        # A bucket's room is the bucket's operator's to watch.
-        metrics.gauge(
-            "store_free_bytes",
-            "Room left on the data directory's file system.",
-            lambda: float(free_bytes(settings.data)),
-        )
-
-
-def _publish_indexes(metrics: Metrics, indexes: IndexKeeper) -> None:
-    metrics.counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)
-    metrics.counter(
-        "indexes_lost",
-        "Indexes stored in vain: somebody was quicker, or erased a memory.",
-        lambda: indexes.lost,
-    )
-    metrics.counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
-
-
-def _publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
-    for name, help_text in (
-        ("segments", "Tails of logs that were compacted to a segment."),
-        ("merges", "Segments that were made of several others."),
-        ("lost", "Segments that another relayer was faster with."),
-        ("bytes", "Bytes of segments written."),
-        ("slots", "Slots deleted because segments cover them."),
-        ("objects", "Segments and indexes deleted because nothing names them."),
-        ("failures", "Compactions and collections that failed and are tried again."),
-    ):
-        metrics.counter(f"upkeep_{name}", help_text, partial(upkeep.counts.__getitem__, name))
-
-
-def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
-    counts = queue.counts
-    metrics.gauge("jobs_running", "Extractions that run here now.", lambda: float(len(queue.running)))
-    metrics.counter("jobs_done", "Extractions that ended here.", lambda: counts["done"])
-    metrics.counter("jobs_failed", "Extractions that failed for good.", lambda: counts["failed"])
-    metrics.counter("jobs_put_off", "Attempts that will be made again.", lambda: counts["put_off"])
-    metrics.counter("facts_found", "Facts that the conversation proves.", lambda: counts["facts"])
-    for name in DROPPED:
-        count = partial(counts.__getitem__, f"dropped_{name}")
-        metrics.counter(f"facts_dropped_{name}", "Facts that were dropped.", count)
-
-
-@asynccontextmanager
-async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncIterator[None]:
-    """Run what runs beside the requests, until the block ends."""
-    clock = relayer.context.clock
-
-    async def expire() -> None:
-        while True:
-            await clock.sleep(_EXPIRY_SECONDS)
-            relayer.authenticator.drop_expired()
-            # Also here: tending may be held up by a store that does not answer, and what has ended must go.
-            await relayer.context.namespaces.drop_expired()
-
-    def failed(error: BaseException) -> None:
-        log.error("tending_failed", **describe(error))
-
-    def job_failed(error: BaseException) -> None:
-        log.error("job_failed", **describe(error))
-
-    def index_failed(error: BaseException) -> None:
-        log.error("index_failed", **describe(error))
-
-    def upkeep_failed(error: BaseException) -> None:
-        log.warning("upkeep_failed", **describe(error))
-
-    endless: list[Callable[[], Awaitable[None]]] = [
-        relayer.fleet.run,
-        expire,
-        lambda: tend_forever(relayer.context, failed),
-        lambda: relayer.indexes.run(index_failed),
-        lambda: relayer.upkeep.run(upkeep_failed),
-    ]
-    facts = relayer.context.facts
-    if facts is not None:
-        endless.append(lambda: work_forever(relayer.context, facts, job_failed))
-    if forget_inactive_days:
-        endless.append(lambda: forget_inactive_forever(relayer.context, forget_inactive_days, failed))
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_persist(work, clock)) for work in endless]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
 
 
 async def _check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
@@ -524,16 +423,6 @@ async def _check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
         log.info("store_probed", races=report.races, undecided=report.undecided, requests=report.requests)
     if missing is not None:
         log.warning("erasing_needs_more", what=missing)
-
-
-async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run endless work again after a failure: one bad round must not end the service."""
-    while True:
-        try:
-            await work()
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is logged and tried again
-            log.error("background_failed", **describe(error))
-        await clock.sleep(_RESTART_SECONDS)
 
 
 def _objects(data: Path) -> Path:

@@ -86,12 +86,23 @@ class DemoGateway:
         return identify(self._holder, parse_session_key(f"agent:{agent}:main"), default_agent=fallback)
 
     @asynccontextmanager
-    async def plugin(self, *, floor: float | None = None) -> AsyncIterator[AsyncMemoryPlugin]:
-        """Make a plugin that knows nothing of an earlier one but the pinned relayer."""
+    async def plugin(
+        self, *, floor: float | None = None, captures: bool = True
+    ) -> AsyncIterator[AsyncMemoryPlugin]:
+        """Make a plugin that knows nothing of an earlier one but the pinned relayer.
+
+        Args:
+            floor: the least relevance, instead of the plugin's own.
+            captures: False for one that only asks, so that it does not miss the ends of turns.
+        """
         settings = self._settings
         if floor is not None:
             settings = settings.model_copy(
                 update={"recall": settings.recall.model_copy(update={"min_score": floor})}
+            )
+        if not captures:
+            settings = settings.model_copy(
+                update={"capture": settings.capture.model_copy(update={"enabled": False})}
             )
         async with AsyncMemoryPlugin(settings=settings, secret=self._secret, environ=self._environ) as made:
             yield made
@@ -150,7 +161,7 @@ class DemoGateway:
             floor: the least relevance, instead of the plugin's own.
             cross_as: whose keys the cross probes are asked with, instead of the agent's own.
         """
-        async with self.plugin(floor=floor) as plugin:
+        async with self.plugin(floor=floor, captures=False) as plugin:
             for number, probe in enumerate(script.probes):
                 speaker = cross_as if cross_as and probe.kind is ProbeKind.CROSS else script.name
                 injection = await plugin.before_turn(

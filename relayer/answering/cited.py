@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from relayer.answering.material import Known, doubt_about, render
-from relayer.answering.prompts import ask_prompt
+from relayer.answering.prompting import ask_prompt
 from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.answer import json_in
 from relayer.extraction.llm.evidence import Doubt

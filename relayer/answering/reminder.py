@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relayer.answering.material import Known, doubt_about, render
-from relayer.answering.prompts import active_prompt
+from relayer.answering.prompting import active_prompt
 from relayer.ports import ChatMessage
 from relayer.wire.answers import ActiveRecallRequest
 from relayer.wire.lines import clip, is_no_recall, one_line

@@ -75,7 +75,12 @@ class Erased:
     def last_seq(self) -> int:
         """The last entry up to which the store has to be cleaned; 0 if there is nothing to clean."""
         last = next(reversed(self.known.values()), None)
-        return max(0 if last is None else last.seq, next(reversed(self.late), 0))
+        return max(0 if last is None else last.seq, self.last_late)
+
+    @property
+    def last_late(self) -> int:
+        """The last of the late entries; 0 if there is none."""
+        return next(reversed(self.late), 0)
 
     def slots(self) -> set[int]:
         """Every slot that holds, or held, a body that must go."""

@@ -170,6 +170,10 @@ class NamespaceState:
         """Whether several records may hold the same text, said among others or by another voice."""
         return self._twins.repeats
 
+    def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
+        """Return the records that have this one's text, itself included."""
+        return self._twins.saying(self.records[record].content)
+
     def remembered(self) -> Remembered:
         """Return what `remember` takes; its parts are shared with this state."""
         order = tuple((time, known, self._outcomes[known]) for time, known in self._order)
@@ -417,14 +421,18 @@ class NamespaceState:
                 self._readers.add_job(job.job, job.records)
         return self._readers
 
+    def following(self, records: Iterable[bytes]) -> list[bytes]:
+        """Return the records whose context one of these is, or was."""
+        return [one for one in self._read_by().following(records) if one in self.records]
+
     def _slots_of(self, gone: Sequence[RecordState]) -> tuple[int, ...]:
         """Return the slots with a body of these records: texts, vectors, job inputs, their neighbours' context."""
-        ids, traces, readers = [record.record for record in gone], self.erasures.traces, self._read_by()
-        following = [self.records[one] for one in readers.following(ids) if one in self.records]
+        ids, traces = [record.record for record in gone], self.erasures.traces
+        following = [self.records[one] for one in self.following(ids)]
         slots: set[int] = set()
         for record in (*gone, *following):
             slots.update((record.seq, *traces.of(record.record, record.content)))
-        for job in readers.jobs_of(ids):
+        for job in self._read_by().jobs_of(ids):
             slots.update((self.jobs[job].seq, *traces.of(job)))
         return tuple(sorted(slots))
 
@@ -507,6 +515,8 @@ class NamespaceState:
             if outcome.result is Result.STORED:
                 kept.append(stored.record)
                 self._replace(heads.get(stored.record, b""), stored.record)
+        for vectors in operation.vectors:
+            self._note_context(vectors.record, vectors.context_of)
         job.state = "failed" if operation.failed else "done"
         job.reason = operation.reason
         job.results = tuple(kept)
@@ -514,6 +524,13 @@ class NamespaceState:
         job.finished_at = self.last_time
         job.outcome = self._done(Result.FINISHED, operation.job)
         return job.outcome
+
+    def _note_context(self, record: bytes, context_of: bytes) -> None:
+        known = self.records.get(record)
+        if known is not None and context_of and not known.context_of:
+            known.context_of = context_of
+            if self._readers is not None:
+                self._readers.add(record, sources=(), context_of=context_of)
 
     def _replace(self, head: bytes, record: bytes) -> None:
         """Let a job's result take the place of a memory, unless somebody else did something to it meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relayer.http.erasing import check_may_erase
 from relayer.http.queries import ChangesQuery, ContextQuery
 from relayer.http.routing import JSON_LINES, Call, Reply, Route
 from relayer.services.changes import changes
@@ -103,7 +104,7 @@ class LifeRoutes:
                 "POST",
                 "/v1/memories/delete",
                 self._delete,
-                "Forget the memories that pass a filter; dry_run counts them.",
+                "Forget, or erase, the memories that pass a filter; dry_run counts them.",
                 answer=life.DeleteResponse,
                 body=life.DeleteRequest,
                 right=write,
@@ -156,4 +157,6 @@ class LifeRoutes:
 
     async def _delete(self, call: Call) -> Reply:
         request = call.body_as(life.DeleteRequest)
+        if request.mode == "erase":
+            check_may_erase(call)
         return Reply.of(await delete(self._context, call.access, request, call.deadline))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from relayer.errors import Refused
+from relayer.http.erasing import check_may_erase
 from relayer.http.queries import ForgetQuery, JobQuery, ListQuery, NamespacesQuery
 from relayer.http.routing import Call, Reply, Route
 from relayer.services.access import Principal
 from relayer.services.accounts import Accounts
 from relayer.services.analyze import analyze
 from relayer.services.context import Context
+from relayer.services.erase import erase_memory
 from relayer.services.jobs import get_job
 from relayer.services.memories import forget_memory, get_memory, list_memories
 from relayer.services.namespaces import list_namespaces
@@ -82,7 +84,7 @@ class NativeRoutes:
                 "DELETE",
                 "/v1/memories/{id}",
                 self._forget,
-                "Forget a memory: hidden from recall, kept in its history.",
+                "Forget a memory: hidden from recall, kept in its history; or erase it with its history.",
                 answer=schemas.ForgetResponse,
                 query=ForgetQuery,
                 right=write,
@@ -189,6 +191,9 @@ class NativeRoutes:
         return Reply.of(await get_memory(self._context, call.access, call.parameter, call.deadline))
 
     async def _forget(self, call: Call) -> Reply:
+        if call.query_as(ForgetQuery).mode == "erase":
+            check_may_erase(call)
+            return Reply.of(await erase_memory(self._context, call.access, call.parameter, call.deadline))
         return Reply.of(await forget_memory(self._context, call.access, call.parameter, call.deadline))
 
     async def _namespaces(self, call: Call) -> Reply:

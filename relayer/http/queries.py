@@ -79,7 +79,7 @@ class ChangesQuery(_Query):
 class ForgetQuery(_Query):
     """``DELETE /v1/memories/{id}``."""
 
-    mode: Literal["forget"] = "forget"
+    mode: Literal["forget", "erase"] = "forget"
 
 
 def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:

@@ -139,6 +139,16 @@ class ErasureReports:
             return None
         return SeenReport(self._open(key, found.data), found.etag, found.store_time)
 
+    def key_of(self, report: ErasureReport) -> str:
+        """Return the key, without prefix, of a report that is under way."""
+        return self._key(report, confirmed=False)
+
+    async def close_with_namespace(self, seen: SeenReport) -> ErasureReport:
+        """Conclude a memory's erasure because its namespace was erased, and that was confirmed."""
+        return await self.conclude(
+            msgspec.structs.replace(seen.report, stage=Stage.CONFIRMED, confirmed_at=seen.store_time)
+        )
+
     async def advance(self, seen: SeenReport, new: ErasureReport) -> SeenReport | None:
         """Replace a report that is under way; None if somebody else did, or nobody knows: read it again."""
         key = self._key(new, confirmed=False)

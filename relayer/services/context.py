@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.turns import Extractor
+from relayer.log.collector import GRACE_MS
 from relayer.log.log_ports import LogPorts
 from relayer.ports import ChatModel, Clock, Embedder, Randomness
+from relayer.services.erasing import Erasures
 from relayer.services.job_queue import JobQueue
 from relayer.services.model_budget import ModelBudget
 from relayer.services.open_namespaces import OpenNamespaces
@@ -37,7 +39,13 @@ class FactWork:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One per relayer process, made by the composition root; ``redacts`` takes secrets out of what is stored."""
+    """One per relayer process, made by the composition root.
+
+    Attributes:
+        redacts: whether secrets are taken out of what is stored.
+        collect_after_ms: see `relayer.services.upkeep.UpkeepLimits`.
+        erasures: what this process does about erasures.
+    """
 
     ports: LogPorts
     embedder: Embedder
@@ -46,6 +54,12 @@ class Context:
     facts: FactWork | None = None
     chat: ChatWork | None = None
     redacts: bool = True
+    collect_after_ms: int = GRACE_MS
+    erasures: Erasures = field(init=False)
+
+    def __post_init__(self) -> None:
+        # As everything here, it is made once; a context with other parts has its own.
+        object.__setattr__(self, "erasures", Erasures(self.ports, self.namespaces, self.collect_after_ms))
 
     @property
     def clock(self) -> Clock:

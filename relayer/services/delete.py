@@ -8,6 +8,7 @@ from relayer.domain.state import RecordState, Standing
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
+from relayer.services.erase import erase_records
 from relayer.services.finding import fresh
 from relayer.services.presentation import position
 from relayer.services.selecting import select
@@ -21,7 +22,7 @@ _SHOWN = 100
 async def delete(
     ctx: Context, access: Access, request: life.DeleteRequest, deadline: Deadline
 ) -> life.DeleteResponse:
-    """Forget the live memories that pass, newest first, `life.MAX_DELETED` of them at most.
+    """Forget the live memories that pass, or erase whatever passes, newest first, `life.MAX_DELETED` of them at most.
 
     The same request again takes what is left; a repeated one forgets nothing twice.
     """
@@ -29,20 +30,27 @@ async def delete(
         if opened is None:
             return life.DeleteResponse(matched=0, forgotten=0, remaining=0, dry_run=request.dry_run)
         await fresh(opened, deadline)
-        passing = [state for _, state in select(opened, request) if state.standing is Standing.LIVE][::-1]
+        erases = request.mode == "erase"
+        found = [state for _, state in select(opened, request) if erases or state.standing is Standing.LIVE]
+        passing = found[::-1]
         taken = passing[: life.MAX_DELETED]
-        forgotten = 0
-        if taken and not request.dry_run:
+        forgotten, erasure = 0, None
+        if taken and erases and not request.dry_run:
+            ids = [state.record for state in taken]
+            erasure = await erase_records(ctx, opened, access, ids, deadline)
+        elif taken and not request.dry_run:
             async with deadline.step("append"):
                 outcomes = await opened.log.append([_forget(access, state) for state in taken])
             forgotten = sum(map(_is_done, outcomes, taken))
         return life.DeleteResponse(
             matched=len(passing),
             forgotten=forgotten,
-            remaining=len(passing) - forgotten,
+            remaining=len(passing) - (len(taken) if erasure is not None else forgotten),
             dry_run=request.dry_run,
             ids=tuple(ulid.render(state.record) for state in taken[:_SHOWN]),
             position=position(opened.log.position),
+            erased=0 if erasure is None else len(erasure.memories) + len(erasure.derived),
+            erasure=erasure,
         )
 
 

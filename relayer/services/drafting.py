@@ -291,7 +291,7 @@ def _seal(
         sealed=keys.seal_record(record.id, encode_record(record), salt=ctx.randomness.bytes(SALT_SIZE)),
         vector=_seal_vector(ctx, opened, record.id, "own", own),
         context_vector=_seal_vector(ctx, opened, record.id, "context", context),
-        context_of=record.context_of if context is not None else b"",
+        context_of=record.context_of,
         created_at=record.created_at,
         expires_at=record.expires_at,
         sources=draft.sources,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.namespace import Manifest, Position
-from relayer.domain.operations import JobFinished, Put, Supersede
+from relayer.domain.operations import Close, Erase, JobFinished, Put, Supersede
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log import creation
@@ -36,6 +36,10 @@ SLICE_BYTES = 32 * 1024
 _EMPTY_BYTES = 24 * 1024
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class OpenNamespace:
     """A namespace while a key for it is live; ``users`` counts the requests in it.
@@ -44,6 +48,7 @@ class OpenNamespace:
         key_not_after: until when it may be held, in ms since the epoch.
         awaited: whether it was opened for requests of which none has come to use it yet.
         trusts_indexes: whether to begin with a stored index if there is one.
+        on_erased: called when the log says that something was erased.
         from_index: the entry up to which a stored index was begun with, 0 without one.
         ignored: stored indexes that were there and could not be used.
     """
@@ -55,6 +60,7 @@ class OpenNamespace:
     secret: bytes = field(repr=False)
     key_not_after: int = 0
     trusts_indexes: bool = True
+    on_erased: Callable[[], None] = _nothing
     awaited: bool = True
     users: int = 0
     from_index: int = 0
@@ -101,6 +107,7 @@ class OpenNamespace:
         """Wait until the view has everything that the log has applied.
 
         Raises:
+            NamespaceClosed: the namespace was erased.
             CorruptNamespace: it could not follow; the next request opens the namespace anew.
         """
         while self._indexing is not None:
@@ -108,6 +115,8 @@ class OpenNamespace:
             await asyncio.wait([self._indexing])
         if self._failure is not None:
             raise CorruptNamespace("the view could not follow the log; it is opened anew") from self._failure
+        if self.log.state.closed:
+            raise NamespaceClosed("the namespace was erased")
 
     async def judge_alike(self) -> None:
         """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""
@@ -203,12 +212,23 @@ class OpenNamespace:
         return start
 
     def _on_applied(self, applied: list[Applied]) -> None:
+        if any(isinstance(item.operation, Erase | Close) for item in applied):
+            self.on_erased()
+        if self.log.state.closed:
+            # Nobody may be answered from this any more: let go of it now, not when its key ends.
+            self._behind.clear()
+            self.view = self._new_view()
+            self._wake()
+            return
         if self._indexing is None and not self.held and sum(map(_weight, applied)) <= SLICE_BYTES:
             self.view.apply(self.log.state, applied)
         else:
             self._behind.extend(applied)
             if self._indexing is None:
                 self._indexing = asyncio.create_task(self._index())
+        self._wake()
+
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 

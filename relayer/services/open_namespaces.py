@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ class CacheLimits:
 
 
 class OpenNamespaces:
-    """Opens, shares and drops namespaces.
+    """Opens, shares and drops namespaces; ``on_erased`` is called when one of their logs says that something was erased.
 
     Attributes:
         calibration: what relevance is judged by.
@@ -68,8 +68,10 @@ class OpenNamespaces:
         model: EmbeddingModel,
         calibration: Calibration,
         limits: CacheLimits | None = None,
+        on_erased: Callable[[], None] = lambda: None,
     ) -> None:
         self._ports = ports
+        self._on_erased = on_erased
         self._model = model
         self.calibration = calibration
         self.openings = 0
@@ -262,6 +264,7 @@ class OpenNamespaces:
             calibration=self.calibration,
             secret=access.secret,
             key_not_after=access.key_not_after,
+            on_erased=self._on_erased,
         )
 
     async def _find(self, access: Access, *, create: bool) -> creation.OpenedNamespace | None:

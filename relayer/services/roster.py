@@ -113,6 +113,9 @@ class Roster:
             self._occurred[number] = _NEVER
             for members in self._facets.values():
                 members.discard(number)
+            ended = [session for session, last in self._last_of_session.items() if last == record]
+            for session in ended:
+                del self._last_of_session[session]
         return number
 
     def allowed(

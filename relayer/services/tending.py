@@ -19,7 +19,8 @@ from relayer.search.text import context_text
 from relayer.services.context import Context
 from relayer.services.drafting import EMBED
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.view import encode_vector, header_of
+from relayer.services.read_again import read_again
+from relayer.services.view import decode_vector, encode_vector, header_of
 from relayer.wire.sealing import SALT_SIZE
 
 __all__ = ["embed_missing", "tend", "tend_forever"]
@@ -58,7 +59,8 @@ async def tend(ctx: Context) -> None:
         try:
             with suppress(EmbedderUnavailable, QueueFull):
                 await embed_missing(ctx, opened)
-            await opened.view.index.maintain()
+            await _purge(opened)
+            await read_again(ctx, opened)
             opened.tended()
         except RelayerError as error:
             failures.append(error)
@@ -66,6 +68,18 @@ async def tend(ctx: Context) -> None:
             opened.users -= 1
     if failures:
         raise failures[0]
+
+
+async def _purge(opened: OpenNamespace) -> None:
+    """Bring the indexes up to date; what was erased leaves no vector in them."""
+    view = opened.view
+    purge, view.purge_due = view.purge_due, False
+    try:
+        for index in (view.index, view.past):
+            await index.maintain(purge=purge)
+    except BaseException:
+        view.purge_due = purge or view.purge_due
+        raise
 
 
 async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
@@ -79,8 +93,8 @@ async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
     ]:
         await _finish_embed_job(ctx, opened, job)
     missing = list(opened.view.without_vector)[:_BATCH]
-    for record_id, (own, context) in zip(missing, await _vectors(ctx, opened, missing), strict=True):
-        opened.view.attach(record_id, own, context)
+    for record_id, (own, context) in (await _vectors(ctx, opened, missing)).items():
+        opened.view.attach(record_id, _as_kept(own), None if context is None else _as_kept(context))
 
 
 async def _finish_embed_job(ctx: Context, opened: OpenNamespace, job: JobState) -> None:
@@ -91,8 +105,10 @@ async def _finish_embed_job(ctx: Context, opened: OpenNamespace, job: JobState) 
             record,
             _seal(ctx, opened, record, "own", own),
             _seal(ctx, opened, record, "context", context) if context is not None else b"",
+            opened.view.require(record).context_of if context is not None else b"",
         )
-        for record, (own, context) in zip(wanted, vectors, strict=True)
+        for record, (own, context) in vectors.items()
+        if opened.view.get(record) is not None
     )
     await opened.log.append([JobFinished(job.job, vectors=sets)])
 
@@ -103,21 +119,32 @@ def _seal(
     return opened.keys.seal_vector(record, which, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))
 
 
-async def _vectors(ctx: Context, opened: OpenNamespace, records: Sequence[bytes]) -> list[_Vectors]:
-    """Embed records, each alone and with its context, in batches that leave room for queries in between."""
-    vectors: list[_Vectors] = []
+def _as_kept(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a vector as it comes back from the log, so that a relayer that reads it there ranks alike."""
+    return decode_vector(encode_vector(vector))
+
+
+async def _vectors(ctx: Context, opened: OpenNamespace, records: Sequence[bytes]) -> dict[bytes, _Vectors]:
+    """Embed records, each alone and with its context, in batches that leave room for queries in between.
+
+    What is erased meanwhile has no vector.
+    """
+    vectors: dict[bytes, _Vectors] = {}
     for start in range(0, len(records), _BATCH):
         texts: list[str] = []
-        spans: list[bool] = []
+        spans: list[tuple[bytes, bool]] = []
         for record_id in records[start : start + _BATCH]:
-            record = opened.view.require(record_id)
+            record = opened.view.get(record_id)
+            if record is None:
+                continue
             headed = header_of(record)
             neighbour = opened.view.get(record.context_of)
             texts.append(headed)
             if neighbour is not None:
                 texts.append(context_text(header_of(neighbour), headed))
-            spans.append(neighbour is not None)
+            spans.append((record_id, neighbour is not None))
         computed = iter(await ctx.embedder.embed(texts)) if texts else iter(())
-        vectors.extend((next(computed), next(computed) if has_context else None) for has_context in spans)
+        for record_id, has_context in spans:
+            vectors[record_id] = (next(computed), next(computed) if has_context else None)
         await asyncio.sleep(0)
     return vectors

@@ -26,7 +26,7 @@ from relayer.domain.operations import (
     Supersede,
     VectorSet,
 )
-from relayer.domain.outcomes import Result
+from relayer.domain.outcomes import Outcome, Result
 from relayer.domain.record import Record
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
@@ -68,6 +68,7 @@ class NamespaceView:
         index: the search over what is live.
         past: the search over what is superseded or forgotten, under the same numbers.
         journal: what became of each memory last.
+        purge_due: whether vectors of erased memories may still lie about in the indexes.
         roster: which records there are.
         shelf: the records themselves.
     """
@@ -83,6 +84,7 @@ class NamespaceView:
         self.index = MemoryIndex(model.dimension, calibration)
         self.past = MemoryIndex(model.dimension, calibration)
         self.journal = Journal()
+        self.purge_due = False
 
     def recalibrate(self, calibration: Calibration) -> None:
         """Judge relevance by another calibration from now on."""
@@ -154,13 +156,13 @@ class NamespaceView:
         """Follow the log; called once for each applied entry, in order."""
         for item in applied:
             if not item.repeated and item.outcome.result is not Result.REFUSED:
-                self._follow(state, item.operation, item.outcome.result)
-                for what, record in _changes_of(state, item.operation, item.outcome.result):
+                self._follow(state, item.operation, item.outcome)
+                for what, record in _changes_of(state, item.operation, item.outcome):
                     self.journal.note(item.outcome.seq, what, record)
 
-    def _follow(self, state: NamespaceState, operation: Operation | Malformed, result: Result) -> None:
+    def _follow(self, state: NamespaceState, operation: Operation | Malformed, outcome: Outcome) -> None:
         match operation:
-            case Put(stored=stored, replaces=head) if result is Result.STORED:
+            case Put(stored=stored, replaces=head) if outcome.result is Result.STORED:
                 self._add(stored)
                 if (old := state.records.get(head)) is not None and old.superseded_by == stored.record:
                     self._hide(head)
@@ -172,8 +174,9 @@ class NamespaceView:
             case Restore(record=record, head=head):
                 self._hide(head)
                 self._show(record)
-            case Erase(records=records):
-                self._drop(records)
+            case Erase():
+                erasure = state.erasures.known[outcome.subject]
+                self._drop(state, (*erasure.records, *erasure.derived))
             case JobFinished():
                 self._finish(state, operation)
             case _:
@@ -195,7 +198,8 @@ class NamespaceView:
         number = self.roster.numbers.get(record)
         if number is not None:
             self.roster.without_vector.pop(record, None)
-            self._index(number, self.by_number(number), search_row(own, context))
+            known = self.by_number(number)
+            self._index(number, known, search_row(own, context if known.context_of in self else None))
 
     def _add(self, stored: Stored) -> None:
         if not stored.sealed:
@@ -222,7 +226,8 @@ class NamespaceView:
     ) -> NDArray[np.float32] | None:
         if not own or record.embedding.detail != self._model.sha256:
             return None
-        vector, neighbour = self._unseal_pair(record_id, own, context)
+        # What was said beside something that is erased by now is found by its own words alone.
+        vector, neighbour = self._unseal_pair(record_id, own, context if record.context_of in self else b"")
         return search_row(vector, neighbour)
 
     def _unseal_pair(self, record_id: bytes, own: bytes, context: bytes) -> tuple[Vector, Vector | None]:
@@ -271,24 +276,33 @@ class NamespaceView:
                 self.roster.without_vector[record] = None
             self._index(number, self.by_number(number), row)
 
-    def _drop(self, records: Iterable[bytes]) -> None:
+    def _drop(self, state: NamespaceState, records: Sequence[bytes]) -> None:
         for record in records:
             number = self.roster.drop(record)
             if number is not None:
                 self.index.remove(number)
                 self.past.remove(number)
                 self._let_go(number)
+        for record in state.following(records):
+            number = self.roster.numbers.get(record)
+            if number is not None:
+                # Row and terms were made with the text of the one before; the maintenance embeds its own again.
+                self.index.remove(number)
+                self.past.remove(number)
+                self.roster.without_vector[record] = None
+                self._index(number, self.by_number(number), None)
+        self.purge_due = True
 
     def _let_go(self, number: int) -> None:
         self.shelf.drop(number, self._randomness.bytes(SALT_SIZE))
 
 
 def _changes_of(
-    state: NamespaceState, operation: Operation | Malformed, result: Result
+    state: NamespaceState, operation: Operation | Malformed, outcome: Outcome
 ) -> Iterator[tuple[What, bytes]]:
     """Yield what an operation that was done changed, in its order."""
     match operation:
-        case Put(stored=stored) if result is Result.STORED:
+        case Put(stored=stored) if outcome.result is Result.STORED:
             yield from _remembered(state, stored.record)
         case Supersede(head=head, stored=stored):
             yield from ((What.SUPERSEDED, head), (What.REMEMBERED, stored.record))
@@ -297,8 +311,9 @@ def _changes_of(
         case Restore(record=record, head=head):
             yield from [(What.SUPERSEDED, head)] if head else []
             yield What.RESTORED, record
-        case Erase(records=records):
-            yield from ((What.ERASED, record) for record in records if record in state.erased)
+        case Erase():
+            erasure = state.erasures.known[outcome.subject]
+            yield from ((What.ERASED, record) for record in (*erasure.records, *erasure.derived))
         case JobFinished(stored=results):
             kept = set(state.jobs[operation.job].results)
             for stored in results:

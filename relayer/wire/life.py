@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from relayer.wire.erasure import ErasureView
 from relayer.wire.fields import (
     IdempotencyKey,
     MemoryId,
@@ -114,10 +115,12 @@ class Selection(Request):
 
 
 class DeleteRequest(Selection):
-    """``POST /v1/memories/delete``: forget the live memories that pass the filters.
+    """``POST /v1/memories/delete``: forget the live memories that pass the filters, or erase all that pass.
 
     Without any filter it takes ``everything: true``; with ``dry_run`` it only counts.
     """
+
+    mode: Literal["forget", "erase"] = "forget"
 
     everything: bool = False
     dry_run: bool = False
@@ -131,7 +134,7 @@ class DeleteRequest(Selection):
 
 
 class DeleteResponse(Answer):
-    """How many memories passed, and were forgotten. ``remaining`` are left for the next request, which is the same one.
+    """How many memories passed, and were forgotten or erased; ``remaining`` are left for the next, same request.
 
     ``ids`` are the first hundred of them, newest first.
     """
@@ -142,3 +145,5 @@ class DeleteResponse(Answer):
     dry_run: bool
     ids: Annotated[tuple[MemoryId, ...], Field(max_length=_IDS_SHOWN)] = ()
     position: Position | None = None
+    erased: int = 0
+    erasure: ErasureView | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from relayer.wire.erasure import ErasureView
 from relayer.wire.fields import (
     NOT_EMPTY,
     IdempotencyKey,
@@ -345,11 +346,12 @@ class MemoryResponse(_Answer):
 
 
 class ForgetResponse(_Answer):
-    """``DELETE /v1/memories/{id}?mode=forget``."""
+    """``DELETE /v1/memories/{id}``; ``erasure`` is the report, where ``mode`` was ``erase``."""
 
     id: MemoryId
-    state: Literal["forgotten"]
+    state: Literal["forgotten", "erased"]
     position: Position
+    erasure: ErasureView | None = None
 
 
 class NamespaceView(_Answer):

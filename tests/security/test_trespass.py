@@ -18,7 +18,7 @@ from signed_calls import Gateway, encode
 
 from gateway_plugin.demo.relayer_process import RelayerProcess
 from relayer.wire import base64url, signing, ulid
-from relayer.wire.certificates import Certificate
+from relayer.wire.certificates import Certificate, Right
 from relayer.wire.keys import RootKeys
 from relayer.wire.lp import Reader, lp
 
@@ -314,6 +314,43 @@ def test_every_signed_route_about_a_namespace_is_tried(house):
     } - {("GET", "/v1/namespaces"), ("PUT", "/v1/account/revocations")}
     marker = _an_id()
     tried = {
-        (method, target.partition("?")[0].replace(marker, "{id}")) for method, target, _ in operations(marker)
+        (method, target.partition("?")[0].replace(marker, "{id}"))
+        for method, target, _ in (*operations(marker), *erasing(marker, marker))
     }
     assert tried == about_a_namespace
+
+
+def erasing(memory: str, confirm: str) -> list[tuple[str, str, Any]]:
+    """Every way to erase, or to ask about it."""
+    return [
+        ("DELETE", f"/v1/memories/{memory}?mode=erase", None),
+        ("POST", "/v1/memories/delete", {"everything": True, "mode": "erase"}),
+        ("POST", "/v1/namespaces/erase", {"dry_run": False, "confirm": confirm}),
+        ("GET", f"/v1/erasures/{confirm}", None),
+    ]
+
+
+def confirmation(house: House) -> str:
+    """What the owner's own dry run says, with the rights that a person has."""
+    person = replace(OWNER, rights=tuple(Right))
+    answer = house.send(person, "POST", "/v1/namespaces/erase", {"dry_run": True})
+    assert answer.status_code == 200, answer.text
+    confirm: str = answer.json()["confirm"]
+    return confirm
+
+
+def test_the_certificate_of_a_turn_erases_nothing(house: House) -> None:
+    for method, target, body in erasing(house.memory, confirmation(house))[:3]:
+        answer = house.send(OWNER, method, target, body)
+        assert (answer.status_code, answer.json()["code"]) == (UNIFORM_401, "unauthorized"), target
+
+
+@pytest.mark.parametrize("stranger", [SIBLING, NAMESAKE], ids=["same account", "same name"])
+def test_somebody_who_may_erase_his_own_erases_nothing_of_others(house: House, stranger: Gateway) -> None:
+    stranger = replace(stranger, rights=tuple(Right))
+    for method, target, body in erasing(house.memory, confirmation(house)):
+        answer = house.send(stranger, method, target, body)
+        # A filter means the stranger's own memories, and a confirmation is held against the stranger's own namespace;
+        # that the owner's memories stay is asked after every test.
+        own = answer.json().get("code") == "wrong_confirmation" or target.endswith("/delete")
+        assert answer.status_code == 404 or own, (target, answer.text)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
+import msgspec
 from virtual_time import VirtualClock
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.domain.entry import decode_entry
+from relayer.domain.operations import JobFinished, Put, decode_operation
+from relayer.log.erasure_reports import ErasureReport
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.segment_pack import PackPlace, open_pack
 from relayer.ports import Clock, Created, CreateOutcome, Found, ObjectInfo
 from relayer.testing.faulty_store import FaultyStore
 from relayer.testing.seeded_randomness import SeededRandomness
+from relayer.wire.sealing import ObjectType, context, unseal
 
 
 class Violation(AssertionError):
@@ -27,7 +34,8 @@ class Witness(MemoryStore):
 
     Attributes:
         entries: by key, the bytes that a slot was first created with.
-        violation: a slot that was created a second time although its entry still counted (I1, I2).
+        violation: a slot that was created a second time although its entry still counted (I1, I2), or an erasure that
+            was confirmed too early.
     """
 
     def __init__(self, clock: Clock, account: str, keys: RelayerKeys) -> None:
@@ -35,15 +43,53 @@ class Witness(MemoryStore):
         self.entries: dict[str, bytes] = {}
         self.violation: Violation | None = None
         self._account = account
+        self._keys = keys
         self._sealer = ObjectSealer(LogPorts(self, clock, SeededRandomness(0), keys))
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:
         outcome = await super().create(key, data)
+        if isinstance(outcome, Created) and key.startswith("erased/"):
+            self._check_report(key, data)
         if isinstance(outcome, Created) and "/wal/" in key:
             if key in self.entries and await self._watermark(key) < int(key.rpartition("/")[2]):
                 self.violation = Violation(f"{key}: a slot was used twice")
             self.entries.setdefault(key, data)
         return outcome
+
+    def _check_report(self, key: str, data: bytes) -> None:
+        """What is confirmed leaves no body in any object that was there when the store was last looked at."""
+        plain = unseal(
+            self._keys.metadata, ObjectType.ERASURE, context(ObjectType.ERASURE, "", b"", key), data
+        )
+        report = msgspec.msgpack.decode(plain, type=ErasureReport)
+        gone = {*report.records, *report.derived}
+        if any(self.bodies_of(report.incarnation, gone, before=report.confirmed_at)):
+            self.violation = Violation(f"{key}: confirmed, and a body is left")
+
+    def bodies_of(
+        self, incarnation: bytes, records: AbstractSet[bytes], before: int | None = None
+    ) -> Iterator[str]:
+        """Yield the keys of objects that hold a body of one of these records."""
+        for key, stored in self._objects.items():
+            if before is not None and stored.modified >= before:
+                continue
+            for raw in self._operations(incarnation, key, stored.data):
+                operation = decode_operation(raw)
+                if isinstance(operation, Put):
+                    stored_here = [operation.stored]
+                else:
+                    stored_here = list(operation.stored) if isinstance(operation, JobFinished) else []
+                if any(one.record in records and one.sealed for one in stored_here):
+                    yield key
+
+    def _operations(self, incarnation: bytes, key: str, data: bytes) -> Iterator[bytes]:
+        if key.startswith(Layout.entries(incarnation)):
+            place = Place(ObjectType.ENTRY, self._account, incarnation, key)
+            yield from decode_entry(self._sealer.unseal(place, data)).operations
+        if key.startswith(Layout.segments(incarnation)):
+            pack = PackPlace(self._sealer, self._account, incarnation, key)
+            for linked in open_pack(data, pack):
+                yield from linked.entry.operations
 
     async def _watermark(self, key: str) -> int:
         incarnation = bytes.fromhex(key.split("/")[1])

@@ -32,6 +32,8 @@ from relayer.log import creation
 from relayer.log.collector import Collector
 from relayer.log.committer import Committer
 from relayer.log.compactor import CompactionLimits, Compactor
+from relayer.log.erasure import MemoryEraser, report_of
+from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.log_ports import LogPorts
 from relayer.log.replica import Consistency, Replica
 from relayer.log.slots import FoundSlot
@@ -44,6 +46,10 @@ KEYS = RelayerKeys.derive(b"\x07" * 32)
 # Wrong clocks are let write here: nothing may depend on them.
 LIMITS = CommitterLimits(give_up_after=20.0, entry_operations=4, most_skew_ms=10**12)
 
+
+# A collector does not trust the times of a listing to the second.
+_SKEW = 10.0
+_HOURS = 8  # collections that an erasure may need at the end of a schedule
 
 # Virtual seconds; the slowest schedules take a few thousand.
 PATIENCE = 100_000.0
@@ -59,6 +65,7 @@ class Parts:
     committer: type[Any] = Committer
     compactor: type[Any] = Compactor
     collector: type[Any] = Collector
+    eraser: type[Any] = MemoryEraser
     strong: Any = Consistency.STRONG
 
 
@@ -196,6 +203,8 @@ class Process:
         self.committer = parts.committer(ports, self.replica, LIMITS)
         self.compactor = parts.compactor(ports, self.replica, limits)
         self.collector = parts.collector(ports, ACCOUNT, incarnation, int(plan.grace * 1000))
+        self.eraser = parts.eraser(ports, self.replica, self.collector.run, int(plan.grace * 1000))
+        self.reports = ErasureReports(ports)
         self.changes: Counter[bytes] = Counter()
         self.shown: dict[bytes, bytes] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -221,6 +230,14 @@ class Process:
         await self.replica.reload()
         self.committer.start()
 
+    async def erase(self) -> None:
+        """Go on with every erasure that this relayer knows of and that is not confirmed."""
+        for erasure in list(self.replica.state.erasures.known):
+            report = report_of(ACCOUNT, "sim", self.replica, erasure)
+            seen = await self.reports.begin(report)
+            if seen.report.stage is not Stage.CONFIRMED:
+                await self.eraser.run(seen)
+
     async def request(self, work: Awaitable[Any]) -> Any:
         """Run a client's request inside this process: it dies with it."""
         task = asyncio.ensure_future(work)
@@ -231,6 +248,11 @@ class Process:
             self.tasks.discard(task)
             if not task.done():
                 task.cancel()
+
+    def stop_care(self) -> None:
+        """Do nothing more beside requests."""
+        for task in self.tasks:
+            task.cancel()
 
     def kill(self) -> None:
         self.dead = True
@@ -319,6 +341,7 @@ class World:
         for work, every in (
             (process.compactor.run, self.plan.compact),
             (process.collector.run, self.plan.collect),
+            (process.erase, self.plan.collect),
         ):
             process.tasks.add(asyncio.ensure_future(self.again(work, every)))
         return process
@@ -461,6 +484,7 @@ class World:
             if state.outcome_of(operation) != outcome:
                 raise Violation(f"seed {self.seed}: an answer differs from what the log says")
         self.check_once(fresh)
+        await self.check_erasures(fresh)
         for process in self.processes:
             if process is None:
                 continue
@@ -481,6 +505,23 @@ class World:
                 if isinstance(item.operation, Put) and item.outcome.result is Result.STORED:
                     bodies.setdefault(item.operation.stored.record, item.operation.stored.sealed)
         return state, bodies
+
+    async def check_erasures(self, fresh: Process) -> None:
+        """When everybody else is dead, every erasure is confirmed in the end, and nothing of it is left."""
+        for process in self.processes:
+            if process is not None:
+                process.stop_care()
+        for _ in range(_HOURS):
+            await fresh.erase()
+            if not await fresh.reports.pending():
+                break
+            await self.clock.sleep(max(self.plan.grace, _SKEW) + 1)
+        else:
+            raise Violation(f"seed {self.seed}: an erasure was never confirmed")
+        self.raise_failure()
+        erased = fresh.replica.state.erased
+        if any(self.memory.bodies_of(self.incarnation, erased)):
+            raise Violation(f"seed {self.seed}: an erased memory has a body in the store")
 
     def check_once(self, process: Process) -> None:
         if any(count != 1 for count in process.changes.values()):

@@ -58,7 +58,7 @@ def test_a_wrong_variant_is_noticed(name: str) -> None:
 
 def test_what_is_simulated_is_the_product() -> None:
     parts = Parts()
-    for part in (parts.replica, parts.committer, parts.compactor, parts.collector):
+    for part in (parts.replica, parts.committer, parts.compactor, parts.collector, parts.eraser):
         assert part.__module__.startswith("relayer.log.")
     relayer = Path(importlib.import_module("relayer").__file__).parent
     for source in relayer.rglob("*.py"):

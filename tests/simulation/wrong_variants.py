@@ -54,6 +54,7 @@ def parts_with(patches: list[Patch]) -> Parts:
         committer=committer.Committer,
         compactor=compactor.Compactor,
         collector=collector.Collector,
+        eraser=_load("relayer.log.erasure", patches, Compactor=compactor.Compactor).MemoryEraser,
         strong=replica.Consistency.STRONG,
     )
 
@@ -64,6 +65,7 @@ _REPLICA = "relayer.log.replica"
 _COMPACTOR = "relayer.log.compactor"
 _COLLECTOR = "relayer.log.collector"
 _MANIFEST = "relayer.log.manifest_view"
+_ERASURE = "relayer.log.erasure"
 
 # Schedules in which a variant shows sooner than in those of every seed.
 SOONER: dict[str, Plan] = {
@@ -80,6 +82,13 @@ SOONER: dict[str, Plan] = {
 }
 
 WRONG: dict[str, list[Patch]] = {
+    "an_erasure_confirmed_before_the_sweep": [
+        Patch(_ERASURE, "            or manifest.manifest.gc_swept < report.epoch\n", ""),
+        Patch(_ERASURE, "names += await self._dead_slots(report.seq) + ", "names = "),
+    ],
+    "an_erasure_that_writes_no_segment_again": [
+        Patch(_ERASURE, "if row.reduced_at < report.seq and any(", "if row.reduced_at < 0 and any("),
+    ],
     "i2_deleted_before_the_watermark_moves": [
         Patch(
             _COLLECTOR,

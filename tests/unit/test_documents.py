@@ -17,7 +17,8 @@ from relayer.cli import app as relayer_app
 from relayer.config import RelayerSettings
 from relayer.domain import entry, namespace, operations, record
 from relayer.domain.outcomes import Refusal
-from relayer.http import answers, body, head, life, limits, native, problems
+from relayer.http import answers, body, erasing, head, life, limits, native, problems
+from relayer.log import erasure_reports
 from relayer.services import accounts
 from relayer.wire import certificates, keys, sealed_keys, sealing, signing
 
@@ -47,6 +48,7 @@ def _numbered(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("start", "end", "kind"),
     [
+        ("**Report of an erasure**", "**Account**", erasure_reports.ErasureReport),
         ("**Pointer**", "**Keyring**", namespace.Pointer),
         ("**Keyring**", "**Manifest**", namespace.Keyring),
         ("**Manifest**", "A segment's row", namespace.Manifest),
@@ -130,6 +132,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         *native.NativeRoutes(None, None, lambda _: None).table(),  # type: ignore[arg-type]
         *life.LifeRoutes(None).table(),  # type: ignore[arg-type]
         *answers.AnswerRoutes(None).table(),  # type: ignore[arg-type]
+        *erasing.ErasureRoutes(None).table(),  # type: ignore[arg-type]
     )
     assert listed == {(route.method, route.path): (str(route.right), route.cost) for route in table}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from relayer.answering.prompts import active_prompt
+from relayer.answering.prompting import active_prompt
 from relayer.errors import DeadlineExceeded, ModelAnswerUnusable, ModelUnavailable, QueueFull, Refused
 from relayer.services.active_recall import active_recall
 from relayer.services.ask import ask

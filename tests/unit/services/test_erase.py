@@ -1,0 +1,533 @@
+"""Erased is gone: from every answer, from what a process holds in memory, and from the store's readable contents."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import types
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from relayer.domain.bodies import take_out
+from relayer.domain.entry import decode_entry
+from relayer.domain.namespace import Custody
+from relayer.errors import NamespaceClosed, Refused, WrongCustody
+from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.log.collector import GRACE_MS
+from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.segment_pack import PackPlace, open_pack
+from relayer.ports import Found
+from relayer.search.text import indexed_text
+from relayer.services.analyze import analyze
+from relayer.services.context import FactWork
+from relayer.services.delete import delete
+from relayer.services.erase import erase_memory, erase_namespace, get_erasure
+from relayer.services.fact_work import work_forever
+from relayer.services.job_queue import JobQueue
+from relayer.services.jobs import get_job
+from relayer.services.memories import get_memory, list_memories
+from relayer.services.model_budget import DailyLimits, ModelBudget
+from relayer.services.namespaces import list_namespaces
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.services.supersede import supersede
+from relayer.services.tending import tend
+from relayer.testing.scripted_chat import ScriptedChat
+from relayer.wire import ulid
+from relayer.wire.erasure import EraseNamespaceRequest
+from relayer.wire.errors import UnsealError
+from relayer.wire.life import DeleteRequest, SupersedeRequest
+from relayer.wire.schemas import AnalyzeRequest, Consistency, RecallRequest, RememberRequest
+from relayer.wire.sealing import ObjectType
+
+CANARY = "heliotrope"
+SAID = f"My sister Ana keeps the {CANARY} in Lisbon since 3 May 2026."
+NEXT = "Her brother Rui moved to Porto on 4 May 2026."
+HOUR = GRACE_MS / 1000
+
+
+def with_model(house, *script, summaries=False):
+    chat = ScriptedChat(*script)
+    work = FactWork(
+        LlmExtractor(chat, summaries=summaries), JobQueue(house.clock), ModelBudget(DailyLimits())
+    )
+    return replace(house, ctx=replace(house.ctx, facts=work)), chat
+
+
+@asynccontextmanager
+async def working(house):
+    """Run the jobs of a relayer; errors that it reports fail the test."""
+    errors: list[BaseException] = []
+    task = asyncio.create_task(work_forever(house.ctx, house.ctx.facts, errors.append))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert not errors
+
+
+async def until(true) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110 - there is no one event for everything a test may wait for
+            await asyncio.sleep(0.01)
+
+
+async def put(house, *texts, **fields):
+    request = RememberRequest(items=[{"text": text, **fields} for text in texts])
+    return [
+        item.id for item in (await remember(house.ctx, house.access(), request, house.deadline())).memories
+    ]
+
+
+async def say(house, *texts, session="s1"):
+    turns = [
+        {"role": "user", "text": text, "id": f"m{number}", "speaker": "Kim"}
+        for number, text in enumerate(texts)
+    ]
+    request = AnalyzeRequest(turns=turns, session=session)
+    body = "".join(texts).encode()
+    return await analyze(house.ctx, house.access(body=body), request, house.deadline())
+
+
+async def texts_of(house):
+    page = await list_memories(
+        house.ctx,
+        house.access(),
+        limit=100,
+        cursor=None,
+        kinds=(),
+        states=("live", "superseded", "forgotten"),
+        deadline=house.deadline(),
+    )
+    return [memory.text for memory in page.memories]
+
+
+async def found(house, query, **fields):
+    request = RecallRequest(query=query, floor=0, **fields)
+    return [hit.text for hit in (await recall(house.ctx, house.access(), request, house.deadline())).memories]
+
+
+async def erase(house, memory):
+    return (await erase_memory(house.ctx, house.access(), memory, house.deadline())).erasure
+
+
+async def rounds(house, count=1):
+    """Let a relayer go on with erasures, with nothing that fails."""
+    errors: list[BaseException] = []
+    for _ in range(count):
+        await house.ctx.erasures.round(errors.append)
+    assert errors == []
+
+
+async def bodies(house) -> list[str]:
+    """Open every body in the store with the namespace's own keys: what somebody with all keys could read there."""
+    opened = house.ctx.namespaces.all()[0]
+    keys, incarnation, account = opened.keys, opened.namespace.pointer.incarnation, opened.namespace.account
+    sealer = ObjectSealer(house.ctx.ports)
+    raws: list[bytes] = []
+    async for row in house.store.list(f"ns/{incarnation.hex()}/"):
+        got = await house.store.get(row.key)
+        assert isinstance(got, Found)
+        if "/wal/" in row.key:
+            place = Place(ObjectType.ENTRY, account, incarnation, row.key)
+            raws += decode_entry(sealer.unseal(place, got.data)).operations
+        if "/seg/" in row.key:
+            pack = PackPlace(sealer, account, incarnation, row.key)
+            raws += [raw for linked in open_pack(got.data, pack) for raw in linked.entry.operations]
+    ids = {
+        one for state in opened.log.state.jobs.values() for one in (state.job, *state.records, *state.results)
+    }
+    ids |= {*opened.log.state.records, *opened.log.state.erased}
+    return [
+        text for raw in raws for _, body in take_out(raw)[1] if body for text in opened_by(keys, ids, body)
+    ]
+
+
+def opened_by(keys, ids, body):
+    for one in ids:
+        with suppress(UnsealError):
+            yield keys.unseal_record(one, body).decode(errors="replace")
+
+
+def reachable(*roots: object):
+    """Yield everything that these hold, however deep."""
+    seen: set[int] = set()
+    rest = list(roots)
+    while rest:
+        one = rest.pop()
+        if id(one) in seen or isinstance(one, type | types.ModuleType | types.FunctionType | logging.Logger):
+            continue
+        seen.add(id(one))
+        yield one
+        rest += gc.get_referents(one)
+
+
+def held(house, word=CANARY) -> list[str]:
+    """Return every text in what a relayer holds for its open namespaces that has a word in it."""
+    stems = {word, word[:-1]}
+    return [
+        one
+        for one in reachable(*house.ctx.namespaces.all())
+        if isinstance(one, str) and any(stem in one.lower() for stem in stems)
+    ]
+
+
+def rows_like(house, text) -> int:
+    """Count rows of vectors in memory that are that of a text."""
+    vector = house.embedder._direction(text)
+    blocks = [
+        one for one in reachable(*house.ctx.namespaces.all()) if isinstance(one, np.ndarray) and one.ndim == 2
+    ]
+    return sum(
+        int((np.abs(block.astype(np.float32) - vector).max(axis=1) < 1e-2).sum())
+        for block in blocks
+        if block.shape[1] == len(vector)
+    )
+
+
+@pytest.mark.row("MW-42")
+async def test_what_is_erased_is_in_no_answer_of_any_relayer_and_in_no_memory_of_one(house):
+    other = await house.another()
+    (secret,) = await put(house, SAID)
+    await put(house, "The bakery at the corner opens at seven.")
+    assert SAID in await found(other, f"where is the {CANARY}")
+    assert held(house)
+    assert rows_like(house, SAID) == 1
+    erasure = await erase(house, secret)
+    assert (erasure.state, erasure.memories, erasure.what) == ("erased", (secret,), "memory")
+    for each in (house, other):
+        assert SAID not in await found(each, f"where is the {CANARY}")
+        assert SAID not in await texts_of(each)
+        with pytest.raises(Refused) as caught:
+            await get_memory(each.ctx, each.access(), secret, each.deadline())
+        assert caught.value.code == "not_found"
+        await tend(each.ctx)
+        await found(each, "what is open")  # the last query is kept as well
+        assert held(each) == []
+        assert rows_like(each, SAID) == 0
+        assert each.ctx.namespaces.all()[0].view.purge_due is False
+    await other.ctx.namespaces.close(1.0)
+
+
+async def test_a_relayer_forgets_cached_vectors_when_it_hears_of_an_erasure(house):
+    (secret,) = await put(house, SAID)
+    calls: list[str] = []
+    house.ctx.namespaces.all()[0].on_erased = lambda: calls.append("forgotten")
+    await erase(house, secret)
+    assert calls == ["forgotten"]
+
+
+async def test_the_memory_said_after_it_keeps_its_own_vector_and_loses_the_others_words(house):
+    answer = await say(house, SAID, NEXT)
+    first, second = (item.id for item in answer.memories)
+    assert NEXT in await found(house, CANARY)
+    assert (await found(house, "Rui Porto"))[0] == NEXT
+    await erase(house, first)
+    assert await found(house, CANARY) == []
+    await tend(house.ctx)
+    assert held(house) == []
+    assert (await found(house, "Rui Porto"))[0] == NEXT
+    opened = house.ctx.namespaces.all()[0]
+    assert not opened.view.without_vector
+    assert rows_like(house, indexed_text("Kim", None, NEXT)) == 1
+    fresh = await house.another()
+    query = RecallRequest(query="Rui moved to Porto", floor=0, explain=True)
+    await texts_of(fresh)
+    await tend(fresh.ctx)
+    answers = [await recall(each.ctx, each.access(), query, each.deadline()) for each in (house, fresh)]
+    assert answers[0].memories == answers[1].memories
+    assert opened.view.get(ulid.parse(second)) is not None
+    await fresh.ctx.namespaces.close(1.0)
+
+
+async def test_every_version_and_every_memory_of_the_same_text_goes_with_it(house):
+    (first,) = await put(house, "The spare key hangs behind the door.")
+    changed = await supersede(
+        house.ctx, house.access(body=b"1"), first, SupersedeRequest(text=SAID), house.deadline()
+    )
+    (among,) = await put(house, SAID, audience="group")
+    (kept,) = await put(house, "The bakery opens at seven.")
+    erasure = await erase(house, among)
+    assert set(erasure.memories) == {first, changed.id, among}
+    assert await texts_of(house) == ["The bakery opens at seven."]
+    assert (await get_memory(house.ctx, house.access(), kept, house.deadline())).memory.id == kept
+
+
+async def test_erasing_again_or_what_went_with_it_answers_with_the_same_report(house):
+    first, second = await put(house, SAID, "another note")
+    erasure = await erase(house, first)
+    assert await erase(house, first) == erasure
+    again = await house.another()
+    assert await erase(again, first) == erasure
+    assert (await get_erasure(again.ctx, again.principal("researcher"), first, again.deadline())) == erasure
+    with pytest.raises(Refused) as caught:
+        await erase(house, "0" * 26)
+    assert caught.value.code == "not_found"
+    assert await texts_of(house) == ["another note"]
+    assert second
+    await again.ctx.namespaces.close(1.0)
+
+
+async def test_a_report_is_shown_to_those_alone_who_may_read_the_namespace(house):
+    (secret,) = await put(house, SAID)
+    await erase(house, secret)
+    for principal, wanted in (
+        (house.principal("coder"), secret),
+        (house.principal("researcher"), "0" * 26),
+        (house.principal("researcher"), "no id"),
+    ):
+        with pytest.raises(Refused) as caught:
+            await get_erasure(house.ctx, principal, wanted, house.deadline())
+        assert caught.value.code == "not_found"
+
+
+async def test_an_erasure_is_destroyed_at_once_and_confirmed_after_an_hour_by_whoever_runs_then(house):
+    (secret,) = await put(house, SAID)
+    await put(house, "The bakery opens at seven.")
+    assert any(CANARY in text for text in await bodies(house))
+    await erase(house, secret)
+    await rounds(house)
+    view = await get_erasure(house.ctx, house.principal("researcher"), secret, house.deadline())
+    assert (view.state, view.entries) == ("destroyed", 1)
+    another = await house.another()
+    assert "The bakery opens at seven." in await found(another, "bakery")
+    for _ in range(3):
+        await house.clock.advance(HOUR + 1)
+        await rounds(another, 2)
+    view = await get_erasure(house.ctx, house.principal("researcher"), secret, house.deadline())
+    assert view.state == "confirmed"
+    assert view.confirmed_at >= view.destroyed_at + GRACE_MS
+    texts = await bodies(another)
+    assert any("bakery" in text for text in texts)
+    assert not any(CANARY in text for text in texts)
+    await another.ctx.namespaces.close(1.0)
+
+
+async def test_an_erasure_goes_on_without_a_key_and_without_anybody_who_asks(house):
+    (secret,) = await put(house, SAID)
+    await erase(house, secret)
+    await house.ctx.namespaces.close(1.0)
+    another = await house.another()
+    for _ in range(4):
+        await rounds(another, 2)
+        await house.clock.advance(HOUR + 1)
+    view = await get_erasure(another.ctx, another.principal("researcher"), secret, another.deadline())
+    assert view.state == "confirmed"
+    assert len(another.ctx.namespaces) == 0
+
+
+async def test_erasing_by_filter_takes_what_is_hidden_too_and_counts_first(house):
+    ids = await put(house, SAID, "The bakery opens at seven.", "The library opens at nine.")
+    request = DeleteRequest(ids=ids[:2], mode="erase", dry_run=True)
+    counted = await delete(house.ctx, house.access(), request, house.deadline())
+    assert (counted.matched, counted.erased, counted.erasure) == (2, 0, None)
+    assert len(await texts_of(house)) == 3
+    done = await delete(house.ctx, house.access(), DeleteRequest(ids=ids[:2], mode="erase"), house.deadline())
+    assert (done.matched, done.erased, done.remaining, done.forgotten) == (2, 2, 0, 0)
+    assert set(done.erasure.memories) == set(ids[:2])
+    assert await texts_of(house) == ["The library opens at nine."]
+
+
+class TestWhatWasDerived:
+    FACT: ClassVar = {
+        "text": f"Kim's sister Ana keeps the {CANARY}.",
+        "message": 1,
+        "evidence": f"Ana keeps the {CANARY}",
+    }
+    RUI: ClassVar = {
+        "text": "Kim's brother Rui moved to Porto.",
+        "message": 2,
+        "evidence": "Rui moved to Porto",
+    }
+    LEFT: ClassVar = {
+        "text": "Kim's brother Rui moved to Porto in May.",
+        "message": 1,
+        "evidence": "Rui moved to Porto",
+    }
+
+    @staticmethod
+    def says(*facts, summary=""):
+        return json.dumps({"facts": facts, "summary": summary})
+
+    async def test_facts_and_summaries_go_with_their_source_and_are_made_again_from_the_rest(self, house):
+        house, chat = with_model(
+            house,
+            self.says(self.FACT, self.RUI, summary=f"Kim spoke of the {CANARY} and of Porto."),
+            self.says(self.LEFT, summary="Kim spoke of Porto."),
+            summaries=True,
+        )
+        async with working(house):
+            answer = await say(house, SAID, NEXT)
+            opened = house.ctx.namespaces.all()[0]
+            await until(lambda: opened.log.state.jobs[ulid.parse(answer.job_id)].outcome is not None)
+            assert sum(CANARY in text for text in await texts_of(house)) == 3
+            erasure = await erase(house, answer.memories[0].id)
+            assert len(erasure.derived) == 2
+            assert not any(CANARY in text for text in await texts_of(house))
+            await tend(house.ctx)
+            await until(lambda: len(chat.asked) == 2)
+            await until(lambda: all(job.outcome for job in opened.log.state.jobs.values()))
+        assert CANARY not in str(chat.asked[1])
+        texts = await texts_of(house)
+        assert "Kim spoke of Porto." in texts
+        assert NEXT in texts
+        assert not any(CANARY in text for text in texts)
+        before = len(opened.log.state.jobs)
+        await tend(house.ctx)
+        await put(house, "something else")
+        await tend(house.ctx)
+        assert len(opened.log.state.jobs) == before, "what is left is read again once"
+
+    async def test_an_extraction_under_way_is_dropped_and_what_it_read_besides_is_read_again(self, house):
+        house, chat = with_model(house, self.says(self.FACT, self.RUI), self.says(self.LEFT))
+        chat.gate.clear()
+        answer = await say(house, SAID, NEXT)
+        opened = house.ctx.namespaces.all()[0]
+        async with working(house):
+            await until(lambda: chat.asked)
+            await erase(house, answer.memories[0].id)
+            chat.gate.set()
+            await tend(house.ctx)
+            await until(lambda: len(chat.asked) == 2)
+            await until(lambda: all(job.outcome for job in opened.log.state.jobs.values()))
+        job = await get_job(house.ctx, house.access(), answer.job_id, 0, house.deadline())
+        assert (job.state, job.reason) == ("failed", "source_erased")
+        texts = await texts_of(house)
+        assert set(texts) == {NEXT, self.LEFT["text"]}
+        assert held(house) == []
+
+    async def test_nothing_of_it_is_in_the_store_when_that_is_confirmed(self, house, caplog):
+        caplog.set_level(logging.DEBUG)
+        house, _ = with_model(
+            house, self.says(self.FACT, self.RUI, summary=f"Of the {CANARY}."), summaries=True
+        )
+        async with working(house):
+            answer = await say(house, SAID, NEXT)
+            opened = house.ctx.namespaces.all()[0]
+            await until(lambda: opened.log.state.jobs[ulid.parse(answer.job_id)].outcome is not None)
+            await say(house, SAID, session="s2")
+            assert sum(CANARY in text for text in await bodies(house)) >= 4
+        house = replace(house, ctx=replace(house.ctx, facts=None))
+        await erase(house, answer.memories[0].id)
+        for _ in range(4):
+            await rounds(house, 2)
+            await house.clock.advance(HOUR + 1)
+        view = await get_erasure(
+            house.ctx, house.principal("researcher"), answer.memories[0].id, house.deadline()
+        )
+        assert view.state == "confirmed"
+        await texts_of(house)
+        texts = await bodies(house)
+        assert any("Porto" in text for text in texts)
+        assert not any(CANARY in text for text in texts)
+        assert CANARY not in caplog.text
+
+
+class TestVanishing:
+    async def test_a_record_that_is_erased_while_its_vector_is_computed_stops_nobody(self, house):
+        house.embedder.down = True
+        ids = await put(house, *(f"note number {number}" for number in range(40)))
+        house.embedder.down = False
+        opened = house.ctx.namespaces.all()[0]
+        tending = asyncio.create_task(tend(house.ctx))
+        await asyncio.sleep(0)
+        await asyncio.gather(tending, erase(house, ids[39]))
+        await tend(house.ctx)
+        assert not opened.view.without_vector
+        assert len(await texts_of(house)) == 39
+
+
+class TestNamespaces:
+    async def _dry_run(self, house):
+        return await erase_namespace(house.ctx, house.access(), EraseNamespaceRequest(), house.deadline())
+
+    async def _erase(self, house, confirm):
+        request = EraseNamespaceRequest(dry_run=False, confirm=confirm)
+        return await erase_namespace(house.ctx, house.access(), request, house.deadline())
+
+    async def test_a_dry_run_counts_and_destroys_nothing(self, house):
+        await put(house, SAID, "another")
+        counted = await self._dry_run(house)
+        assert (counted.memories, counted.dry_run, counted.erasure) == (2, True, None)
+        assert len(await texts_of(house)) == 2
+
+    async def test_an_erased_namespace_is_gone_and_its_name_begins_anew(self, house):
+        await put(house, SAID)
+        other = await house.another()
+        assert await texts_of(other) == [SAID]
+        confirm = (await self._dry_run(house)).confirm
+        done = await self._erase(house, confirm)
+        assert done.erasure.state == "destroyed"
+        with pytest.raises(NamespaceClosed):
+            await texts_of(other)
+        for each in (house, other):
+            assert held(each) == []
+            assert await texts_of(each) == []
+        listed = await list_namespaces(
+            house.ctx, house.principal("researcher"), limit=10, cursor=None, deadline=house.deadline()
+        )
+        assert listed.namespaces == ()
+        assert (await self._erase(house, confirm)).erasure == done.erasure
+        await put(other, "a new beginning")
+        assert await texts_of(house) == ["a new beginning"]
+        await house.clock.advance(HOUR + 1)
+        await rounds(house, 2)
+        view = await get_erasure(house.ctx, house.principal("researcher"), confirm, house.deadline())
+        assert (view.state, view.what) == ("confirmed", "namespace")
+        assert await texts_of(house) == ["a new beginning"]
+        rest = [row.key async for row in house.store.list(f"ns/{ulid.parse(confirm).hex()}/")]
+        assert rest == []
+        await other.ctx.namespaces.close(1.0)
+
+    async def test_an_old_confirmation_does_not_reach_a_new_life_of_the_name(self, house):
+        await put(house, SAID)
+        old = (await self._dry_run(house)).confirm
+        await self._erase(house, old)
+        await put(house, "a new beginning")
+        assert (await self._erase(house, old)).erasure.id == old
+        assert await texts_of(house) == ["a new beginning"]
+        with pytest.raises(Refused) as caught:
+            await self._erase(house, "0" * 26)
+        assert caught.value.code == "wrong_confirmation"
+
+    async def test_a_name_that_nobody_has_is_not_found(self, house):
+        with pytest.raises(Refused) as caught:
+            await self._dry_run(house)
+        assert caught.value.code == "not_found"
+
+    async def test_the_other_custody_may_not_erase(self, house):
+        await put(house, SAID)
+        confirm = (await self._dry_run(house)).confirm
+        request = EraseNamespaceRequest(dry_run=False, confirm=confirm)
+        with pytest.raises(WrongCustody):
+            await erase_namespace(house.ctx, house.access(custody=Custody.RELAYER), request, house.deadline())
+
+    async def test_a_memory_under_erasure_is_confirmed_with_its_namespace(self, house):
+        (secret,) = await put(house, SAID)
+        await erase(house, secret)
+        await self._erase(house, (await self._dry_run(house)).confirm)
+        for _ in range(4):
+            await rounds(house, 2)
+            await house.clock.advance(HOUR + 1)
+        view = await get_erasure(house.ctx, house.principal("researcher"), secret, house.deadline())
+        assert view.state == "confirmed"
+
+    async def test_who_had_it_open_is_refused(self, house):
+        await put(house, SAID)
+        other = await house.another()
+        await texts_of(other)
+        opened = other.ctx.namespaces.all()[0]
+        await self._erase(house, (await self._dry_run(house)).confirm)
+        with pytest.raises(NamespaceClosed):
+            await opened.read(Consistency.STRONG)
+        assert held(other) == []
+        assert await texts_of(other) == []
+        await other.ctx.namespaces.close(1.0)
