@@ -17,7 +17,7 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
 from relayer.services.index_keeping import IndexKeeper, IndexLimits
 
-__all__ = ["resident_bytes"]
+__all__ = ["fill", "measured", "resident", "resident_bytes"]
 
 # Memories in each namespace, and how many such namespaces are opened.
 SIZES = ((50, 200), (1_000, 20), (10_000, 3))
@@ -30,22 +30,22 @@ async def resident_bytes(lab: Lab) -> list[Section]:
     for size, how_many in SIZES if not lab.quick else ((20, 3),):
         work = lab.work / f"memory-{size}"
         lab.say(f"resident bytes: storing {how_many} namespaces of {size:,} memories")
-        await _fill(work, size, how_many)
+        await fill(work, size, how_many)
         for begin in ("log", "index"):
             lab.say(f"resident bytes: opening {how_many} namespaces of {size:,} memories from their {begin}")
-            found = await asyncio.to_thread(_measured, work, how_many, begin)
-            resident, believed = found["resident"] / how_many, found["believed"] / how_many
+            found = await asyncio.to_thread(measured, work, how_many, begin)
+            pages, believed = found["resident"] / how_many, found["believed"] / how_many
             rows.append(
                 (
                     f"{size:,}",
                     begin,
-                    f"{resident / 1024:,.0f}",
-                    f"{resident / size:,.0f}",
+                    f"{pages / 1024:,.0f}",
+                    f"{pages / size:,.0f}",
                     f"{believed / 1024:,.0f}",
-                    f"{believed / resident:.2f}",
+                    f"{believed / pages:.2f}",
                 )
             )
-            data[f"{size} {begin}"] = {"resident": resident, "believed": believed}
+            data[f"{size} {begin}"] = {"resident": pages, "believed": believed}
     return [
         Section(
             "Resident memory of an open namespace",
@@ -60,7 +60,8 @@ async def resident_bytes(lab: Lab) -> list[Section]:
     ]
 
 
-async def _fill(work: Path, size: int, how_many: int) -> None:
+async def fill(work: Path, size: int, how_many: int) -> None:
+    """Store namespaces of one size in a directory, each with an index."""
     store = await DirectoryStore.open(work, clock=SystemClock())
     replica = Replica.over(store)
     for number in range(how_many):
@@ -72,15 +73,22 @@ async def _fill(work: Path, size: int, how_many: int) -> None:
     await store.close()
 
 
-def _measured(work: Path, how_many: int, begin: str) -> dict[str, int]:
+def measured(work: Path, how_many: int, begin: str) -> dict[str, int]:
+    """Return the ``resident`` bytes that opening them takes, and what the cache ``believed``.
+
+    Args:
+        work: where `fill` put them.
+        how_many: of them to open; at least two.
+        begin: ``index``, or ``log`` to do without.
+    """
     answer = subprocess.run(
         [sys.executable, "-m", "bench.log_memory", str(work), str(how_many), begin],
         check=True,
         capture_output=True,
         text=True,
     )
-    measured: dict[str, int] = json.loads(answer.stdout)
-    return measured
+    found: dict[str, int] = json.loads(answer.stdout)
+    return found
 
 
 async def _child(work: Path, how_many: int, begin: str) -> dict[str, int]:
@@ -88,7 +96,7 @@ async def _child(work: Path, how_many: int, begin: str) -> dict[str, int]:
     replica = Replica.over(store if begin == "index" else WithoutIndexes(store))
     async with replica.use("memory-0"):
         pass  # what the first opening loads is no namespace's
-    before, believed = _resident(), replica.context.namespaces.nbytes
+    before, believed = resident(), replica.context.namespaces.nbytes
     for number in range(1, how_many):
         async with replica.use(f"memory-{number}") as opened:
             await opened.view.index.maintain()
@@ -96,12 +104,13 @@ async def _child(work: Path, how_many: int, begin: str) -> dict[str, int]:
     gc.collect()
     share = how_many / (how_many - 1)
     return {
-        "resident": round((_resident() - before) * share),
+        "resident": round((resident() - before) * share),
         "believed": round((replica.context.namespaces.nbytes - believed) * share),
     }
 
 
-def _resident() -> int:
+def resident() -> int:
+    """Return the resident bytes of this process."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -22,6 +22,7 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
+from relayer.process import spare_the_collector
 from tests.s3_servers import BUCKET, CREDENTIALS, seaweedfs
 
 __all__ = ["Part", "main"]
@@ -57,6 +58,7 @@ def main(
 ) -> None:
     """Run the benchmarks of the log and print one table for each question."""
     console, progress = Console(width=132), Console(stderr=True)
+    spare_the_collector()  # as a relayer does
     sections: list[Section] = []
     with tempfile.TemporaryDirectory(prefix="memrelay-bench-", dir=work) as folder:
         about = machine(Path(folder))

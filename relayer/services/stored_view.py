@@ -92,14 +92,12 @@ async def read_view(
     try:
         sections = await _sections(reader, keys)
         small = msgspec.msgpack.decode(sections[0], type=_Small)
-        await asyncio.sleep(0)
-        roster = Roster.of_parts(small.roster)
-        await asyncio.sleep(0)
         half = 1 + (len(sections) - 1) // 2
-        index = MemoryIndex.of_parts(dimension, calibration, _parts(small.index, sections[1:half]))
-        await asyncio.sleep(0)
-        past = MemoryIndex.of_parts(dimension, calibration, _parts(small.past, sections[half:]))
-        await asyncio.sleep(0)
+        current, former = _parts(small.index, sections[1:half]), _parts(small.past, sections[half:])
+        # In a thread, because each is one step of a hundred milliseconds for a hundred thousand memories.
+        roster = await asyncio.to_thread(Roster.of_parts, small.roster)
+        index = await asyncio.to_thread(MemoryIndex.of_parts, dimension, calibration, current)
+        past = await asyncio.to_thread(MemoryIndex.of_parts, dimension, calibration, former)
         shelf = await _shelf(reader, keys, small, len(roster))
         _check(roster, index, past)
     except (UnsealError, ValueError, msgspec.MsgspecError) as error:

@@ -1,0 +1,139 @@
+"""By hand: very many namespaces on one relayer. What it holds, how long a cold one waits, how recalls fare meanwhile.
+
+    python -m bench.log_many --work DIRECTORY --namespaces 10000 --memories 100
+
+Fills a directory store once (about a second for a thousand memories) and uses it again in later runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.progress import track
+
+from bench.log_house import Replica
+from bench.log_memory import resident
+from bench.material import unit_vectors
+from bench.report import Section, machine, show
+from bench.stats import percentile
+from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.system import SystemClock
+from relayer.log.compactor import CompactionLimits
+from relayer.process import spare_the_collector
+from relayer.services.open_namespaces import CacheLimits
+from relayer.services.recall import recall
+from relayer.services.upkeep import Upkeep, UpkeepLimits
+from relayer.wire import schemas
+
+__all__ = ["main"]
+
+_QUERIES = 64
+
+
+def main(
+    work: Annotated[Path, typer.Option(help="Directory of the store; made if need be.")],
+    namespaces: Annotated[int, typer.Option()] = 10_000,
+    memories: Annotated[int, typer.Option(help="In each namespace.")] = 100,
+    cache_bytes: Annotated[int, typer.Option()] = CacheLimits().bytes,
+    recalls: Annotated[int, typer.Option()] = 3_000,
+) -> None:
+    """Measure and print one table."""
+    spare_the_collector()
+    console = Console(width=120)
+    about = machine(work.parent)
+    console.print(
+        f"{about['cores']} cores, load average {about['load_average']:.1f} at the start, {about['system']}\n"
+    )
+    show(uvloop.run(_measured(work, namespaces, memories, cache_bytes, recalls)), console)
+
+
+async def _measured(work: Path, namespaces: int, memories: int, cache_bytes: int, recalls: int) -> Section:
+    store = await DirectoryStore.open(work, clock=SystemClock())
+    await _fill(store, namespaces, memories)
+    before = resident()
+    relayer = Replica.over(store, CacheLimits(bytes=cache_bytes))
+    chosen = random.Random(7)
+    visited = chosen.sample(range(namespaces), min(recalls, namespaces))
+    cold = [await _recall(relayer, number) for number in track(visited, "cold")]
+    held = len(relayer.context.namespaces)
+    rows = [
+        ("resident MiB beside an empty process", f"{(resident() - before) / 2**20:,.0f}"),
+        ("counted MiB", f"{relayer.context.namespaces.nbytes / 2**20:,.0f}"),
+        ("namespaces held", f"{held:,} of {namespaces:,}"),
+        ("recall from a cold one, ms, p50 / p99", _times(cold)),
+    ]
+    warm_names = [
+        int(opened.namespace.pointer.name.rpartition("-")[2]) for opened in relayer.context.namespaces.all()
+    ]
+    warm_names = warm_names[-min(len(warm_names), 500) :]
+    await _recalls(relayer, warm_names, len(warm_names))
+    rows.append(("recall from a warm one, ms", _times(await _recalls(relayer, warm_names, recalls))))
+    upkeep = Upkeep(
+        relayer.context.ports,
+        relayer.context.namespaces,
+        UpkeepLimits(CompactionLimits(entries=1), interval=0.0),
+    )
+    caring = asyncio.create_task(upkeep.run(_raise))
+    rows.append(
+        ("the same while logs are compacted, ms", _times(await _recalls(relayer, warm_names, recalls)))
+    )
+    rows.append(("segments made meanwhile", f"{upkeep.counts['segments']:,}"))
+    caring.cancel()
+    await asyncio.wait([caring])
+    await relayer.close()
+    await store.close()
+    return Section(
+        f"{namespaces:,} namespaces of {memories:,} memories on one relayer, directory store",
+        ("", ""),
+        rows,
+        {},
+        ("without HTTP; vectors given; every log is due for compaction.",),
+    )
+
+
+async def _fill(store: DirectoryStore, namespaces: int, memories: int) -> None:
+    done = {info.key async for info in store.list("acct/")}
+    writer = Replica.over(store, CacheLimits(bytes=64 * 2**20))
+    for number in track(range(max(0, len(done) - 1), namespaces), "filling"):
+        await writer.fill(f"many-{number}", memories, seed=number, batch=memories)
+    await writer.close()
+
+
+async def _recalls(relayer: Replica, names: list[int], count: int) -> list[float]:
+    chosen = random.Random(11)
+    return [await _recall(relayer, chosen.choice(names)) for _ in range(count)]
+
+
+async def _recall(relayer: Replica, number: int) -> float:
+    vector = unit_vectors(1, number % _QUERIES)[0].astype("<f4").tobytes()
+    request = schemas.RecallRequest.model_construct(**_WANTED, vector=vector)
+    began = time.perf_counter()
+    found = await recall(relayer.context, relayer.access(f"many-{number}"), request, relayer.deadline())
+    seconds = time.perf_counter() - began
+    if not found.memories:
+        raise RuntimeError("a namespace has lost its memories")
+    return seconds
+
+
+_WANTED = schemas.RecallRequest(query="x", floor=0, limit=5).model_dump(exclude={"vector", "query"})
+
+
+def _times(seconds: list[float]) -> str:
+    return f"{percentile(seconds, 0.5) * 1000:.1f} / {percentile(seconds, 0.99) * 1000:.1f}"
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    app.command()(main)
+    app()
