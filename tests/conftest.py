@@ -8,6 +8,7 @@ pytest tests/simulation --seeds 1 --first-seed 4711      the one that failed
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,10 @@ DEFAULT_ROUNDS = 3
 # A shared machine may stall any single example; a slow test is caught by the test's own time limit.
 settings.register_profile("memrelay", parent=settings.default, deadline=None, print_blob=True)
 settings.load_profile("memrelay")
+
+# A shell starts what runs in its background with interrupts ignored, and so would be every process of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -159,6 +159,10 @@ class MemoryEraser:
                 seen, msgspec.structs.replace(report, epoch=manifest.manifest.gc_epoch)
             )
             report = seen.report
+        if report.epoch > manifest.manifest.gc_epoch:
+            # The collection that is waited for was never begun: another was under way, or the swap was lost.
+            await self._begin_collection(manifest)
+            return seen
         if (
             not report.epoch
             or manifest.manifest.gc_swept < report.epoch
@@ -186,13 +190,19 @@ class MemoryEraser:
 
     async def _collect_again(self, seen: SeenReport, manifest: SeenManifest) -> SeenReport:
         """Have what was uploaded late collected: only a collection that begins after an upload may delete it."""
+        await self._begin_collection(manifest)
+        return await self._advance(
+            seen, msgspec.structs.replace(seen.report, epoch=manifest.manifest.gc_epoch + 1)
+        )
+
+    async def _begin_collection(self, manifest: SeenManifest) -> None:
+        """Begin the next collection, unless one is under way; if the swap is lost, the next run does it."""
         last = manifest.manifest
         if last.gc_swept == last.gc_epoch:
             new = msgspec.structs.replace(
                 last, gc_watermark=last.snap_seq, gc_epoch=last.gc_epoch + 1, gc_moved_at=0
             )
             await self._replica.manifest.swap(manifest, new)
-        return await self._advance(seen, msgspec.structs.replace(seen.report, epoch=last.gc_epoch + 1))
 
     async def _dead_slots(self, seq: int) -> list[str]:
         """List slots up to an entry, of which none can be alive: their time was over before this was asked."""

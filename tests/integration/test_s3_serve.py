@@ -211,11 +211,11 @@ class TestStoreProbe:
         )
         return ended.returncode, ended.stdout.splitlines(), ended.stderr
 
-    def test_a_good_store_is_told_promise_by_promise(self, moto_server: S3Server) -> None:
-        code, said, complaint = self._probe(moto_server.url)
+    def test_a_good_store_is_told_promise_by_promise(self, seaweed: S3Server) -> None:
+        code, said, complaint = self._probe(seaweed.url)
         assert (code, complaint) == (0, "")
         assert [line.split()[0] for line in said] == ["store", *["kept"] * 5, "result"]
-        assert not moto_server.admin.list_objects_v2(Bucket=BUCKET, Prefix="x/").get("Contents")
+        assert not seaweed.admin.list_objects_v2(Bucket=BUCKET, Prefix="x/").get("Contents")
 
     def test_the_client_that_was_chosen_is_what_asks(self) -> None:
         class Watching(CarelessS3):

@@ -57,12 +57,12 @@ def test_what_an_operator_must_change_is_one_line_that_names_it(
 
 
 def test_a_certificate_of_one_s_own_authority_is_refused_until_it_is_trusted(
-    moto_server: S3Server, tmp_path: Path
+    seaweed: S3Server, tmp_path: Path
 ) -> None:
     certificate, key = self_signed(tmp_path)
     both = tmp_path / "both.pem"
     both.write_bytes(certificate.read_bytes() + key.read_bytes())
-    with proxied(moto_server.url, both) as proxy:
+    with proxied(seaweed.url, both) as proxy:
         code, said = _serve(tmp_path, _environment(proxy.url))
         assert code == MISCONFIGURED
         assert "AWS_CA_BUNDLE" in said
@@ -71,17 +71,17 @@ def test_a_certificate_of_one_s_own_authority_is_refused_until_it_is_trusted(
 
 
 def test_missing_rights_over_versions_are_a_warning_where_none_are_kept_and_an_end_where_some_are(
-    moto_server: S3Server, serve: Callable[..., Served], tmp_path: Path
+    seaweed: S3Server, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     bucket = f"start-{secrets.token_hex(4)}"
-    moto_server.admin.create_bucket(Bucket=bucket)
-    with proxied(moto_server.url) as proxy:
+    seaweed.admin.create_bucket(Bucket=bucket)
+    with proxied(seaweed.url) as proxy:
         proxy.set(refuse(403, "AccessDenied"), method="GET", key=r"\?.*versions")
         served = serve(environment=_environment(proxy.url, bucket))
         assert '"erasing_needs_more"' in served.log.read_text()
         assert "s3:ListBucketVersions" in served.log.read_text()
         assert httpx.get(f"{served.url}/ready", trust_env=False).json()["ready"] is True
-        moto_server.admin.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        seaweed.admin.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
         # The probe of the first start is on record, and what erasing needs is looked at all the same.
         code, said = _serve(tmp_path, _environment(proxy.url, bucket))
     assert code == MISCONFIGURED

@@ -149,6 +149,16 @@ async def test_what_a_stalled_compactor_uploads_takes_another_collection(world: 
     assert world.holding() == []
 
 
+async def test_a_collection_that_is_waited_for_and_was_never_begun_is_begun(world: ErasingWorld) -> None:
+    replica, _, seen = await filled(world)
+    seen = await world.eraser(replica).run(seen)
+    epoch = (await replica.manifest.read()).gc_epoch
+    waits = msgspec.structs.replace(seen.report, epoch=epoch + 1)
+    assert await ErasureReports(world.ports()).advance(seen, waits) is not None
+    assert (await later(world, 4)).report.stage is Stage.CONFIRMED
+    assert (await replica.manifest.read()).gc_epoch == epoch + 1
+
+
 async def test_a_segment_that_a_relayer_from_before_merged_is_written_again(world: ErasingWorld) -> None:
     replica, committer, seen = await filled(world)
     behind = world.replica()
