@@ -9,7 +9,7 @@ from relayer.errors import VersionsHidden
 from relayer.log.together import together
 from relayer.ports import Found, ObjectStore
 
-__all__ = ["destroy", "left_of"]
+__all__ = ["destroy", "discard", "left_of"]
 
 # Few, because requests want the store as well.
 _AT_ONCE = 4
@@ -23,6 +23,29 @@ async def destroy(store: ObjectStore, keys: Iterable[str]) -> int:
         StoreError: the store did not answer; doing it again is safe.
     """
     return sum(await _each(store, keys, _destroy))
+
+
+async def discard(store: ObjectStore, keys: Iterable[str]) -> None:
+    """Delete objects that nobody will ask for again, and where a store keeps versions, those as well.
+
+    A listing for each name would cost as much as the append that wrote it, so the first and the last name tell whether the
+    store keeps versions. Where versions are kept and may not be listed they stay: that stops an erasure, which says so, but
+    nothing else.
+
+    Raises:
+        StoreError: the store did not answer; doing it again is safe.
+    """
+    rest = sorted(keys)
+    samples = sorted({*rest[:1], *rest[-1:]})
+    await _each(store, samples, _delete)
+    try:
+        kept = await left_of(store, samples)
+    except VersionsHidden:
+        kept = 0
+    if kept:
+        await destroy(store, rest)
+    else:
+        await _each(store, [key for key in rest if key not in samples], _delete)
 
 
 async def left_of(store: ObjectStore, keys: Iterable[str]) -> int:
@@ -45,6 +68,11 @@ async def _destroy(store: ObjectStore, key: str) -> int:
     except VersionsHidden as error:
         if error.kept:
             raise
+    await store.delete(key)
+    return 1
+
+
+async def _delete(store: ObjectStore, key: str) -> int:
     await store.delete(key)
     return 1
 
