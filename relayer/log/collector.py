@@ -127,7 +127,7 @@ class Collector:
         watermark = seen.manifest.gc_watermark
         # Up to the watermark nothing is alive, whenever it was made (I3).
         dead = [row.key for row in await self._slots() if _seq_of(row.key) <= watermark]
-        await discard(self._store, dead)
+        await self._discard(dead)
         if await self._loose(seen.store_time - self._grace_ms):
             await self._manifest.swap(seen, begun(seen.manifest))
             done = await self.run()
@@ -153,9 +153,12 @@ class Collector:
         slots = await self._slots()
         loose = await self._loose(decided.gc_moved_at)
         dead = [row.key for row in slots if _seq_of(row.key) <= decided.gc_watermark]
-        await discard(self._store, dead)
-        await discard(self._store, loose)
+        await self._discard(dead)
+        await self._discard(loose)
         return Collection(Stage.SWEEP, len(dead), len(loose))
+
+    async def _discard(self, keys: list[str]) -> None:
+        await discard(self._store, keys, self._layout.at(self._layout.manifest(self._incarnation)))
 
     async def _slots(self) -> list[ObjectInfo]:
         return await self._list(self._layout.entries(self._incarnation))

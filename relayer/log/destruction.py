@@ -25,27 +25,30 @@ async def destroy(store: ObjectStore, keys: Iterable[str]) -> int:
     return sum(await _each(store, keys, _destroy))
 
 
-async def discard(store: ObjectStore, keys: Iterable[str]) -> None:
+async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None:
     """Delete objects that nobody will ask for again, and where a store keeps versions, those as well.
 
-    A listing for each name would cost as much as the append that wrote it, so the first and the last name tell whether the
-    store keeps versions. Where versions are kept and may not be listed they stay: that stops an erasure, which says so, but
-    nothing else.
+    A listing for each name would cost as much as the append that wrote it. So one name is asked about: a store that shows
+    more than one version of it keeps versions. Where versions are kept and may not be listed they stay: that stops an
+    erasure, which says so, but nothing else.
+
+    Args:
+        store: where.
+        keys: of which objects.
+        swapped: the key of an object that was swapped since the store was last asked to keep versions, or not to.
 
     Raises:
         StoreError: the store did not answer; doing it again is safe.
     """
-    rest = sorted(keys)
-    samples = sorted({*rest[:1], *rest[-1:]})
-    await _each(store, samples, _delete)
+    rest = list(keys)
+    if not rest:
+        return
     try:
-        kept = await left_of(store, samples)
+        keeps_versions = await store.versions(swapped) > 1
     except VersionsHidden:
-        kept = 0
-    if kept:
-        await destroy(store, rest)
-    else:
-        await _each(store, [key for key in rest if key not in samples], _delete)
+        keeps_versions = False
+    # Never first the one and then the other: a name that is deleted and has versions left is not listed any more.
+    await _each(store, rest, _destroy if keeps_versions else _delete)
 
 
 async def left_of(store: ObjectStore, keys: Iterable[str]) -> int:

@@ -58,5 +58,9 @@ async def test_what_a_collection_discards_leaves_no_version(store: S3Store) -> N
     keys = [f"ns/0f/wal/{number}" for number in range(7)]
     for key in keys:
         await store.create(key, b"an entry")
-    await discard(store, keys)
+    created = await store.create(KEY, b"one")
+    assert isinstance(created, Created)
+    await store.swap(KEY, b"two", created.etag)
+    await discard(store, keys, KEY)
     assert [await store.versions(key) for key in keys] == [0] * 7
+    assert await store.versions(KEY) == 2

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from sim_world import CROWDED, LATE, STALLED, TRUSTING, WORKERS, Parts, Plan
+from sim_plans import CROWDED, LATE, STALLED, TRUSTING, WORKERS, Plan
+from sim_process import Parts
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ def parts_with(patches: list[Patch]) -> Parts:
         SingleFlight=flight.SingleFlight,
         ManifestView=view.ManifestView,
     )
+    snapshot = _load("relayer.domain.snapshot", patches, NamespaceState=state.NamespaceState)
+    reader = _load("relayer.log.index_reader", patches, StateReader=snapshot.StateReader)
+    indexes = _load("relayer.log.index_objects", patches, IndexReader=reader.IndexReader)
     committer = _load("relayer.log.committer", patches)
     compactor = _load("relayer.log.compactor", patches)
     collector = _load("relayer.log.collector", patches, ManifestView=view.ManifestView)
@@ -55,6 +59,7 @@ def parts_with(patches: list[Patch]) -> Parts:
         compactor=compactor.Compactor,
         collector=collector.Collector,
         eraser=_load("relayer.log.erasure", patches, Compactor=compactor.Compactor).MemoryEraser,
+        indexes=indexes.IndexObjects,
         strong=replica.Consistency.STRONG,
     )
 
@@ -66,6 +71,7 @@ _COMPACTOR = "relayer.log.compactor"
 _COLLECTOR = "relayer.log.collector"
 _MANIFEST = "relayer.log.manifest_view"
 _ERASURE = "relayer.log.erasure"
+_INDEXES = "relayer.log.index_objects"
 
 # Schedules in which a variant shows sooner than in those of every seed.
 SOONER: dict[str, Plan] = {
@@ -88,6 +94,28 @@ WRONG: dict[str, list[Patch]] = {
     ],
     "an_erasure_that_writes_no_segment_again": [
         Patch(_ERASURE, "if row.reduced_at < report.seq and any(", "if row.reduced_at < 0 and any("),
+    ],
+    "an_erasure_that_overlooks_stored_indexes": [
+        Patch(_ERASURE, "return [key for key in keys if _seq_of(key) < seq]", "return []"),
+        Patch(_ERASURE, "return bool(manifest.index_key) and manifest.index_seq < seq", "return False"),
+    ],
+    "an_index_that_stays_named_when_a_swap_was_lost": [
+        Patch(_ERASURE, "return bool(manifest.index_key) and manifest.index_seq < seq", "return False"),
+    ],
+    "a_collection_that_leaves_versions": [
+        Patch(
+            _COLLECTOR,
+            "await discard(self._store, keys, self._layout",
+            "await _only_delete(self._store, keys, self._layout",
+        ),
+        Patch(
+            _COLLECTOR,
+            "def _named(manifest",
+            "async def _only_delete(store, keys, _):\n"
+            "    for key in keys:\n"
+            "        await store.delete(key)\n\n\n"
+            "def _named(manifest",
+        ),
     ],
     "i2_deleted_before_the_watermark_moves": [
         Patch(

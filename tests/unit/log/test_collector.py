@@ -268,7 +268,7 @@ async def test_a_store_that_keeps_no_versions_is_not_asked_for_those_of_every_na
     store = RecordingStore(world.memory)
     assert (await collector(world, store, grace_ms=0).run()).slots == 12
     asked = [call.operation for call in store.calls]
-    assert (asked.count("delete"), asked.count("versions"), asked.count("purge")) == (12, 2, 0)
+    assert (asked.count("delete"), asked.count("versions"), asked.count("purge")) == (12, 1, 0)
 
 
 async def test_with_nothing_to_wait_for_one_run_does_it_all(world: World) -> None:
