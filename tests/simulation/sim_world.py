@@ -30,7 +30,7 @@ from relayer.domain.outcomes import Outcome, Result
 from relayer.domain.state import NamespaceState
 from relayer.errors import QueueFull, StoreError
 from relayer.log import creation
-from relayer.log.collector import Collection, Stage
+from relayer.log.collector import Stage
 from relayer.log.log_ports import LogPorts
 from relayer.log.replica import Replica
 from relayer.log.slots import FoundSlot
@@ -279,7 +279,8 @@ class World:
         for _ in range(_HOURS):
             await fresh.erase()
             tidied = await fresh.collector.tidy()
-            if not await fresh.reports.pending() and tidied == Collection(Stage.NOTHING):
+            over = tidied.stage.value == Stage.NOTHING.value and not tidied.slots + tidied.objects
+            if over and not await fresh.reports.pending():
                 break
             await self.clock.sleep(max(self.plan.grace, _SKEW) + 1)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,8 +20,8 @@ class Patch:
     wrong: str
 
 
-def _load(name: str, patches: list[Patch], **replaced: object) -> ModuleType:
-    """Run a module's source anew, patched, with names of other modules replaced."""
+def _load(name: str, patches: list[Patch], loaded: Sequence[str]) -> ModuleType:
+    """Run a module's source anew, patched, importing from others that were loaded so as they are now."""
     original = importlib.import_module(name)
     assert original.__file__ is not None
     source = Path(original.__file__).read_text()
@@ -28,39 +29,44 @@ def _load(name: str, patches: list[Patch], **replaced: object) -> ModuleType:
         if patch.module == name:
             assert source.count(patch.right) == 1, f"the source has changed: {patch.right}"
             source = source.replace(patch.right, patch.wrong)
+    for other in loaded:
+        source = source.replace(f"from {other} import", f"from {other}.wrong import")
     module = ModuleType(f"{name}.wrong")
     module.__file__ = original.__file__
-    sys.modules[module.__name__] = module  # dataclasses look their module up
+    sys.modules[module.__name__] = module  # dataclasses look their module up, and so do imports
     exec(compile(source, f"{original.__file__} (wrong)", "exec"), module.__dict__)
-    module.__dict__.update(replaced)
     return module
 
 
+# Each after what it imports.
+_MODULES = (
+    "relayer.domain.state",
+    "relayer.domain.snapshot",
+    "relayer.log.destruction",
+    "relayer.log.single_flight",
+    "relayer.log.manifest_view",
+    "relayer.log.replica",
+    "relayer.log.committer",
+    "relayer.log.compactor",
+    "relayer.log.collector",
+    "relayer.log.index_reader",
+    "relayer.log.index_objects",
+    "relayer.log.erasure",
+)
+
+
 def parts_with(patches: list[Patch]) -> Parts:
-    state = _load("relayer.domain.state", patches)
-    flight = _load("relayer.log.single_flight", patches)
-    view = _load("relayer.log.manifest_view", patches)
-    replica = _load(
-        "relayer.log.replica",
-        patches,
-        NamespaceState=state.NamespaceState,
-        SingleFlight=flight.SingleFlight,
-        ManifestView=view.ManifestView,
-    )
-    snapshot = _load("relayer.domain.snapshot", patches, NamespaceState=state.NamespaceState)
-    reader = _load("relayer.log.index_reader", patches, StateReader=snapshot.StateReader)
-    indexes = _load("relayer.log.index_objects", patches, IndexReader=reader.IndexReader)
-    committer = _load("relayer.log.committer", patches)
-    compactor = _load("relayer.log.compactor", patches)
-    collector = _load("relayer.log.collector", patches, ManifestView=view.ManifestView)
+    loaded: dict[str, ModuleType] = {}
+    for name in _MODULES:
+        loaded[name] = _load(name, patches, tuple(loaded))
     return Parts(
-        replica=replica.Replica,
-        committer=committer.Committer,
-        compactor=compactor.Compactor,
-        collector=collector.Collector,
-        eraser=_load("relayer.log.erasure", patches, Compactor=compactor.Compactor).MemoryEraser,
-        indexes=indexes.IndexObjects,
-        strong=replica.Consistency.STRONG,
+        replica=loaded[_REPLICA].Replica,
+        committer=loaded[_COMMITTER].Committer,
+        compactor=loaded[_COMPACTOR].Compactor,
+        collector=loaded[_COLLECTOR].Collector,
+        eraser=loaded[_ERASURE].MemoryEraser,
+        indexes=loaded[_INDEXES].IndexObjects,
+        strong=loaded[_REPLICA].Consistency.STRONG,
     )
 
 
