@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -16,8 +17,11 @@ from gateway_plugin.cli_outbox import outbox
 from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
     FAILED,
+    USAGE,
     AgentOption,
+    FloorOption,
     JsonOption,
+    LimitOption,
     UrlOption,
     ask,
     checked,
@@ -81,14 +85,28 @@ def remember(
 def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     *,
-    limit: Annotated[int, typer.Option(min=1, max=100)] = 5,
-    floor: Annotated[float, typer.Option(min=0, max=1, help="Least relevance; 0 shows everything.")] = 0.3,
-    agent: AgentOption = None,
+    limit: LimitOption = 5,
+    floor: FloorOption = 0.3,
+    include: Annotated[
+        list[str] | None, typer.Option(help="superseded, forgotten: these, too; may be given again.")
+    ] = None,
+    as_of: Annotated[
+        str | None, typer.Option(metavar="TIME", help="What held then: 2026-05-01, or with a time.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", "--namespace", metavar="NAME", help="Whose memories.")
+    ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search an agent's memories."""
-    request = checked(lambda: RecallRequest(query=query, limit=limit, floor=floor, include_suspect=True))
+    fields = {"include": include, "as_of": as_of and _moment("--as-of", as_of)}
+    request = checked(
+        lambda: RecallRequest.model_validate(
+            {"query": query, "limit": limit, "floor": floor, "include_suspect": True}
+            | {name: value for name, value in fields.items() if value}
+        )
+    )
     answer = ask(url, agent, lambda client, identity: client.recall(identity, request, deadline=15))
     output = Output(as_json=as_json)
     if as_json:
@@ -251,6 +269,15 @@ def version(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
 def main() -> None:
     """Run the command line."""
     app(prog_name="memrelay-gateway")
+
+
+def _moment(option: str, text: str) -> str:
+    """Complete a day or a time of this place with its offset."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        fail(USAGE, f"{option}: it is no time", "write 2026-05-01, or 2026-05-01T14:30")
+    return (moment if moment.tzinfo else moment.astimezone()).isoformat()
 
 
 def _print(answer: BaseModel, sentence: str, *, as_json: bool) -> None:

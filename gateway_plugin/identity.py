@@ -8,7 +8,9 @@ or one that was given a single agent's secret and certificate.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway_plugin.errors import IdentityError
@@ -27,6 +29,7 @@ _RENEW_BEFORE_END: Final = 3600
 _BACKDATED: Final = 300
 _RIGHTS: Final = (Right.READ, Right.WRITE)
 _PERSON_SECONDS: Final = 600
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Credential(Protocol):
@@ -267,6 +270,7 @@ def identify(
     scope: NamespaceScope = NamespaceScope.AGENT,
     sender: str | None = None,
     workspace: str | None = None,
+    renamed: Mapping[str, str] = _NOBODY,
 ) -> Identity:
     """Tell whose turn it is.
 
@@ -277,6 +281,7 @@ def identify(
         scope: what separates memories.
         sender: the host's id of the person who wrote, for scope ``agent+sender``.
         workspace: the host's id or path of the workspace, for scope ``agent+workspace``.
+        renamed: agents that go by another name here, because their keys were rotated; both in normal form.
 
     Raises:
         IdentityError: a name has no normal form, the scope lacks its half, or the agent's keys are not held.
@@ -289,6 +294,7 @@ def identify(
         raise IdentityError(f"no namespace for this turn: {error}") from error
     if agent is None:
         raise IdentityError("no namespace for this turn: the host named no agent")
+    agent = renamed.get(agent, agent)
     return Identity(
         agent=agent,
         account=holder.account,

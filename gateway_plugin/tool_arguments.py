@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -47,6 +47,14 @@ class SearchArguments(_Arguments):
     min_score: float | None = Field(None, ge=0, le=1, validation_alias=AliasChoices("minScore", "min_score"))
     namespace: str | None = _NAMESPACE
     corpus: str | None = Field(None, max_length=64, description="Accepted; everything is one corpus here.")
+    include: tuple[Literal["superseded"], ...] = Field(
+        (), max_length=1, description="superseded: also what was true before it was corrected."
+    )
+    as_of: str | int | None = Field(
+        None,
+        validation_alias=AliasChoices("asOf", "as_of"),
+        description="What held at that time: ISO 8601, or ms since 1970.",
+    )
 
 
 class GetArguments(_Arguments):

@@ -45,6 +45,7 @@ from relayer.wire.schemas import Memory, MemoryItem, RecallHit, RecallRequest, R
 __all__ = ["ToolAnswer", "Toolbox"]
 
 _TRUSTED: Final = ("user", "imported", "assistant")
+_STATES: Final = {"superseded": ", corrected since"}
 _NONE_FOUND: Final = "No relevant memories found."
 _DISALLOWED: Final = "Cannot store text containing disallowed patterns."
 _PREVIEW: Final = 100
@@ -137,13 +138,15 @@ class Toolbox:
             floor=floor,
             audiences=audible_to(audience),
             trusts=_TRUSTED,
+            **({"include": asked.include} if asked.include else {}),
+            **({} if asked.as_of is None else {"as_of": _time("asOf", asked.as_of)}),
         )
         answer = await self._client.recall(whose, request, deadline=_DEADLINE)
         hits = [hit for hit in answer.memories if _may_be_shown(hit, audience)]
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": whose.namespace, "memories": []})
         lines = [
-            f"{number}. {escape(hit.text)} ({round(hit.relevance * 100)}% relevance)"
+            f"{number}. {escape(hit.text)} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')})"
             for number, hit in enumerate(hits, 1)
         ]
         heading = f"Found {len(hits)} {'memory' if len(hits) == 1 else 'memories'}:"
@@ -177,7 +180,7 @@ class Toolbox:
         return ToolAnswer(text, details)
 
     async def _store(self, asked: StoreArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
-        item = self._item(asked.text, audience, _time(asked.occurred_at))
+        item = self._item(asked.text, audience, _time("occurredAt", asked.occurred_at))
         answer = await self._client.remember(whose, RememberRequest(items=(item,)))
         outcome = answer.memories[0]
         if outcome.status == "refused":
@@ -286,6 +289,7 @@ def _shown(memory: Memory) -> dict[str, Any]:
         "path": _path(memory),
         "kind": memory.kind,
         "said_by": memory.trust,
+        "state": memory.state,
     }
     return {**shown, "relevance": memory.relevance} if isinstance(memory, RecallHit) else shown
 
@@ -300,11 +304,11 @@ def _with_age(memory: Memory, clock: Clock) -> str:
     return f"({age_in_words(datetime.fromtimestamp(at / 1000, UTC), now)}) {escape(memory.text)}"
 
 
-def _time(value: str | int | None) -> int | None:
+def _time(field: str, value: str | int | None) -> int | None:
     if value is None or isinstance(value, int):
         return value
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise ToolError("occurredAt: it is no ISO 8601 time") from None
+        raise ToolError(f"{field}: it is no ISO 8601 time") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
