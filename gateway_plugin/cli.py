@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin import __version__, cli_doctor, cli_erase, cli_life, cli_transfer
+from gateway_plugin import __version__, cli_doctor, cli_erase, cli_life, cli_revoke, cli_transfer
 from gateway_plugin.cli_hosts import bridge, openclaw
 from gateway_plugin.cli_keys import keys
 from gateway_plugin.cli_outbox import outbox
@@ -44,6 +44,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+cli_revoke.add_to(keys)
 app.add_typer(keys, name="keys")
 app.add_typer(outbox, name="outbox")
 cli_doctor.add_to(app)

@@ -145,7 +145,8 @@ def _fix(error: GatewayError) -> str:
         return "nothing was sent"
     if isinstance(error, RelayerRefused):
         return {
-            "unauthorized": f"does the relayer serve this account, and are both clocks right? See secret: {secret_path(os.environ)}",
+            "unauthorized": "does the relayer serve this account, are both clocks right, and were this agent's keys not taken "
+            f"back (memrelay-gateway keys revoked)? See secret: {secret_path(os.environ)}",
             "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
             "not_found": "see the ids with: memrelay-gateway list",
             "stale_head": "see its versions with: memrelay-gateway show ID",

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -39,14 +39,11 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
+from gateway_plugin.transfer.pages import pages
 from relayer.wire.schemas import Memory
 from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest, ImportItem, ImportRequest
 
 __all__ = ["add_to"]
-
-# Of a page: under the relayer's bound for a body, with room for what JSON adds.
-_PAGE_BYTES: Final = 1024 * 1024
-_PAGE_ITEMS: Final = 100
 
 
 class ExportFormat(StrEnum):
@@ -211,24 +208,10 @@ class _Watcher:
 
 async def _send(client: RelayerClient, identity: Identity, items: Sequence[ImportItem]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for page in _pages(items):
+    for page in pages(items):
         answer = await client.import_memories(identity, ImportRequest(memories=page), deadline=60)
         counts.update(one.status for one in answer.memories)
     return counts
-
-
-def _pages(items: Sequence[ImportItem]) -> list[tuple[ImportItem, ...]]:
-    pages: list[tuple[ImportItem, ...]] = []
-    page: list[ImportItem] = []
-    size = 0
-    for item in items:
-        weight = len(item.model_dump_json())
-        if page and (len(page) == _PAGE_ITEMS or size + weight > _PAGE_BYTES):
-            pages.append(tuple(page))
-            page, size = [], 0
-        page.append(item)
-        size += weight
-    return [*pages, tuple(page)] if page else pages
 
 
 def _shown(root: Path, path: Path) -> str:

@@ -57,13 +57,16 @@ class Identities:
     def of_owner(self, owner: Waiting) -> Identity:
         """Return the identity that delivers an item; raises `IdentityError`."""
         holder = self._held()
+        # What was captured before an agent's keys were rotated goes where its memories are now.
+        agent = self._settings.namespace.renamed.get(owner.agent, owner.agent)
+        _, slash, below = owner.namespace.partition("/")
         return Identity(
-            agent=owner.agent,
+            agent=agent,
             account=holder.account,
-            namespace=owner.namespace,
+            namespace=f"{agent}{slash}{below}",
             generation=owner.generation,
-            keys=holder.agent(owner.agent),
-            credential=holder.credential(owner.agent),
+            keys=holder.agent(agent),
+            credential=holder.credential(agent),
         )
 
     def _held(self) -> KeyHolder:
