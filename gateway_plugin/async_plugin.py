@@ -6,6 +6,7 @@ becomes a status; only a mistake in the call itself (a prompt that is no string)
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
@@ -52,7 +53,7 @@ from gateway_plugin.setup import (
 )
 from gateway_plugin.status import WHY_MARK, CaptureReport, Injection, PluginStatus, TurnTrace, status_of
 from gateway_plugin.toggles import Toggles
-from gateway_plugin.tools import ToolAnswer, Toolbox
+from gateway_plugin.tools import READING, ToolAnswer, Toolbox
 from gateway_plugin.watchdog import Watchdog
 from relayer.wire.schemas import Position
 
@@ -65,6 +66,7 @@ _ROLLED_BACK: Final = (
     "person accepts it as it is: memrelay-gateway acknowledge"
 )
 # Stands for a message where the gates are asked about a session and not about one.
+_BEGINNING: Final = "The session begins."
 _ENDING: Final = "The session ends."
 Messages = Iterable[Mapping[str, Any]]
 
@@ -132,6 +134,24 @@ class AsyncMemoryPlugin:
     async def start(self) -> None:
         """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
         self._sender.start()
+
+    async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:
+        """Deliver what waits and have the relayer open a session's namespace, because its first turn is near (MS-06).
+
+        Nothing is asked for a session that may not recall. Returns a status, as recall has them; raises nothing.
+        """
+        self._sender.start()
+        try:
+            ref = parse_session_key(session_key or "")
+            decision = gate(self._context(ref, _BEGINNING, host), self.settings)
+            if not decision.allowed:
+                return f"skipped:{decision.gate}"
+            await self._client.list_memories(self._identities.of_turn(ref, host), limit=1)
+        except GatewayError as error:
+            return status_of(error)
+        except Exception:  # noqa: BLE001 - as in before_turn
+            return "failed"
+        return "ok"
 
     async def before_turn(
         self,
@@ -264,9 +284,13 @@ class AsyncMemoryPlugin:
                 return ToolAnswer("Memory is switched off here.", failed=True)
             toolbox = Toolbox(self._client, self.settings, self._clock, host.transcripts)
             identity = self._identities.of_turn(ref, host)
-            return await toolbox.call(name, arguments, identity=identity, audience=host.heard_by(ref))
+            answer = await toolbox.call(name, arguments, identity=identity, audience=host.heard_by(ref))
         except GatewayError as error:
             return ToolAnswer(f"Memory error: {error}", failed=True)
+        if name in READING:
+            # What a model repeats of what it read is no news either.
+            self._session(identity, ref).echoes.injected((answer.text, html.unescape(answer.text)))
+        return answer
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session; outlives the process.

@@ -135,7 +135,8 @@ def _cleaned(
         dropped[judgement.dropped.value] += 1
         return None
     text = echoes.without_echoes(judgement.text)
-    if not text:
+    # What is left around an echo ("Here is what I found:") must say something by itself.
+    if not text or (text != judgement.text and judge(text, origin=origin, settings=settings).dropped):
         dropped[_ECHO] += 1
         return None
     # Last, so that nothing that is added later can bring back what was taken out.

@@ -97,9 +97,12 @@ class TranscriptArguments(_Arguments):
     """Read the exact dialogue of a session from this machine's log."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
-        validation_alias=AliasChoices("transcript_path", "path", "ref")
+        validation_alias=AliasChoices("transcript_path", "path", "ref"),
+        description="The session, as memory_get names it, or a file of the host's logs.",
     )
-    anchor: str | None = Field(None, max_length=512, description="The id of a message to read around.")
+    anchor: str | None = Field(
+        None, max_length=512, description="Read around it: the time that memory_get shows, or a message's id."
+    )
     turns: int = Field(20, ge=1, le=200)
 
 

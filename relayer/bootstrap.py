@@ -62,6 +62,7 @@ from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
 from relayer.services.context import ChatWork, Context, FactWork
 from relayer.services.fleet import FleetKeys
+from relayer.services.generation import Generation
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
@@ -146,10 +147,12 @@ async def build(
         readiness = Readiness(ports, fleet)
         if embedder is None:
             embedder = await _embedder(settings, ports, readiness, stack)
-        limits = CacheLimits(bytes=settings.cache_bytes)
-        namespaces = OpenNamespaces(
-            ports, embedder.model, await _calibration(embedder), limits, on_erased=embedder.forget
-        )
+        former = await _former(settings, ports, readiness, stack)
+        if former is not None and former.model == embedder.model:
+            raise ConfigurationError(
+                "--former-embedder: is the model of --embedder; give the one before, or none"
+            )
+        namespaces = await _namespaces(settings, ports, embedder, former)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await _chat(settings, ports, readiness, stack)
@@ -162,6 +165,7 @@ async def build(
             chat=chat,
             redacts=settings.redaction == "on",
             collect_after_ms=int(settings.collect_after * 1000),
+            former=former,
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
         await stack.enter_async_context(
@@ -290,6 +294,56 @@ async def _embedder(
     except EmbedderUnavailable as error:
         log.warning("embeddings_endpoint_away", what=str(error))
     return remote
+
+
+async def _former(
+    settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
+) -> Embedder | None:
+    """Make the embedder of the model before, if the settings name one."""
+    if settings.former_embedder is None:
+        return None
+    if settings.former_embedder == "local":
+        local = LocalEmbedder()
+        stack.push_async_callback(local.close)
+        await local.load()
+        return local
+    limits = EndpointLimits(total=_EMBEDDINGS_SECONDS, at_once=settings.model_at_once)
+    url = settings.former_embeddings_url or settings.embeddings_url or ""
+    key = find_model_key(settings, "former_embeddings")
+    remote = OpenAIEmbedder(
+        Endpoint(url, ports.clock, ports.randomness, key, limits),
+        settings.former_embeddings_model or "",
+        settings.former_embeddings_dimension,
+    )
+    stack.push_async_callback(remote.close)
+    readiness.watch("former_embeddings_endpoint", lambda: remote.trouble)
+    try:
+        await remote.start()
+    except EmbedderUnavailable as error:
+        log.warning("former_embeddings_endpoint_away", what=str(error))
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"--former-embedder: {error}. Without --former-embedder memories are found by words until they are embedded anew"
+        ) from error
+    return remote
+
+
+async def _namespaces(
+    settings: RelayerSettings, ports: LogPorts, embedder: Embedder, former: Embedder | None
+) -> OpenNamespaces:
+    def forget() -> None:
+        embedder.forget()
+        if former is not None:
+            former.forget()
+
+    return OpenNamespaces(
+        ports,
+        embedder.model,
+        await _calibration(embedder),
+        CacheLimits(bytes=settings.cache_bytes),
+        forget,
+        former=None if former is None else Generation(former.model, await _calibration(former)),
+    )
 
 
 async def _calibration(embedder: Embedder) -> Calibration:

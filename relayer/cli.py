@@ -82,6 +82,14 @@ def serve(
     embeddings_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
     embeddings_model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
     embeddings_dimension: Annotated[int | None, typer.Option(help="Asked for when not given.")] = None,
+    former_embedder: Annotated[
+        str | None, typer.Option(help="The one before, while memories are embedded anew: local or openai.")
+    ] = None,
+    former_embeddings_url: Annotated[
+        str | None, typer.Option(help="Its URL, if not --embeddings-url.")
+    ] = None,
+    former_embeddings_model: Annotated[str | None, typer.Option(help="Its name there.")] = None,
+    former_embeddings_dimension: Annotated[int | None, typer.Option(help="Asked for when not given.")] = None,
     extractor: Annotated[str | None, typer.Option(help="statements, or llm for facts as well.")] = None,
     model_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
     model_name: Annotated[str | None, typer.Option(help="The model's name there.")] = None,

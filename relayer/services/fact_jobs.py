@@ -186,11 +186,14 @@ async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: _S
     query = "\n".join(line.text for line, _ in shown if line.role is Role.USER)[:_QUERY_CHARACTERS]
     if not query:
         return []
+    model = opened.view.model
     try:
-        vector = (await ctx.embedder.embed([query]))[0]
+        vector = (await ctx.embedder_of(model).embed([query]))[0]
     except (EmbedderUnavailable, QueueFull):
         vector = None
     await opened.settle()
+    if model != opened.view.model:
+        vector = None
     allowed = opened.view.roster.allowed(
         kinds=(), audiences=(given.audience.value,), trusts=(), suspect=False, now=ctx.clock.now_ms()
     )
