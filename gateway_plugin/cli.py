@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin import __version__, cli_doctor, cli_erase, cli_life, cli_revoke, cli_transfer
+from gateway_plugin import __version__, cli_doctor, cli_erase, cli_index, cli_life, cli_revoke, cli_transfer
 from gateway_plugin.cli_hosts import bridge, openclaw
 from gateway_plugin.cli_keys import keys
 from gateway_plugin.cli_outbox import outbox
@@ -51,6 +51,7 @@ cli_doctor.add_to(app)
 cli_life.add_to(app)
 cli_erase.add_to(app)
 cli_transfer.add_to(app)
+cli_index.add_to(app)
 app.command(hidden=True)(bridge)
 app.add_typer(openclaw, name="openclaw")
 
@@ -211,6 +212,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
         version = await client.version()
         fleet = await client.fleet()
         listed = await client.namespaces(context.identity, limit=1)
+        held = await client.list_memories(context.identity, limit=1)
         return {
             "relayer": client.endpoint.origin,
             "version": version.version,
@@ -219,6 +221,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
             "account": context.identity.account,
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
+            "memories": str(held.total),
             "accepted": "yes, and it has namespaces" if listed.namespaces else "yes, nothing stored yet",
         }
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
+from gateway_plugin.messages import moment_of
 from gateway_plugin.textual import clip, one_line
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.wrappers import strip
 
-__all__ = ["SessionLogs", "read_transcript"]
+__all__ = ["Said", "SessionLogs", "dialogue", "read_transcript"]
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_LINE: Final = 1000
 _MAX_CALL: Final = 200
 _SPEAKERS: Final = {"user": "User", "human": "User", "assistant": "Assistant", "ai": "Assistant"}
+_CALLS: Final = frozenset({"tool_use", "toolcall", "function_call"})
 
 
 class SessionLogs(Protocol):
@@ -32,10 +34,28 @@ class SessionLogs(Protocol):
         ...
 
 
-class _Line(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One thing that a log tells: what somebody said, or that a tool was called.
+
+    Attributes:
+        id: of its message; "" when the log gives none.
+        speaker: ``User`` or ``Assistant``.
+        text: without wrappers.
+        call: whether it is a tool that was called.
+        at: ms since the epoch; None when the log does not tell.
+    """
+
     id: str
-    at: datetime | None
-    text: str
+    speaker: str
+    text: str = field(repr=False)
+    call: bool = False
+    at: int | None = None
+
+    @property
+    def line(self) -> str:
+        """One bounded line for people and models."""
+        return f"[{self.speaker}]: {clip(one_line(self.text), _MAX_CALL if self.call else _MAX_LINE)}"
 
 
 def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str | None, turns: int) -> str:
@@ -53,21 +73,27 @@ def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str |
     entries = (
         _file_entries(_inside(logs, path)) if logs is None or isinstance(logs, Path) else logs.entries(path)
     )
-    lines = [line for entry in entries for line in _lines(entry)]
-    if not lines:
+    said = [one for entry in entries for one in _told(entry)]
+    if not said:
         raise ToolError("path: the log holds no dialogue")
-    end = len(lines)
+    end = len(said)
     if anchor is not None:
-        end = min(len(lines), _place(lines, anchor) + turns // 2 + 1)
-    return "\n".join(line.text for line in lines[max(0, end - turns) : end])
+        end = min(len(said), _place(said, anchor) + turns // 2 + 1)
+    return "\n".join(one.line for one in said[max(0, end - turns) : end])
 
 
-def _place(lines: list[_Line], anchor: str) -> int:
-    named = next((index for index, line in enumerate(lines) if line.id == anchor), None)
+def dialogue(path: Path) -> Iterator[Said]:
+    """Yield what a file tells, oldest first; of one of more than 16 MiB the end. Raises `OSError`."""
+    for entry in _file_entries(path):
+        yield from _told(entry)
+
+
+def _place(said: list[Said], anchor: str) -> int:
+    named = next((index for index, one in enumerate(said) if one.id == anchor), None)
     if named is not None:
         return named
-    when = _time(anchor)
-    before = [index for index, line in enumerate(lines) if when and line.at and line.at <= when]
+    when = moment_of(anchor)
+    before = [index for index, one in enumerate(said) if when and one.at and one.at <= when]
     if not before:
         raise ToolError("anchor: no message of this log has that id, and none is as old as that time")
     return before[-1]
@@ -101,33 +127,30 @@ def _file_entries(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield entry
 
 
-def _lines(entry: Mapping[str, Any]) -> Iterator[_Line]:
+def _told(entry: Mapping[str, Any]) -> Iterator[Said]:
     inner = next((entry[key] for key in ("message", "payload") if isinstance(entry.get(key), Mapping)), entry)
-    speaker = _SPEAKERS.get(str(inner.get("role", "")).lower())
+    called = str(inner.get("type", "")).lower() in _CALLS
+    # A call that is an entry of its own, as Codex writes it, has no role; it is the assistant's.
+    speaker = _SPEAKERS.get(str(inner.get("role", "assistant" if called else "")).lower())
+    if not speaker:
+        return
     known = str(entry.get("id") or entry.get("uuid") or inner.get("id") or "")
-    at = _time(entry.get("timestamp") or inner.get("timestamp"))
-    content = inner.get("content")
-    blocks = [content] if isinstance(content, str) else content if isinstance(content, list) else []
-    for block in blocks if speaker else []:
-        if isinstance(block, str):
-            said = clip(one_line(strip(block)), _MAX_LINE)
-        elif isinstance(block, Mapping) and isinstance(block.get("text"), str):
-            said = clip(one_line(strip(block["text"])), _MAX_LINE)
-        elif isinstance(block, Mapping) and str(block.get("type", "")).lower() in {
-            "tool_use",
-            "toolcall",
-            "function_call",
-        }:
-            said = clip(one_line(f"(called {block.get('name', 'a tool')})"), _MAX_CALL)
-        else:
-            continue
-        if said:
-            yield _Line(known, at, f"[{speaker}]: {said}")
+    at = moment_of(inner.get("timestamp", entry.get("timestamp")))
+    content = inner if called else inner.get("content")
+    blocks = content if isinstance(content, list) else [content]
+    for block in blocks:
+        text, call = _text_of(block)
+        if one_line(text):
+            yield Said(known, speaker, text, call, at)
 
 
-def _time(value: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return moment if moment is not None and moment.tzinfo is not None else None
+def _text_of(block: object) -> tuple[str, bool]:
+    if isinstance(block, str):
+        return strip(block), False
+    if not isinstance(block, Mapping):
+        return "", False
+    if isinstance(block.get("text"), str):
+        return strip(block["text"]), False
+    if str(block.get("type", "")).lower() in _CALLS:
+        return f"(called {block.get('name', 'a tool')})", True
+    return "", False
