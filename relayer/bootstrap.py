@@ -26,6 +26,7 @@ from relayer.errors import (
     QueueFull,
 )
 from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.statements import StatementExtractor
 from relayer.figures import publish, publish_erasures, publish_indexes, publish_upkeep
 from relayer.http.answers import AnswerRoutes
@@ -375,8 +376,9 @@ async def _chat(
 
 
 def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) -> FactWork | None:
-    """Make what extracts facts with the model, if that was asked for; it shares the model's budget."""
-    if settings.extractor != "llm" or chat is None:
+    """Make what reads captures with the model, as far as that was asked for; it shares the model's budget."""
+    extracts, summarises = settings.extractor == "llm", settings.session_summaries == "on"
+    if chat is None or not (extracts or summarises):
         return None
     jobs = JobLimits(at_once=settings.model_at_once, takeover_ms=int(settings.job_takeover * 1000))
     return FactWork(
@@ -384,6 +386,8 @@ def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) ->
         queue=JobQueue(ports.clock, jobs),
         budget=chat.budget,
         seconds=chat.seconds,
+        extracts=extracts,
+        summariser=Summariser(chat.model) if summarises else None,
     )
 
 
@@ -452,7 +456,7 @@ def _assemble(
 
 def _extractor_of(context: Context) -> str:
     facts = context.facts
-    if facts is None:
+    if facts is None or not facts.extracts:
         return f"{context.extractor.name} {context.extractor.version}"
     return f"{facts.extractor.name} {facts.extractor.version} {facts.extractor.model}"
 

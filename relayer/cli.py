@@ -100,6 +100,9 @@ def serve(
     turn_summaries: Annotated[
         bool | None, typer.Option("--turn-summaries", help="Have turns summarised as well.")
     ] = None,
+    session_summaries: Annotated[
+        str | None, typer.Option(help="Summarise sessions that end, where there is a model: on or off.")
+    ] = None,
     cache_bytes: Annotated[int | None, typer.Option(help="Memory for open namespaces.")] = None,
     forget_inactive_days: Annotated[
         int | None, typer.Option(help="Forget unpinned memories not said again for so long; 0: never.")

@@ -148,6 +148,7 @@ class RelayerSettings(BaseSettings):
     model_calls_per_day: Annotated[int, Field(ge=0)] = 5_000
     model_tokens_per_day: Annotated[int, Field(ge=0)] = 10_000_000
     turn_summaries: bool = False
+    session_summaries: Literal["on", "off"] = "on"
     cache_bytes: Annotated[int, Field(ge=1024 * 1024)] = 512 * 1024 * 1024
     forget_inactive_days: Annotated[int, Field(ge=0, le=36_500)] = 0
     job_takeover: Annotated[float, Field(ge=0, le=86_400)] = 90.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.turns import Extractor
 from relayer.log.collector import GRACE_MS
 from relayer.log.log_ports import LogPorts
@@ -29,12 +30,23 @@ class ChatWork:
 
 @dataclass(frozen=True, slots=True)
 class FactWork:
-    """What it takes to have facts extracted by a language model; ``seconds`` bounds one call of it."""
+    """What it takes to have captures read by a language model.
+
+    Attributes:
+        extractor: reads turns for facts.
+        queue: of the jobs.
+        budget: of the model.
+        seconds: bound one call of it.
+        extracts: whether turns are read for facts at all.
+        summariser: makes notes of sessions that end; None makes none.
+    """
 
     extractor: LlmExtractor
     queue: JobQueue
     budget: ModelBudget
     seconds: float = 60.0
+    extracts: bool = True
+    summariser: Summariser | None = None
 
 
 @dataclass(frozen=True, slots=True)
