@@ -102,7 +102,7 @@ class Collector:
         stage, slots, objects = Stage.NOTHING, 0, 0
         for _ in range(_STEPS):
             seen = await self._manifest.see()
-            stage = stage_of(seen.manifest, seen.store_time, self._grace_ms)
+            stage = self._stage_of(seen)
             if stage in {Stage.NOTHING, Stage.WAIT}:
                 break
             if stage is Stage.SWEEP:
@@ -122,7 +122,7 @@ class Collector:
         if done.stage is not Stage.NOTHING:
             return done
         seen = await self._manifest.see()
-        if stage_of(seen.manifest, seen.store_time, self._grace_ms) is not Stage.NOTHING:
+        if self._stage_of(seen) is not Stage.NOTHING:
             return done
         watermark = seen.manifest.gc_watermark
         # Up to the watermark nothing is alive, whenever it was made (I3).
@@ -132,6 +132,9 @@ class Collector:
             await self._manifest.swap(seen, begun(seen.manifest))
             done = await self.run()
         return Collection(done.stage, done.slots + len(dead), done.objects)
+
+    def _stage_of(self, seen: SeenManifest) -> Stage:
+        return stage_of(seen.manifest, seen.store_time, self._grace_ms)
 
     async def _advance(self, seen: SeenManifest, stage: Stage) -> bool:
         """Record that a stage was passed; False if somebody else changed the manifest, or the answer was lost."""

@@ -186,16 +186,8 @@ WRONG: dict[str, list[Patch]] = {
     "what_no_manifest_names_deleted_by_age_alone": [
         Patch(
             _COLLECTOR,
-            "            and row.modified + _SKEW_MS < decided.gc_moved_at\n",
-            "            and row.modified + self._grace_ms < now_ms\n",
-        ),
-        Patch(
-            _COLLECTOR, "async def _sweep(self, decided: Manifest)", "async def _sweep(self, decided, now_ms)"
-        ),
-        Patch(
-            _COLLECTOR,
-            "self._sweep(seen.manifest)",
-            "self._sweep(seen.manifest, seen.store_time)",
+            "loose = await self._loose(decided.gc_moved_at)",
+            "loose = await self._loose((await self._manifest.see()).store_time - self._grace_ms)",
         ),
     ],
     "i10_batch_acknowledged_under_a_kept_id": [
