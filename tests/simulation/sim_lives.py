@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import virtual_time
@@ -59,6 +59,7 @@ class Relayer:
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     dead: bool = False
     log: NamespaceLog | None = None
+    begun: list[NamespaceLog] = field(default_factory=list)
 
     @property
     def grace_ms(self) -> int:
@@ -77,6 +78,7 @@ class Relayer:
                 return None
             found = existing
         log = NamespaceLog(self.ports, ACCOUNT, found.pointer, limits=LIMITS)
+        self.begun.append(log)
         await log.start()
         self.log = log
         return log
@@ -136,8 +138,9 @@ class Relayer:
         self._let_go()
 
     def _let_go(self) -> None:
-        if self.log is not None and (committing := self.log._committer._task) is not None:
-            committing.cancel()
+        for log in self.begun:
+            if (committing := log._committer._task) is not None:
+                committing.cancel()
         self.log = None
 
 
@@ -155,7 +158,9 @@ class Lives:
         self.rng = random.Random(seed)
         self.clock = VirtualClock()
         self.memory = Witness(self.clock, ACCOUNT, KEYS)
-        self.faulty = FaultyStore(self.memory, clock=self.clock, seed=seed, faults=plan.faults)
+        # Opening and closing a log takes many requests in a row: with more failures the eraser would only try again.
+        faults = replace(plan.faults, throttled=0.01, unavailable=0.01, lost=0.03)
+        self.faulty = FaultyStore(self.memory, clock=self.clock, seed=seed, faults=faults)
         self.relayers: list[Relayer | None] = [None] * plan.relayers
         self.links: dict[int, LinkToStore] = {}
         self.doomed: set[bytes] = set()
@@ -177,7 +182,9 @@ class Lives:
         link = LinkToStore(self.faulty, self.clock, self.rng, self.plan.stall, self.plan.stall_for)
         made = self.relayers[place] = Relayer(self.ports(link), self.plan)
         self.links[place] = link
-        for work, every in ((made.go_on, self.plan.collect), (made.care, self.plan.compact)):
+        # Rarely enough that a schedule of hours is not all care.
+        slow = max(self.plan.collect, self.plan.grace / 30)
+        for work, every in ((made.go_on, slow), (made.care, slow)):
             made.tasks[asyncio.ensure_future(self.again(work, every))] = None
         return made
 
