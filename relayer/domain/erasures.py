@@ -125,7 +125,9 @@ class Readers:
         found = list(records)
         count, known = len(found), set(found)
         for record in found:  # grows while it is read
-            new = [one for one in self._derived.get(record, ()) if one not in known and one in there]
+            # Each once, also where a record names one source twice.
+            read = dict.fromkeys(self._derived.get(record, ()))
+            new = [one for one in read if one not in known and one in there]
             known.update(new)
             found += new
         return found[count:]
