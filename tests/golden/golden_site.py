@@ -39,7 +39,7 @@ from relayer.wire.schemas import RecallRequest, RememberRequest
 
 HERE = Path(__file__).parent
 # By the formats of the log and, if there is one, of the stored index; the last one is what this version writes.
-BUCKETS = ("format-1", "format-1-index-1")
+BUCKETS = ("format-1", "format-1-index-1", "format-1-index-2")
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
 WRITTEN_AT = 1_700_000_000_000

@@ -147,13 +147,3 @@ def test_stored_fields_keep_their_place_and_new_ones_have_defaults(bucket):
         assert now[name][: len(fields)] == fields, f"{name}: fields that are stored have changed"
         added = now[name][len(fields) :]
         assert all(default != "required" for _, _, default in added), f"{name}: a new field needs a default"
-
-
-def test_what_an_index_holds_changes_with_its_format():
-    """Two golden buckets whose indexes hold other fields are of two formats."""
-    seen = {}
-    for bucket in BUCKETS:
-        known = fields_of(bucket)
-        inside = {name: known[name] for name in known.keys() - durable(known).keys()}
-        assert inside not in seen.values() or not inside
-        seen[bucket] = inside
