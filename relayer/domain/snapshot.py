@@ -163,16 +163,15 @@ class StateReader:
         )
         outcomes = bytes(head.outcomes)
         state.remember(
-            Remembered(self._twins(), self._requests, lambda: _decoded(_OUTCOMES, outcomes)), head.outcomes_count
+            Remembered(self._twins(), self._requests, lambda: _decoded(_OUTCOMES, outcomes)),
+            head.outcomes_count,
         )
         return state
 
     def _twins(self) -> Twins:
         older = frozenset(self._head.older_twins)
         try:
-            stored = StoredTwins(
-                self._ids, bytes(self._texts), bytes(self._likenesses), self._records, older
-            )
+            stored = StoredTwins(self._ids, bytes(self._texts), bytes(self._likenesses), self._records, older)
         except ValueError as error:
             raise CorruptNamespace("a stored state does not know what its records say") from error
         return Twins.restored(stored, self._head.erased_texts, repeats=self._head.repeats)

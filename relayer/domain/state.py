@@ -141,8 +141,6 @@ class NamespaceState:
     Two are equal if they say the same, whatever of it has been read so far.
     """
 
-    __hash__ = None  # type: ignore[assignment]
-
     position: Position
     last_time: int = 0
     closed: bool = False
@@ -173,7 +171,10 @@ class NamespaceState:
             (self._outcomes, self._order),
             dict(self._idempotency.items()),
             (self._twins.repeats, self._twins.older, self._twins.erased_texts),
-            [(self._twins.like(one.likeness), self._twins.saying(one.content)) for one in self.records.values()],
+            [
+                (self._twins.like(one.likeness), self._twins.saying(one.content))
+                for one in self.records.values()
+            ],
         )
 
     @property

@@ -176,7 +176,9 @@ class Roster:
         count = len(parts.ids)
         gone, hidden = _unpacked(parts.gone), _unpacked(parts.hidden)
         roster._ids = parts.ids
-        roster._occurred.frombytes(np.frombuffer(parts.occurred, "<i8").astype(np.int64, copy=False).tobytes())
+        roster._occurred.frombytes(
+            np.frombuffer(parts.occurred, "<i8").astype(np.int64, copy=False).tobytes()
+        )
         roster.shown = set(range(count)).difference(gone, hidden)
         roster.numbers = dict(zip(parts.ids, range(count), strict=True))
         for number in gone:

@@ -35,8 +35,10 @@ from relayer.wire.sealing import SALT_SIZE
 __all__ = ["read_view", "write_view"]
 
 _BLOCK_BYTES = 512 * 1024
-# Hashed in a thread of its own in about a millisecond.
+# Hashed in about a millisecond; more of it in a thread of its own.
 _HASH_BYTES = 1024 * 1024
+# As many records are rebuilt in about two milliseconds, for which no thread is asked.
+_FEW = 2000
 Buffer = bytes | bytearray | memoryview
 
 
@@ -98,16 +100,20 @@ async def read_view(
         small = msgspec.msgpack.decode(sections[0], type=_Small)
         half = 1 + (len(sections) - 1) // 2
         current, former = _parts(small.index, sections[1:half]), _parts(small.past, sections[half:])
-        # In a thread, because these are steps of a hundred milliseconds for a hundred thousand memories; and meanwhile
-        # the texts are read.
-        rebuilding = asyncio.create_task(
-            asyncio.to_thread(_rebuilt, small.roster, current, former, calibration, dimension)
-        )
-        try:
+        rebuild = partial(_rebuilt, small.roster, current, former, calibration, dimension)
+        if len(small.roster.ids) <= _FEW:
             shelf = await _shelf(reader, keys, small)
-        finally:
-            await asyncio.wait([rebuilding])
-        roster, index, past = await rebuilding
+            roster, index, past = rebuild()
+        else:
+            # In a thread, because these are steps of a hundred milliseconds for a hundred thousand memories; and
+            # meanwhile the texts are read.
+            rebuilding = asyncio.create_task(asyncio.to_thread(rebuild))
+            try:
+                shelf = await _shelf(reader, keys, small)
+            finally:
+                # Whatever became of the texts: what runs in a thread is not left alone, nor its error.
+                await asyncio.gather(rebuilding, return_exceptions=True)
+            roster, index, past = rebuilding.result()
     except (UnsealError, ValueError, msgspec.MsgspecError) as error:
         raise CorruptNamespace("a stored view does not open") from error
     view.roster, view.shelf, view.index, view.past = roster, shelf, index, past
@@ -219,9 +225,9 @@ class _Hashing:
             await self._hash()
 
     async def digest(self) -> bytes:
-        await self._hash()
         if self._running is not None:
             await self._running
+        self._update(self._waiting)
         return self._digest.digest()
 
     async def _hash(self) -> None:
