@@ -147,6 +147,19 @@ def test_a_read_state_takes_less_memory_until_it_is_asked():
     assert again.nbytes > before
 
 
+def test_macs_that_begin_alike_are_not_taken_for_each_other():
+    state = NamespaceState(Position(0, b"genesis"))
+    first, second = b"beginning" + b"1" * 23, b"beginning" + b"2" * 23
+    for seq, mac in enumerate((first, second), 1):
+        stored = Stored(b"r%d" % seq, mac, b"s", likeness=mac[::-1][:8] + mac)
+        state.apply(_entry(seq, [Put(Origin(b"a", b"%d" % seq), stored)]), b"digest")
+    twins = _read(write_state(state)).remembered().twins
+    assert (twins.saying(first), twins.saying(second)) == ((b"r1",), (b"r2",))
+    assert twins.saying(b"beginning" + b"3" * 23) == ()
+    assert twins.like(b"2" * 8 + second) == b"r2"
+    assert twins.like(b"2" * 8 + first) == b""
+
+
 def test_a_page_that_cannot_be_read_says_that_the_namespace_is_damaged():
     state = _large(1)
     head, records, requests = write_state(state)
