@@ -18,6 +18,7 @@ from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
     FAILED,
     AgentOption,
+    CliContext,
     JsonOption,
     UrlOption,
     fail,
@@ -28,12 +29,23 @@ from gateway_plugin.cli_run import (
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.doctor import Check, canary, examine
+from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
+from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config
+from gateway_plugin.hosts.openclaw.host_config import read_config
 from gateway_plugin.hosts.openclaw.settings_block import CONSENT, settings_block
+from gateway_plugin.identity import Identity, identify
 from gateway_plugin.positions import Positions
+from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.setup import tell_person
 from gateway_plugin.status import WHY_MARK
 
 __all__ = ["Host", "add_to"]
+
+
+class DoctorHost(StrEnum):
+    """The hosts whose configuration ``doctor`` can read."""
+
+    OPENCLAW = "openclaw"
 
 
 class Host(StrEnum):
@@ -86,8 +98,20 @@ def add_to(app: typer.Typer) -> None:
     app.command("init")(init)
 
 
-def doctor(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+def doctor(
+    *,
+    host: Annotated[
+        DoctorHost | None, typer.Option(help="Check this host's configuration as well, with its settings.")
+    ] = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary."""
+    config = guarded(lambda: read_config(os.environ)) if host is not None else None
+    if config is not None:
+        told = {CONFIG_VARIABLE: json.dumps(config.settings)}
+        os.environ.update(guarded(lambda: command_environment(os.environ | told)))
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
 
@@ -100,7 +124,13 @@ def doctor(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
             outbox=outbox,
             clock=SystemClock(),
         )
-        return [check async for check in checks]
+        found = list(check_config(config, os.environ)) if config is not None else []
+        found += [check async for check in check_bridge(config, os.environ)] if config is not None else []
+        found += [check async for check in checks]
+        if config is not None and found[-1].ok:
+            agents = {name: agent_identity(context, name) for name in config.agents}
+            found += [check async for check in check_agents(client, agents, outbox, SystemClock())]
+        return found
 
     checks = guarded(lambda: asyncio.run(used(context.settings, run)))
     outbox.close()
@@ -167,6 +197,12 @@ def init(
         tell_person(CONSENT)
         return
     Output(as_json=False).raw(_BLOCKS[host].replace("URL", context.settings.url))
+
+
+def agent_identity(context: CliContext, name: str) -> Identity:
+    """Return who an agent of the host is to the relayer."""
+    fallback = None if context.holder.only_agent else context.settings.namespace.default
+    return identify(context.holder, parse_session_key(f"agent:{name}:main"), default_agent=fallback)
 
 
 def _print(checks: list[Check], *, as_json: bool) -> None:

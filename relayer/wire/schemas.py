@@ -282,15 +282,27 @@ class TurnItem(_Request):
 
 
 class AnalyzeRequest(_Request):
-    """``POST /v1/analyze``: a turn, of which the relayer keeps what is worth keeping."""
+    """``POST /v1/analyze``: a turn, of which the relayer keeps what is worth keeping.
 
-    turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS), *NOT_EMPTY]
+    ``session_end`` says that ``session`` ends with these turns, of which there may be none left to send.
+    """
+
+    turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
     audience: AudienceName = "agent"
     host: Short = ""
     session: Short = ""
+    session_end: bool = False
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+    @model_validator(mode="after")
+    def _needs_something(self) -> AnalyzeRequest:
+        if not self.turns and not self.session_end:
+            raise ValueError("give at least one of turns, or session_end and the session")
+        if self.session_end and not self.session:
+            raise ValueError("session_end needs the session that ends")
+        return self
 
 
 class AnalyzeResponse(_Answer):
@@ -298,7 +310,7 @@ class AnalyzeResponse(_Answer):
 
     ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
     ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
-    asked until the next day).
+    asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended.
     """
 
     state: Literal["done", "pending"]
@@ -310,6 +322,7 @@ class AnalyzeResponse(_Answer):
     job_id: MemoryId | None = None
     extraction: Literal["local", "pending", "done", "failed", "over_budget"] = "local"
     facts: tuple[MemoryId, ...] = ()
+    summary_job_id: MemoryId | None = None
 
 
 class JobResponse(_Answer):
