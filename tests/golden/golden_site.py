@@ -30,6 +30,7 @@ from relayer.services.memories import list_memories
 from relayer.services.recall import recall
 from relayer.services.remember import remember
 from relayer.services.restore import restore
+from relayer.services.tending import tend
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.seeded_randomness import SeededRandomness
@@ -64,6 +65,10 @@ async def write(folder: Path) -> None:
     await supersede(site, ids[4], "the kettle number 4 stands in the cellar now")
     await site.compact(entries=1, full_bytes=8192)
     await site.collect()
+    site.embedder.down = True
+    await site.say("the ladder leans on the barn")
+    site.embedder.down = False
+    await embed_later(site)
     site.embedder.down = True
     await site.say("a compass needs no battery")  # without a vector, and with a job for it
     site.embedder.down = False
@@ -116,6 +121,14 @@ async def supersede(site: Site, old: str, text: str) -> None:
         )
         origin = Origin(access.principal.author, access.principal.nonce)
         assert (await opened.log.append([Supersede(origin, ulid.parse(old), stored)]))[0].refusal is None
+
+
+async def embed_later(site: Site) -> None:
+    """Keep the promise of vectors for what was said while there was no embedder."""
+    context = site.relayer()
+    async with context.namespaces.use(site.access("researcher"), site.deadline(), create=False) as opened:
+        await tend(context)
+        assert not opened.view.without_vector
 
 
 async def restore_one(site: Site, memory: str) -> None:
