@@ -135,7 +135,7 @@ class Remembered:
 
 
 @dataclass(slots=True, eq=False)
-class NamespaceState:
+class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
     """The state after `position`. Mutable, and changed by `apply` only.
 
     Two are equal if they say the same, whatever of it has been read so far.
