@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin import __version__, cli_doctor, cli_erase, cli_index, cli_life, cli_revoke, cli_transfer
+from gateway_plugin import (
+    __version__,
+    cli_doctor,
+    cli_erase,
+    cli_index,
+    cli_init,
+    cli_life,
+    cli_revoke,
+    cli_transfer,
+)
 from gateway_plugin.cli_hosts import bridge, openclaw
 from gateway_plugin.cli_keys import keys
 from gateway_plugin.cli_outbox import outbox
@@ -52,6 +61,7 @@ cli_life.add_to(app)
 cli_erase.add_to(app)
 cli_transfer.add_to(app)
 cli_index.add_to(app)
+cli_init.add_to(app)
 app.command(hidden=True)(bridge)
 app.add_typer(openclaw, name="openclaw")
 

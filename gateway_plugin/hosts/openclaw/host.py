@@ -268,7 +268,7 @@ def _answer(injection: Injection) -> Json:
 
 def _captured(report: CaptureReport) -> Json:
     told = asdict(report)
-    return {name: told[name] for name in ("status", "new", "queued", "waiting", "detail")}
+    return {name: told[name] for name in ("status", "new", "queued", "waiting", "detail", "ended")}
 
 
 def _stop_reason(messages: tuple[Json, ...]) -> str:

@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sqlite3
-from contextlib import closing
 
 import pytest
+from openclaw_sessions import SESSION, write_sessions
 
 from gateway_plugin.hosts.openclaw.session_log import AgentSessions
 from gateway_plugin.hosts.openclaw.settling import HeardTurn, Settling
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.transcript import read_transcript
-
-SESSION = "agent:main:openai-user:one"
-SAID = [("user", "Which berth is ours?"), ("assistant", "Berth seven."), ("user", "And the key?")]
-
-
-def write_sessions(state, agent="main", session=SESSION, said=SAID):
-    """Write a database of the shape that OpenClaw 2026.9.6 keeps."""
-    folder = state / "agents" / agent / "agent"
-    folder.mkdir(parents=True)
-    with closing(sqlite3.connect(folder / "openclaw-agent.sqlite")) as log:
-        log.execute("CREATE TABLE session_windows (session_id TEXT, session_key TEXT)")
-        log.execute(
-            "CREATE TABLE transcript_events (session_id TEXT, seq INTEGER, event_json TEXT, created_at INTEGER)"
-        )
-        log.execute("INSERT INTO session_windows VALUES ('w1', ?)", (session,))
-        events = [{"type": "session", "id": "w1"}] + [
-            {"type": "message", "id": f"m{number}", "timestamp": f"2026-11-22T02:0{number}:00.000Z",
-             "message": {"role": role, "content": text}}
-            for number, (role, text) in enumerate(said)
-        ]  # fmt: skip
-        rows = [
-            ("w1", seq, json.dumps(event, separators=(",", ":")), seq) for seq, event in enumerate(events)
-        ]
-        log.executemany("INSERT INTO transcript_events VALUES (?, ?, ?, ?)", rows)
-        log.commit()
 
 
 def read(logs, path=SESSION, anchor=None, turns=20):
