@@ -6,6 +6,7 @@ Everything here happens before the log is touched, so that a key that ends durin
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 EMBED = "embed"
+_FLOATS = np.dtype("<f4")
 _TINY = 1e-6
 
 
@@ -95,9 +97,9 @@ def parse_vector(raw: bytes, model: EmbeddingModel) -> NDArray[np.float32]:
             "bad_vector", f"vector must have {model.dimension} numbers; this one has {len(raw) // 4}"
         )
     # In double precision, so that huge but finite numbers do not overflow on their way to length 1.
-    vector = np.frombuffer(raw, np.dtype("<f4")).astype(np.float64)
-    norm = float(np.linalg.norm(vector))
-    if not np.isfinite(norm):
+    vector = np.frombuffer(raw, _FLOATS).astype(np.float64)
+    norm = math.sqrt(vector.dot(vector))
+    if not math.isfinite(norm):
         raise Refused("bad_vector", "vector must hold finite numbers only")
     if norm < _TINY:
         raise Refused("bad_vector", "vector must not be zero: it has no direction")
