@@ -38,6 +38,7 @@ from relayer.search.vectors import Vector, search_row
 from relayer.services.journal import Journal, What
 from relayer.services.record_shelf import RecordShelf
 from relayer.services.roster import Roster
+from relayer.services.unsealed import Unsealed, UnsealedTable
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
@@ -71,6 +72,7 @@ class NamespaceView:
         purge_due: whether vectors of erased memories may still lie about in the indexes.
         roster: which records there are.
         shelf: the records themselves.
+        unsealed: what need not be opened when the log brings it.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class NamespaceView:
         self.past = MemoryIndex(model.dimension, calibration)
         self.journal = Journal()
         self.purge_due = False
+        self.unsealed = UnsealedTable()
 
     def recalibrate(self, calibration: Calibration) -> None:
         """Judge relevance by another calibration from now on."""
@@ -208,9 +211,14 @@ class NamespaceView:
             self.roster.skip(stored.record)
             return
         number = len(self.roster)
+        known = self.unsealed.of(stored)
         try:
-            record = self.shelf.put(number, stored.record, stored.sealed)
-            row = self._row(stored.record, record, stored.vector, stored.context_vector)
+            if known is None:
+                record = self.shelf.put(number, stored.record, stored.sealed)
+            else:
+                record = known.record
+                self.shelf.keep(number, stored.sealed, record, known.size)
+            row = self._row(record, stored, known)
         except (UnsealError, msgspec.MsgspecError):
             # One damaged record must not take the others with it; `verify` finds it, the count shows it.
             self._let_go(number)
@@ -221,20 +229,24 @@ class NamespaceView:
             self.roster.without_vector[stored.record] = None
         self._index(number, record, row)
 
-    def _row(
-        self, record_id: bytes, record: Record, own: bytes, context: bytes
-    ) -> NDArray[np.float32] | None:
-        if not own or record.embedding.detail != self._model.sha256:
-            return None
+    def _row(self, record: Record, stored: Stored, known: Unsealed | None) -> Vector | None:
         # What was said beside something that is erased by now is found by its own words alone.
-        vector, neighbour = self._unseal_pair(record_id, own, context if record.context_of in self else b"")
-        return search_row(vector, neighbour)
+        beside = record.context_of in self
+        if not stored.vector or record.embedding.detail != self._model.sha256:
+            return None
+        if known is not None:
+            own, context = known.own, known.context if beside else b""
+        else:
+            own, context = self._unseal_pair(
+                stored.record, stored.vector, stored.context_vector if beside else b""
+            )
+        return search_row(decode_vector(own), decode_vector(context) if context else None)
 
-    def _unseal_pair(self, record_id: bytes, own: bytes, context: bytes) -> tuple[Vector, Vector | None]:
-        vector = decode_vector(self._keys.unseal_vector(record_id, "own", own))
-        if not context:
-            return vector, None
-        return vector, decode_vector(self._keys.unseal_vector(record_id, "context", context))
+    def _unseal_pair(self, record_id: bytes, own: bytes, context: bytes) -> tuple[bytes, bytes]:
+        return (
+            self._keys.unseal_vector(record_id, "own", own),
+            self._keys.unseal_vector(record_id, "context", context) if context else b"",
+        )
 
     def _attach_sealed(self, vectors: Iterable[VectorSet]) -> None:
         for item in vectors:
@@ -245,7 +257,7 @@ class NamespaceView:
             except UnsealError:
                 self.roster.unreadable += 1
                 continue
-            self.attach(item.record, own, context)
+            self.attach(item.record, decode_vector(own), decode_vector(context) if context else None)
 
     def _index(self, number: int, record: Record, row: NDArray[np.float32] | None) -> None:
         neighbour = self.get(record.context_of) if record.context_of else None
