@@ -6,9 +6,12 @@ deadline and nothing else. Three such failures in a row, and the model is spared
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway_plugin.active_traces import ActiveTraces
 from gateway_plugin.breaker import Breaker
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
@@ -58,7 +61,14 @@ class Reminder:
 class ActiveRecaller:
     """Asks the relayer's model for the turns of one plugin."""
 
-    def __init__(self, client: RelayerClient, settings: PluginSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: RelayerClient,
+        settings: PluginSettings,
+        clock: Clock,
+        *,
+        traces: ActiveTraces | None = None,
+    ) -> None:
         active = settings.active
         self.cache: RecallCache[ActiveRecallRequest, ActiveRecallResponse] = RecallCache(
             clock, life=active.cache_ttl_ms / 1000
@@ -66,6 +76,8 @@ class ActiveRecaller:
         client.watch_writes(self.cache.drop)
         self._client = client
         self._settings = settings
+        self._clock = clock
+        self._traces = traces
         self._breaker = Breaker(
             clock,
             limit=active.circuit_breaker_max_timeouts,
@@ -122,6 +134,11 @@ class ActiveRecaller:
         answer = await self._client.active_recall(identity, request, deadline=seconds)
         if answer.status != "fallback" and not answer.degraded:
             self.cache.put(identity.namespace, request, answer, since=since)
+        if self._traces is not None:
+            now_ms = int(self._clock.now() * 1000)
+            # Where a trace cannot be written the turn goes on: it is for debugging, and nothing depends on it.
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._traces.write, identity.agent, now_ms, request, answer)
         return answer
 
     def _read(self, answer: ActiveRecallResponse) -> Reminder:

@@ -6,6 +6,7 @@ becomes a status; only a mistake in the call itself (a prompt that is no string)
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
@@ -18,9 +19,11 @@ import httpx
 from gateway_plugin.capturer import Capturer, owner_of
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.gates import Purpose, explain, gate
+from gateway_plugin.formatting import namespace_instruction
+from gateway_plugin.gates import Purpose, TurnContext, explain, gate
 from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identity import Identity, KeyHolder, identify
+from gateway_plugin.identities import Identities
+from gateway_plugin.identity import Identity
 from gateway_plugin.messages import ChatMessage, parse_messages
 from gateway_plugin.outbox import (
     Letter,
@@ -34,15 +37,23 @@ from gateway_plugin.outbox import (
 )
 from gateway_plugin.positions import Positions
 from gateway_plugin.query import Role, clean_query
+from gateway_plugin.recall_log import recall_line
 from gateway_plugin.recaller import Recaller
 from gateway_plugin.sender import Sender
 from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.sessions import Session, Sessions
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from, tell_person
+from gateway_plugin.setup import (
+    active_traces,
+    connect,
+    holder_for,
+    open_outbox,
+    settings_from,
+    tell_person,
+)
 from gateway_plugin.status import WHY_MARK, CaptureReport, Injection, PluginStatus, TurnTrace, status_of
 from gateway_plugin.toggles import Toggles
-from gateway_plugin.tools import ToolAnswer, Toolbox
+from gateway_plugin.tools import READING, ToolAnswer, Toolbox
 from gateway_plugin.watchdog import Watchdog
 from relayer.wire.schemas import Position
 
@@ -54,6 +65,9 @@ _ROLLED_BACK: Final = (
     "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
     "person accepts it as it is: memrelay-gateway acknowledge"
 )
+# Stands for a message where the gates are asked about a session and not about one.
+_BEGINNING: Final = "The session begins."
+_ENDING: Final = "The session ends."
 Messages = Iterable[Mapping[str, Any]]
 
 
@@ -91,24 +105,25 @@ class AsyncMemoryPlugin:
         environ = os.environ if environ is None else environ
         self.settings = settings_from(settings, environ, url=url)
         # While memory is switched off, no secret is made either.
-        self._holder: KeyHolder | None = None
-        if not self.settings.disabled:
-            self._holder = holder_for(self.settings, environ, secret=secret)
-        self._agent = agent
+        holder = None if self.settings.disabled else holder_for(self.settings, environ, secret=secret)
+        self._identities = Identities(holder, self.settings, agent)
         self._clock = clock or SystemClock()
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
         self._outbox: Outbox = outbox if outbox is not None else self._own_outbox(environ)
         self._positions = Positions(self._outbox, kept=self.settings.capture.enabled)
-        self._toggles = Toggles(self._outbox, self._gateway())
+        self._toggles = Toggles(self._outbox, self._identities.gateway)
         self._sender = Sender(
             self._client,
             self._outbox,
-            self._owner_identity,
+            self._identities.of_owner,
             notify=tell_person,
             heard=self._heard,
             meanwhile=self._persist,
         )
-        self._recaller = Recaller(self._client, self._sender, self.settings, self._clock, self._positions)
+        traces = active_traces(self.settings, environ)
+        self._recaller = Recaller(
+            self._client, self._sender, self.settings, self._clock, self._positions, traces=traces
+        )
         self._capturer = Capturer(self._outbox, self.settings.capture, self._clock)
         self._watchdog = Watchdog(self._clock, tell_person, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
@@ -119,6 +134,24 @@ class AsyncMemoryPlugin:
     async def start(self) -> None:
         """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
         self._sender.start()
+
+    async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:
+        """Deliver what waits and have the relayer open a session's namespace, because its first turn is near (MS-06).
+
+        Nothing is asked for a session that may not recall. Returns a status, as recall has them; raises nothing.
+        """
+        self._sender.start()
+        try:
+            ref = parse_session_key(session_key or "")
+            decision = gate(self._context(ref, _BEGINNING, host), self.settings)
+            if not decision.allowed:
+                return f"skipped:{decision.gate}"
+            await self._client.list_memories(self._identities.of_turn(ref, host), limit=1)
+        except GatewayError as error:
+            return status_of(error)
+        except Exception:  # noqa: BLE001 - as in before_turn
+            return "failed"
+        return "ok"
 
     async def before_turn(
         self,
@@ -145,12 +178,16 @@ class AsyncMemoryPlugin:
         self._sender.start()
         earlier = _before(prompt, parse_messages(messages))
         seconds = self.settings.deadline_ms / 1000 if deadline is None else deadline
+        prompt = _readable(prompt)
         try:
-            injection, self._last = await self._recall(_readable(prompt), earlier, session_key, host, seconds)
+            injection, trace = await self._recall(prompt, earlier, session_key, host, seconds)
         except GatewayError as error:
-            injection = self._silent(status_of(error), str(error))
+            injection, trace = self._silent(status_of(error), str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
-            injection = self._silent("failed", f"memory failed inside the plugin ({type(error).__name__})")
+            injection, trace = self._silent("failed", _defect(error))
+        self._last = trace
+        if self.settings.logs_recalls and not self.settings.disabled:
+            tell_person(recall_line(injection, trace, prompt, self.settings))
         return injection
 
     async def after_turn(
@@ -187,8 +224,7 @@ class AsyncMemoryPlugin:
         except GatewayError as error:
             return CaptureReport(status_of(error), waiting=self._outbox.waiting(), detail=str(error))
         except Exception as error:  # noqa: BLE001 - as in before_turn
-            detail = f"memory failed inside the plugin ({type(error).__name__})"
-            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=detail)
+            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=_defect(error))
 
     async def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
         """Deliver what waits; False when time is up or the relayer does not take it. Nothing is dropped."""
@@ -201,6 +237,7 @@ class AsyncMemoryPlugin:
         session_key: str | None = None,
         host: HostTurn = NO_HOST,
         seconds: float = 0.0,
+        ended: bool = False,
     ) -> CaptureReport:
         """Capture what a session has said and was not captured yet, because its history is about to change or end.
 
@@ -211,11 +248,15 @@ class AsyncMemoryPlugin:
             session_key: as in `before_turn`.
             host: as in `before_turn`.
             seconds: how long to try to deliver as well; 0 leaves that to the background.
+            ended: the session is over, or begins anew: unless ``capture.summary`` is off, the relayer is told so, and
+                may keep a summary of it. Queued like a turn, so that it is not lost either.
 
         Raises:
             TypeError: a message is no mapping.
         """
         report = await self.after_turn(messages, session_key=session_key, host=host)
+        if ended and self.settings.capture.summary:
+            report = replace(report, ended=await self._end(session_key, host))
         if seconds > 0:
             await self._sender.flush(seconds)
             report = replace(report, waiting=self._outbox.waiting())
@@ -242,10 +283,14 @@ class AsyncMemoryPlugin:
             if self.settings.disabled or not self._is_on_here(ref, host):
                 return ToolAnswer("Memory is switched off here.", failed=True)
             toolbox = Toolbox(self._client, self.settings, self._clock, host.transcripts)
-            identity = self._identity(ref, host)
-            return await toolbox.call(name, arguments, identity=identity, audience=host.heard_by(ref))
+            identity = self._identities.of_turn(ref, host)
+            answer = await toolbox.call(name, arguments, identity=identity, audience=host.heard_by(ref))
         except GatewayError as error:
             return ToolAnswer(f"Memory error: {error}", failed=True)
+        if name in READING:
+            # What a model repeats of what it read is no news either.
+            self._session(identity, ref).echoes.injected((answer.text, html.unescape(answer.text)))
+        return answer
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session; outlives the process.
@@ -255,7 +300,7 @@ class AsyncMemoryPlugin:
             OutboxUnavailable: the choice cannot be kept.
         """
         ref = parse_session_key(session_key or "")
-        self._toggles.set_session(owner_of(self._identity(ref, host)), ref.key, enabled=enabled)
+        self._toggles.set_session(owner_of(self._identities.of_turn(ref, host)), ref.key, enabled=enabled)
 
     def set_everywhere(self, *, enabled: bool) -> None:
         """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
@@ -264,7 +309,7 @@ class AsyncMemoryPlugin:
     def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
         """Whether memory is on for a session, by its own switch and the gateway's; raises as `set_session`."""
         ref = parse_session_key(session_key or "")
-        return self._is_on(owner_of(self._identity(ref, host)), ref)
+        return self._is_on(owner_of(self._identities.of_turn(ref, host)), ref)
 
     def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
         """Destroy what waits or was refused and matches; return how many there were. What the relayer has stays there.
@@ -278,7 +323,7 @@ class AsyncMemoryPlugin:
 
     def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
         """Accept the log of a namespace as it is: a person restored or erased it; raises as `set_session`."""
-        owner = owner_of(self._identity(parse_session_key(session_key or ""), host))
+        owner = owner_of(self._identities.of_turn(parse_session_key(session_key or ""), host))
         self._positions.replace(owner, None)
         self._positions.persist()
 
@@ -289,7 +334,7 @@ class AsyncMemoryPlugin:
         whose = last.item.owner.agent if last is not None and last.item is not None else "unknown"
         return PluginStatus(
             url=self._client.endpoint.origin,
-            account=self._holder.account if self._holder is not None else "",
+            account=self._identities.account,
             last_recall=self._last.status,
             recalls=self._recaller.recalls,
             waiting=self._outbox.waiting(),
@@ -334,27 +379,27 @@ class AsyncMemoryPlugin:
         self, prompt: str, earlier: tuple[ChatMessage, ...], key: str | None, host: HostTurn, seconds: float
     ) -> tuple[Injection, TurnTrace]:
         ref = parse_session_key(key or "")
-        context = host.context(
-            ref,
-            clean_query(prompt),
-            agent=host.agent or self.settings.agent,
-            session_enabled=self._is_on_here(ref, host),
-        )
+        context = self._context(ref, clean_query(prompt), host)
         objection = self._recaller.gated(context)
         if objection is not None:
             return objection
-        identity = self._identity(ref, host)
+        identity = self._identities.of_turn(ref, host)
         self._watchdog.recalled()
-        injection, trace = await self._recaller.recall(
-            prompt,
-            earlier,
-            identity=identity,
-            session=self._session(identity, ref),
-            audience=host.heard_by(ref),
-            seconds=seconds,
-            active=self._recaller.active_gate(context),
-            first_turn=host.first_turn,
-        )
+        try:
+            injection, trace = await self._recaller.recall(
+                prompt,
+                earlier,
+                identity=identity,
+                session=self._session(identity, ref),
+                audience=host.heard_by(ref),
+                seconds=seconds,
+                active=self._recaller.active_gate(context),
+                first_turn=host.first_turn,
+            )
+        except Exception as error:  # noqa: BLE001 - as in before_turn; whose turn it is stays known
+            injection, trace = self._silent("failed", _defect(error))
+        if self.settings.recall.namespace_instruction:
+            injection = replace(injection, instruction=namespace_instruction(identity.namespace))
         if injection.status == "refused:rollback_detected":
             self._tell_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         trace = replace(trace, gates=explain(context, self.settings))
@@ -373,18 +418,12 @@ class AsyncMemoryPlugin:
             self._watchdog.handed_over()
         ref = parse_session_key(key or "")
         said = next((message.text for message in reversed(messages) if message.role is Role.USER), "")
-        context = host.context(
-            ref,
-            clean_query(said),
-            agent=host.agent or self.settings.agent,
-            session_enabled=self._is_on_here(ref, host),
-            success=success,
-        )
+        context = self._context(ref, clean_query(said), host, success=success)
         decision = gate(context, self.settings, Purpose.CAPTURE)
         if not decision.allowed:
             waiting = self._outbox.waiting()
             return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
-        identity = self._identity(ref, host)
+        identity = self._identities.of_turn(ref, host)
         report = await self._capturer.capture(
             messages, identity=identity, session=self._session(identity, ref), ref=ref, host=host
         )
@@ -393,14 +432,34 @@ class AsyncMemoryPlugin:
             self._sender.wake()
         return report
 
-    def _own_outbox(self, environ: MutableMapping[str, str]) -> Outbox:
-        if self._holder is None or not self.settings.capture.durable:
-            return MemoryOutbox()
-        return open_outbox(environ, self._holder, self._client.endpoint.origin)
+    async def _end(self, key: str | None, host: HostTurn) -> bool:
+        """Queue that a session ended; False where memory is off for it, nothing was captured, or there is no room."""
+        ref = parse_session_key(key or "")
+        try:
+            context = self._context(ref, _ENDING, host)
+            if not gate(context, self.settings, Purpose.CAPTURE).allowed:
+                return False
+            told = await self._capturer.end(identity=self._identities.of_turn(ref, host), ref=ref, host=host)
+        except (GatewayError, OutboxFull):
+            return False
+        if told:
+            self._sender.wake()
+        return told
 
-    def _gateway(self) -> Waiting:
-        agent = self._holder.only_agent if self._holder is not None else None
-        return Waiting(agent or "", "", 0)
+    def _context(self, ref: SessionRef, query: str, host: HostTurn, *, success: bool = True) -> TurnContext:
+        return host.context(
+            ref,
+            query,
+            agent=host.agent or self.settings.agent,
+            session_enabled=self._is_on_here(ref, host),
+            success=success,
+        )
+
+    def _own_outbox(self, environ: MutableMapping[str, str]) -> Outbox:
+        holder = self._identities.holder
+        if holder is None or not self.settings.capture.durable:
+            return MemoryOutbox()
+        return open_outbox(environ, holder, self._client.endpoint.origin)
 
     def _heard(self, owner: Waiting, position: Position) -> None:
         self._positions.saw(owner, position)
@@ -424,48 +483,26 @@ class AsyncMemoryPlugin:
             self._told.add(sentence)
             tell_person(f"memrelay: {sentence}")
 
-    def _identity(self, ref: SessionRef, host: HostTurn) -> Identity:
-        if self._holder is None:
-            raise IdentityError("memory is switched off by MEMRELAY_DISABLE")
-        fixed = host.agent or (self.settings.agent if self._agent is None else None)
-        fallback = self._agent or (None if self._holder.only_agent else self.settings.namespace.default)
-        return identify(
-            self._holder,
-            replace(ref, agent=fixed) if fixed is not None else ref,
-            default_agent=fallback,
-            scope=self.settings.namespace.scope,
-            sender=host.sender,
-            workspace=host.workspace,
-        )
-
-    def _owner_identity(self, owner: Waiting) -> Identity:
-        if self._holder is None:
-            raise IdentityError("memory is switched off by MEMRELAY_DISABLE")
-        return Identity(
-            agent=owner.agent,
-            account=self._holder.account,
-            namespace=owner.namespace,
-            generation=owner.generation,
-            keys=self._holder.agent(owner.agent),
-            credential=self._holder.credential(owner.agent),
-        )
-
     def _session(self, identity: Identity, ref: SessionRef) -> Session:
         return self._sessions.of(identity.namespace, ref.key)
 
     def _is_on_here(self, ref: SessionRef, host: HostTurn) -> bool:
         # The gates come before the identity: a turn that they stop needs no keys and shows no error about them.
         try:
-            return self._is_on(owner_of(self._identity(ref, host)), ref)
+            return self._is_on(owner_of(self._identities.of_turn(ref, host)), ref)
         except IdentityError:
             return True
 
     def _is_on(self, owner: Waiting, ref: SessionRef) -> bool:
         return self._toggles.enabled_everywhere and self._toggles.session_enabled(owner, ref.key)
 
-    def _silent(self, status: str, detail: str) -> Injection:
-        self._last = TurnTrace(status, detail)
-        return Injection("", self.settings.recall.position, status, detail=detail)
+    def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
+        injection = Injection("", self.settings.recall.position, status, detail=detail)
+        return injection, TurnTrace(status, detail)
+
+
+def _defect(error: Exception) -> str:
+    return f"memory failed inside the plugin ({type(error).__name__})"
 
 
 def _require_text(prompt: object) -> None:

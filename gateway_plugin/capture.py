@@ -25,12 +25,13 @@ from relayer.wire.lp import lp
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AnalyzeRequest, AudienceName, TurnItem
 
-__all__ = ["Captured", "audience_name", "capture_turn"]
+__all__ = ["MAX_SESSION", "Captured", "audience_name", "capture_turn"]
 
 _ECHO: Final = "echo"
 _HELD_BACK: Final = "secret"
 _OVER_LIMIT: Final = "over_max_messages"
-_MAX_SESSION: Final = 512
+_SHORT_TURN: Final = "turn_too_short"
+MAX_SESSION: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,10 @@ def capture_turn(
     if len(kept) > settings.max_messages:
         dropped[_OVER_LIMIT] += len(kept) - settings.max_messages
         kept = kept[-settings.max_messages :]
+    length = sum(len(item.text) for item in kept)
+    if kept and (len(kept) < settings.min_messages or length < settings.min_turn_length):
+        dropped[_SHORT_TURN] += len(kept)
+        return Captured(None, after, len(fresh), dict(dropped))
     # What only the assistant said, nobody asked to remember.
     if not any(item.message.role is Role.USER for item in kept):
         return Captured(None, after, len(fresh), dict(dropped))
@@ -104,8 +109,8 @@ def capture_turn(
         turns=tuple(_turn(item, now_ms) for item in kept),
         idempotency_key=_idempotency_key(key, session, cursor.turns, kept),
         audience=audience_name(audience),
-        host=host[:_MAX_SESSION],
-        session=session[:_MAX_SESSION],
+        host=host[:MAX_SESSION],
+        session=session[:MAX_SESSION],
     )
     redacted = tuple(sorted({kind for item in kept for kind in item.redacted}))
     return Captured(request, after, len(fresh), dict(dropped), redacted)
@@ -130,7 +135,8 @@ def _cleaned(
         dropped[judgement.dropped.value] += 1
         return None
     text = echoes.without_echoes(judgement.text)
-    if not text:
+    # What is left around an echo ("Here is what I found:") must say something by itself.
+    if not text or (text != judgement.text and judge(text, origin=origin, settings=settings).dropped):
         dropped[_ECHO] += 1
         return None
     # Last, so that nothing that is added later can bring back what was taken out.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 from collections.abc import Sequence
 from typing import Final
 
-from gateway_plugin.capture import Captured, capture_turn
+from gateway_plugin.capture import MAX_SESSION, Captured, audience_name, capture_turn
 from gateway_plugin.clock import Clock
 from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identity import Identity
@@ -19,6 +21,9 @@ from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.status import CaptureReport
 from gateway_plugin.turn_cursor import TurnCursor
 from relayer.wire.errors import Malformed
+from relayer.wire.keys import derive
+from relayer.wire.lp import lp
+from relayer.wire.schemas import AnalyzeRequest
 
 __all__ = ["Capturer", "owner_of"]
 
@@ -56,6 +61,37 @@ class Capturer:
         """
         work = self._capture(messages, identity=identity, session=session, ref=ref, host=host)
         return await asyncio.shield(asyncio.ensure_future(work))
+
+    async def end(self, *, identity: Identity, ref: SessionRef, host: HostTurn) -> bool:
+        """Queue that a session ended, so that the relayer can say in short what it was about.
+
+        Once for what was captured of it; False when there is nothing, or nothing new, to say that about. Raises as
+        `capture`.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._end(identity, ref, host)))
+
+    async def _end(self, identity: Identity, ref: SessionRef, host: HostTurn) -> bool:
+        owner, name = owner_of(identity), f"ended:{ref.key}"
+        async with self._turn:
+            turns = _decoded(self._outbox.kept(owner, f"cursor:{ref.key}").value).turns
+            ended = self._outbox.kept(owner, name)
+            place = str(turns).encode()
+            if not ref.key or not turns or ended.value == place:
+                return False
+            request = AnalyzeRequest(
+                turns=(),
+                session=ref.key[:MAX_SESSION],
+                session_end=True,
+                audience=audience_name(host.said_to(ref)),
+                host=host.host[:MAX_SESSION],
+                idempotency_key=_ending_key(identity, ref.key, turns),
+            )
+            item = OutboxItem(owner, request, int(self._clock.now() * 1000))
+            try:
+                await off_loop(self._outbox, self._outbox.put, item, Mark(owner, name, place, ended.revision))
+            except MarkMoved:
+                return False  # another process said so
+            return True
 
     async def _capture(
         self,
@@ -110,6 +146,11 @@ class Capturer:
             waiting=self._outbox.waiting(),
             redacted=captured.redacted,
         )
+
+
+def _ending_key(identity: Identity, session: str, turns: int) -> str:
+    key = derive(identity.namespace_secret, "capture")
+    return hmac.new(key, lp("session_end", session, turns), hashlib.sha256).hexdigest()
 
 
 def _decoded(value: bytes) -> TurnCursor:

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime
 from typing import Annotated
 
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin import __version__, cli_doctor, cli_erase, cli_life, cli_transfer
+from gateway_plugin import (
+    __version__,
+    cli_doctor,
+    cli_erase,
+    cli_index,
+    cli_init,
+    cli_life,
+    cli_revoke,
+    cli_transfer,
+)
 from gateway_plugin.cli_hosts import bridge, openclaw
 from gateway_plugin.cli_keys import keys
 from gateway_plugin.cli_outbox import outbox
 from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
     FAILED,
+    USAGE,
     AgentOption,
+    FloorOption,
     JsonOption,
+    LimitOption,
     UrlOption,
     ask,
     checked,
@@ -40,12 +53,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+cli_revoke.add_to(keys)
 app.add_typer(keys, name="keys")
 app.add_typer(outbox, name="outbox")
 cli_doctor.add_to(app)
 cli_life.add_to(app)
 cli_erase.add_to(app)
 cli_transfer.add_to(app)
+cli_index.add_to(app)
+cli_init.add_to(app)
 app.command(hidden=True)(bridge)
 app.add_typer(openclaw, name="openclaw")
 
@@ -81,14 +97,28 @@ def remember(
 def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     *,
-    limit: Annotated[int, typer.Option(min=1, max=100)] = 5,
-    floor: Annotated[float, typer.Option(min=0, max=1, help="Least relevance; 0 shows everything.")] = 0.3,
-    agent: AgentOption = None,
+    limit: LimitOption = 5,
+    floor: FloorOption = 0.3,
+    include: Annotated[
+        list[str] | None, typer.Option(help="superseded, forgotten: these, too; may be given again.")
+    ] = None,
+    as_of: Annotated[
+        str | None, typer.Option(metavar="TIME", help="What held then: 2026-05-01, or with a time.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", "--namespace", metavar="NAME", help="Whose memories.")
+    ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search an agent's memories."""
-    request = checked(lambda: RecallRequest(query=query, limit=limit, floor=floor, include_suspect=True))
+    fields = {"include": include, "as_of": as_of and _moment("--as-of", as_of)}
+    request = checked(
+        lambda: RecallRequest.model_validate(
+            {"query": query, "limit": limit, "floor": floor, "include_suspect": True}
+            | {name: value for name, value in fields.items() if value}
+        )
+    )
     answer = ask(url, agent, lambda client, identity: client.recall(identity, request, deadline=15))
     output = Output(as_json=as_json)
     if as_json:
@@ -192,6 +222,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
         version = await client.version()
         fleet = await client.fleet()
         listed = await client.namespaces(context.identity, limit=1)
+        held = await client.list_memories(context.identity, limit=1)
         return {
             "relayer": client.endpoint.origin,
             "version": version.version,
@@ -200,6 +231,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
             "account": context.identity.account,
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
+            "memories": str(held.total),
             "accepted": "yes, and it has namespaces" if listed.namespaces else "yes, nothing stored yet",
         }
 
@@ -251,6 +283,15 @@ def version(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
 def main() -> None:
     """Run the command line."""
     app(prog_name="memrelay-gateway")
+
+
+def _moment(option: str, text: str) -> str:
+    """Complete a day or a time of this place with its offset."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        fail(USAGE, f"{option}: it is no time", "write 2026-05-01, or 2026-05-01T14:30")
+    return (moment if moment.tzinfo else moment.astimezone()).isoformat()
 
 
 def _print(answer: BaseModel, sentence: str, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""``memrelay-gateway doctor``, ``canary``, ``why``, ``acknowledge`` and ``init``: finding and mending what is wrong."""
+"""``memrelay-gateway doctor``, ``canary``, ``why`` and ``acknowledge``: finding and mending what is wrong."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import json
 import os
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from gateway_plugin.capturer import owner_of
-from gateway_plugin.cli_hosts import bridge_command
 from gateway_plugin.cli_outbox import open_file_outbox
 from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
     FAILED,
     AgentOption,
+    CliContext,
     JsonOption,
     UrlOption,
     fail,
@@ -28,53 +28,21 @@ from gateway_plugin.cli_run import (
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.doctor import Check, canary, examine
-from gateway_plugin.hosts.openclaw.settings_block import CONSENT, settings_block
+from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
+from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config
+from gateway_plugin.hosts.openclaw.host_config import read_config
+from gateway_plugin.identity import Identity, identify
 from gateway_plugin.positions import Positions
-from gateway_plugin.setup import tell_person
+from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.status import WHY_MARK
 
-__all__ = ["Host", "add_to"]
+__all__ = ["add_to"]
 
 
-class Host(StrEnum):
-    """The hosts that ``init`` knows."""
+class DoctorHost(StrEnum):
+    """The hosts whose configuration ``doctor`` can read."""
 
     OPENCLAW = "openclaw"
-    ACTIVE = "openclaw-active"
-    PYTHON = "python"
-
-
-_BLOCKS: Final = {
-    Host.ACTIVE: """{
-  "plugins": {
-    "slots": { "memory": "memrelay" },
-    "entries": {
-      "memrelay": {
-        "enabled": true,
-        "hooks": { "allowConversationAccess": true, "allowPromptInjection": true },
-        "config": {
-          "url": "URL",
-          "recall": { "mode": "active" },
-          "active": {
-            "agents": ["main"],
-            "allowedChatTypes": ["direct"],
-            "queryMode": "recent",
-            "promptStyle": "balanced",
-            "timeoutMs": 15000,
-            "maxSummaryChars": 220
-          }
-        }
-      }
-    }
-  }
-}""",
-    Host.PYTHON: """from gateway_plugin import MemoryPlugin
-
-with MemoryPlugin("URL", agent="researcher") as memory:
-    turn = memory.before_turn(prompt, session_key=session)
-    ...  # put turn.text into the prompt, and ask the model
-    memory.after_turn(messages, session_key=session)""",
-}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -83,11 +51,22 @@ def add_to(app: typer.Typer) -> None:
     app.command("canary")(canary_command)
     app.command("why")(why)
     app.command("acknowledge")(accept_rollback)
-    app.command("init")(init)
 
 
-def doctor(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+def doctor(
+    *,
+    host: Annotated[
+        DoctorHost | None, typer.Option(help="Check this host's configuration as well, with its settings.")
+    ] = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary."""
+    config = guarded(lambda: read_config(os.environ)) if host is not None else None
+    if config is not None:
+        told = {CONFIG_VARIABLE: json.dumps(config.settings)}
+        os.environ.update(guarded(lambda: command_environment(os.environ | told)))
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
 
@@ -100,7 +79,13 @@ def doctor(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
             outbox=outbox,
             clock=SystemClock(),
         )
-        return [check async for check in checks]
+        found = list(check_config(config, os.environ)) if config is not None else []
+        found += [check async for check in check_bridge(config, os.environ)] if config is not None else []
+        found += [check async for check in checks]
+        if config is not None and found[-1].ok:
+            agents = {name: agent_identity(context, name) for name in config.agents}
+            found += [check async for check in check_agents(client, agents, outbox, SystemClock())]
+        return found
 
     checks = guarded(lambda: asyncio.run(used(context.settings, run)))
     outbox.close()
@@ -153,20 +138,10 @@ def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None
     )
 
 
-def init(
-    *,
-    host: Annotated[Host, typer.Option(help="Which program the block is for.")] = Host.PYTHON,
-    url: UrlOption = None,
-) -> None:
-    """Print a block to paste into a host's configuration; it holds no secret."""
-    context = find_context(url, None)
-    if host is Host.OPENCLAW:
-        block = settings_block(url=context.settings.url, command=bridge_command(), consent=True)
-        Output(as_json=False).raw(json.dumps(block, indent=2))
-        # Beside the block, which is to be copied.
-        tell_person(CONSENT)
-        return
-    Output(as_json=False).raw(_BLOCKS[host].replace("URL", context.settings.url))
+def agent_identity(context: CliContext, name: str) -> Identity:
+    """Return who an agent of the host is to the relayer."""
+    fallback = None if context.holder.only_agent else context.settings.namespace.default
+    return identify(context.holder, parse_session_key(f"agent:{name}:main"), default_agent=fallback)
 
 
 def _print(checks: list[Check], *, as_json: bool) -> None:

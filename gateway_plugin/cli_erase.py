@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.cli_outbox import open_file_outbox
 from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
@@ -27,6 +26,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.erasing import erase_texts, forget_namespace
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, RootHolder
+from gateway_plugin.outbox import Waiting
 from relayer.wire.erasure import EraseNamespaceResponse, ErasureView
 
 __all__ = ["add_to"]
@@ -86,9 +86,7 @@ def _as_a_person(context: CliContext) -> CliContext:
             "erasing takes the gateway's root secret; one agent's secret may forget, not erase",
             "run it where MEMRELAY_SECRET is known, or: memrelay-gateway forget ID",
         )
-    return replace(
-        context, identity=replace(context.identity, credential=holder.person(context.identity.agent))
-    )
+    return replace(context, identity=holder.person(context.identity.agent, context.identity.namespace))
 
 
 def _erase_memory(context: CliContext, url: str | None, memory_id: str, *, yes: bool, as_json: bool) -> None:
@@ -134,7 +132,8 @@ def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json
         Output(as_json=False).say(f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes")
         return
     outbox = open_file_outbox(url)
-    waiting = guarded(lambda: forget_namespace(outbox, owner_of(identity)))
+    whose = Waiting(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
+    waiting = guarded(lambda: forget_namespace(outbox, whose))
     outbox.close()
     _print(answer.erasure, waiting, as_json=as_json)
 

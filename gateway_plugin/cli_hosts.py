@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from enum import StrEnum
@@ -13,7 +14,8 @@ import typer
 
 from gateway_plugin.bridge.process import run_bridge
 from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import FAILED, JsonOption, fail
+from gateway_plugin.cli_run import FAILED, JsonOption, fail, guarded
+from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.packaging import plugin_folder, write_package
 from gateway_plugin.hosts.openclaw.settings_block import CONSENT, settings_block, settings_steps
@@ -48,6 +50,16 @@ def bridge_command() -> str:
     """Return the program that is the bridge: this one, by its full path."""
     beside = Path(sys.executable).with_name("memrelay-gateway")
     return str(beside) if beside.exists() else shutil.which("memrelay-gateway") or "memrelay-gateway"
+
+
+@openclaw.command(hidden=True)
+def run(
+    context: typer.Context, arguments: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None
+) -> None:
+    """Do what ``openclaw memrelay COMMAND`` asks, with the settings of the host's plugin."""
+    os.environ.update(guarded(lambda: command_environment(os.environ)))
+    os.environ.pop(CONFIG_VARIABLE, None)
+    context.find_root().command.main(args=arguments or ["--help"], prog_name="openclaw memrelay")
 
 
 @openclaw.command()

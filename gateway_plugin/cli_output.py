@@ -47,20 +47,25 @@ class Output:
         for name, value in known:
             self._console.print(Text(name.ljust(width + 2), style="dim") + Text(one_line(value)))
 
-    def memories(self, memories: Sequence[Memory], now: float) -> None:
-        """Print memories, one row each; hits with their relevance."""
+    def memories(self, memories: Sequence[Memory], now: float, *, sources: bool = False) -> None:
+        """Print memories, one row each; hits with their relevance, and with ``sources`` where each comes from."""
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
         table = Table(box=None, pad_edge=False, header_style="dim")
         for heading in ("id", *(("relevance",) if hits else ()), "when", "kind"):
             table.add_column(heading, no_wrap=True)
         table.add_column("text", overflow="fold")
+        if sources:
+            table.add_column("source", overflow="fold")
         for memory in memories:
             at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
             age = age_in_words(datetime.fromtimestamp(at / 1000, UTC), moment)
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
-            table.add_row(memory.id, *relevance, age, memory.kind + state, Text(one_line(memory.text)))
+            source = (Text(one_line(memory.source.reference)),) if sources else ()
+            table.add_row(
+                memory.id, *relevance, age, memory.kind + state, Text(one_line(memory.text)), *source
+            )
         self._console.print(table)
 
     def namespaces(self, views: Sequence[NamespaceView]) -> None:

@@ -38,7 +38,9 @@ __all__ = [
     "USAGE",
     "AgentOption",
     "CliContext",
+    "FloorOption",
     "JsonOption",
+    "LimitOption",
     "UrlOption",
     "ask",
     "checked",
@@ -55,6 +57,13 @@ UNREACHABLE: Final = 3
 
 _T = TypeVar("_T")
 AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Whose memories.")]
+LimitOption = Annotated[
+    int, typer.Option("--limit", "-k", "--max-results", min=1, max=100, help="How many at most.")
+]
+FloorOption = Annotated[
+    float,
+    typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything."),
+]
 UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="The relayer.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -136,7 +145,8 @@ def _fix(error: GatewayError) -> str:
         return "nothing was sent"
     if isinstance(error, RelayerRefused):
         return {
-            "unauthorized": f"does the relayer serve this account, and are both clocks right? See secret: {secret_path(os.environ)}",
+            "unauthorized": "does the relayer serve this account, are both clocks right, and were this agent's keys not taken "
+            f"back (memrelay-gateway keys revoked)? See secret: {secret_path(os.environ)}",
             "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
             "not_found": "see the ids with: memrelay-gateway list",
             "stale_head": "see its versions with: memrelay-gateway show ID",

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -39,14 +38,11 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
+from gateway_plugin.transfer.sending import send_items, shown_name
 from relayer.wire.schemas import Memory
-from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest, ImportItem, ImportRequest
+from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest
 
 __all__ = ["add_to"]
-
-# Of a page: under the relayer's bound for a body, with room for what JSON adds.
-_PAGE_BYTES: Final = 1024 * 1024
-_PAGE_ITEMS: Final = 100
 
 
 class ExportFormat(StrEnum):
@@ -121,7 +117,7 @@ def import_files(
     total: Counter[str] = Counter()
     for root, path in found:
         try:
-            items = read_file(path, _shown(root, path))
+            items = read_file(path, shown_name(root, path))
         except ImportProblem as error:
             fail(
                 FAILED,
@@ -130,7 +126,7 @@ def import_files(
             )
         counts = Counter({"found": len(items)})
         if not dry_run:
-            counts = ask(url, agent, partial(_send, items=items))
+            counts = ask(url, agent, partial(send_items, items=items))
         total += counts
         if not as_json:
             Output(as_json=False).say(f"{path}: {_sentence(counts)}")
@@ -185,8 +181,8 @@ class _Watcher:
         """Import what changed; a failure is said, and one of the relayer's is tried again at the next look."""
         for path, mark in await asyncio.to_thread(self._changed):
             try:
-                items = await asyncio.to_thread(read_file, path, _shown(self.folder, path))
-                counts = await _send(self.client, self.identity, items)
+                items = await asyncio.to_thread(read_file, path, shown_name(self.folder, path))
+                counts = await send_items(self.client, self.identity, items)
             except ImportProblem as error:
                 self.output.say(str(error))
             except GatewayError as error:
@@ -207,33 +203,6 @@ class _Watcher:
             if self.seen.get(path) != mark:
                 changed.append((path, mark))
         return changed
-
-
-async def _send(client: RelayerClient, identity: Identity, items: Sequence[ImportItem]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for page in _pages(items):
-        answer = await client.import_memories(identity, ImportRequest(memories=page), deadline=60)
-        counts.update(one.status for one in answer.memories)
-    return counts
-
-
-def _pages(items: Sequence[ImportItem]) -> list[tuple[ImportItem, ...]]:
-    pages: list[tuple[ImportItem, ...]] = []
-    page: list[ImportItem] = []
-    size = 0
-    for item in items:
-        weight = len(item.model_dump_json())
-        if page and (len(page) == _PAGE_ITEMS or size + weight > _PAGE_BYTES):
-            pages.append(tuple(page))
-            page, size = [], 0
-        page.append(item)
-        size += weight
-    return [*pages, tuple(page)] if page else pages
-
-
-def _shown(root: Path, path: Path) -> str:
-    """Return how a file is named as a source: below its directory, never where that lies on this machine."""
-    return f"{root.name}/{path.relative_to(root).as_posix()}" if root.is_dir() else path.name
 
 
 def _sentence(counts: Counter[str]) -> str:

@@ -20,6 +20,7 @@ from gateway_plugin.identity import Identity
 from relayer.wire import answers, erasure, life, schemas, transfer
 from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
+from relayer.wire.revocations import RevocationsRequest, RevocationsResponse, RevocationsView
 
 __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
 
@@ -251,6 +252,18 @@ class RelayerClient(Caller):
         """Ask how far an erasure is."""
         call = Call("erasure", "GET", f"/v1/erasures/{_segment(erasure_id)}", identity, keyed=False)
         return await self._run(call, erasure.ErasureView, deadline)
+
+    async def revocations(self, identity: Identity, *, deadline: float = DEFAULT_DEADLINE) -> RevocationsView:
+        """Fetch the account's list of revocations; the identity must be a person's, see `RootHolder.person`."""
+        call = Call("revocations", "GET", "/v1/account/revocations", identity, keyed=False)
+        return await self._run(call, RevocationsView, deadline)
+
+    async def revoke(
+        self, identity: Identity, request: RevocationsRequest, *, deadline: float = DEFAULT_DEADLINE
+    ) -> RevocationsResponse:
+        """Put a newer list of revocations in place; the identity must be a person's."""
+        call = Call("revoke", "PUT", "/v1/account/revocations", identity, body=_json(request), keyed=False)
+        return await self._run(call, RevocationsResponse, deadline)
 
     async def namespaces(
         self,

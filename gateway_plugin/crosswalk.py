@@ -57,7 +57,11 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
         "recall": {"format": "auto-recall", "position": "prepend", "min_score": 0.5},
         "capture": {"enabled": False},
     },
-    "memwal": {"recall": {"format": "memwal", "position": "prepend"}},
+    "memwal": {"recall": {"format": "memwal", "position": "prepend", "namespace_instruction": True}},
+    "memsearch": {
+        "recall": {"position": "prepend"},
+        "capture": {"min_length": 11, "min_turn_length": 50, "min_messages": 2, "assistant_tail": 3000},
+    },
     "active-memory": {"recall": {"format": "active-memory", "position": "system-append", "mode": "active"}},
 }
 

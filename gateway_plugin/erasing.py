@@ -53,6 +53,7 @@ def forget_namespace(outbox: Outbox, owner: Waiting) -> int:
         OutboxUnavailable: the file cannot be changed.
     """
     count = _erase(outbox, owner.namespace, lambda _: True)
+    outbox.remove(lambda item: item.owner.namespace == owner.namespace)
     positions = Positions(outbox)
     positions.replace(owner, None)
     positions.persist()

@@ -109,6 +109,9 @@ def judge(text: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
     cleaned = strip(text[: settings.max_length * 8 + 200_000])
     if origin in {Origin.SYSTEM, Origin.TOOL}:
         cleaned = strip_system_noise(cleaned)
+    if origin is Origin.ASSISTANT and settings.assistant_tail:
+        cleaned = _tail(cleaned, settings.assistant_tail)
+        settings = settings.model_copy(update={"max_length": max(settings.max_length, len(cleaned))})
     line = one_line(cleaned)
     dropped = _shape(cleaned, line, settings)
     if dropped is not None:
@@ -121,6 +124,14 @@ def judge(text: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
     if effective_length(line) < floor:
         return Judgement(cleaned, DropReason.TOO_SHORT)
     return Judgement(cleaned, priority=triggered, suspect=verdict.suspicious)
+
+
+def _tail(text: str, limit: int) -> str:
+    """Return the end of a long text, from a word's beginning on: there an answer says what came of it."""
+    if len(text) <= limit:
+        return text
+    end = text[-limit:]
+    return end if text[-limit - 1].isspace() else end.partition(" ")[2] or end
 
 
 def strip_system_noise(text: str) -> str:

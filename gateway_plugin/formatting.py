@@ -26,6 +26,7 @@ __all__ = [
     "format_summary",
     "framed",
     "is_no_recall",
+    "namespace_instruction",
 ]
 
 
@@ -119,6 +120,14 @@ def format_summary(summary: str, *, settings: ActiveSettings) -> str:
         return ""
     frame = _FRAMES[Format.ACTIVE_MEMORY]
     return f"{frame.before}{escape(line)}{frame.after}"
+
+
+def namespace_instruction(namespace: str) -> str:
+    """Return MemWal's sentence for the system prompt; it grants nothing, since the agent's keys decide (MW-10, X13)."""
+    return (
+        f'When using memory_search or memory_store tools, pass namespace="{namespace}" to scope operations to the '
+        "current agent's memory."
+    )
 
 
 def escape(text: str) -> str:

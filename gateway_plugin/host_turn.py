@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway_plugin.gates import TurnContext
 from gateway_plugin.session_keys import Audience, SessionRef
+from gateway_plugin.transcript import SessionLogs
 
 __all__ = ["HostTurn"]
 
@@ -29,7 +30,7 @@ class HostTurn:
         interactive: a person waits in a lasting session.
         stop_reason: why the last answer ended; ``error`` and ``aborted`` are not captured.
         first_turn: the session begins with this turn: it may be given what was said lately.
-        transcripts: the directory of the host's session logs, outside of which no tool reads.
+        transcripts: the directory of the host's session logs, outside of which no tool reads; or its sessions.
     """
 
     host: str = ""
@@ -44,7 +45,7 @@ class HostTurn:
     interactive: bool = True
     stop_reason: str = ""
     first_turn: bool = False
-    transcripts: Path | None = None
+    transcripts: Path | SessionLogs | None = None
 
     def context(
         self,

@@ -8,7 +8,9 @@ or one that was given a single agent's secret and certificate.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway_plugin.errors import IdentityError
@@ -19,7 +21,20 @@ from relayer.wire.certificates import SERIAL_SIZE, Certificate, Right
 from relayer.wire.errors import InvalidName, Malformed, NotAccepted
 from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys, derive, route
 
-__all__ = ["AgentHolder", "Credential", "Identity", "KeyHolder", "RootHolder", "identify"]
+__all__ = [
+    "OWNER",
+    "AgentHolder",
+    "Credential",
+    "Identity",
+    "KeyHolder",
+    "RootHolder",
+    "identify",
+    "mint",
+    "named",
+]
+
+OWNER: Final = "memrelay-owner"
+"""The name under which a person acts; no host's agent may have it."""
 
 CERTIFICATE_SECONDS: Final = 24 * 3600
 _RENEW_BEFORE_END: Final = 3600
@@ -27,6 +42,7 @@ _RENEW_BEFORE_END: Final = 3600
 _BACKDATED: Final = 300
 _RIGHTS: Final = (Right.READ, Right.WRITE)
 _PERSON_SECONDS: Final = 600
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Credential(Protocol):
@@ -82,11 +98,13 @@ class Identity:
     generation: int
     keys: AgentKeys = field(repr=False)
     credential: Credential = field(repr=False, compare=False)
+    owner: AgentKeys | None = field(default=None, repr=False)
+    """Whose the namespace is, where that is not the agent that signs."""
 
     @property
     def namespace_secret(self) -> bytes:
         """The secret that opens the namespace."""
-        return self.keys.namespace_secret(self.namespace, self.generation)
+        return (self.owner or self.keys).namespace_secret(self.namespace, self.generation)
 
     @property
     def route(self) -> str:
@@ -105,6 +123,7 @@ def mint(
     now: int,
     seconds: int = CERTIFICATE_SECONDS,
     rights: tuple[Right, ...] = _RIGHTS,
+    owner: str | None = None,
 ) -> Certificate:
     """Say what an agent of this account may do: read and write its own namespace and those below it.
 
@@ -114,12 +133,14 @@ def mint(
         now: seconds since the epoch.
         seconds: validity from now on.
         rights: something else than to read and write.
+        owner: another agent, whose namespaces are meant.
     """
+    whose = owner or agent
     return Certificate(
         account_key=bytes(root.account_identity.verify_key),
         agent=agent,
         agent_key=bytes(root.agent(agent).identity.verify_key),
-        namespaces=(agent, f"{agent}/*"),
+        namespaces=(whose, f"{whose}/*"),
         rights=rights,
         not_before=max(now - _BACKDATED, 0),
         not_after=now + seconds,
@@ -172,9 +193,20 @@ class RootHolder:
         """Return an agent's certificate source."""
         return self._credentials.setdefault(agent, _Minted(self.root, agent))
 
-    def person(self, agent: str) -> Credential:
-        """Return a source of certificates with every right: for what a person typed, never for a turn."""
-        return _Person(self.root, agent)
+    def person(self, agent: str, namespace: str | None = None) -> Identity:
+        """Return the account's owner, with every right on an agent's namespaces: for what a person typed, never for a turn.
+
+        The owner signs with a key of its own, so that a revoked agent's memories are still the owner's.
+        """
+        return Identity(
+            agent=OWNER,
+            account=self._account,
+            namespace=namespace or agent,
+            generation=FIRST_GENERATION,
+            keys=self.root.agent(OWNER),
+            credential=_Person(self.root, agent),
+            owner=self.root.agent(agent),
+        )
 
 
 class _Person:
@@ -185,7 +217,9 @@ class _Person:
         self._agent = agent
 
     def header(self, now: int) -> str:
-        made = mint(self._root, self._agent, now=now, seconds=_PERSON_SECONDS, rights=tuple(Right))
+        made = mint(
+            self._root, OWNER, now=now, seconds=_PERSON_SECONDS, rights=tuple(Right), owner=self._agent
+        )
         return base64url.encode(made.issue(self._root.account_identity))
 
 
@@ -267,6 +301,7 @@ def identify(
     scope: NamespaceScope = NamespaceScope.AGENT,
     sender: str | None = None,
     workspace: str | None = None,
+    renamed: Mapping[str, str] = _NOBODY,
 ) -> Identity:
     """Tell whose turn it is.
 
@@ -277,6 +312,7 @@ def identify(
         scope: what separates memories.
         sender: the host's id of the person who wrote, for scope ``agent+sender``.
         workspace: the host's id or path of the workspace, for scope ``agent+workspace``.
+        renamed: agents that go by another name here, because their keys were rotated; both in normal form.
 
     Raises:
         IdentityError: a name has no normal form, the scope lacks its half, or the agent's keys are not held.
@@ -289,6 +325,9 @@ def identify(
         raise IdentityError(f"no namespace for this turn: {error}") from error
     if agent is None:
         raise IdentityError("no namespace for this turn: the host named no agent")
+    agent = renamed.get(agent, agent)
+    if agent == OWNER:
+        raise IdentityError(f"no namespace for this turn: {OWNER} is the name of the account's owner")
     return Identity(
         agent=agent,
         account=holder.account,
@@ -297,6 +336,21 @@ def identify(
         keys=holder.agent(agent),
         credential=holder.credential(agent),
     )
+
+
+def named(agent: str) -> str:
+    """Return the normal form of an agent's name.
+
+    Raises:
+        IdentityError: it has none, or is the owner's.
+    """
+    try:
+        normal = names.normalise(agent)
+    except InvalidName as error:
+        raise IdentityError(f"{error}") from error
+    if normal == OWNER:
+        raise IdentityError(f"{OWNER} is the name of the account's owner, and no agent's")
+    return normal
 
 
 def _scope_parts(scope: NamespaceScope, *, sender: str | None, workspace: str | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gateway_plugin.query import Message, Role
 
-__all__ = ["ChatMessage", "history", "parse_messages"]
+__all__ = ["ChatMessage", "history", "moment_of", "parse_messages"]
 
 _TEXT_BLOCKS: Final = frozenset({"text", "input_text", "output_text"})
 _ROLES: Final = {"user": Role.USER, "human": Role.USER, "assistant": Role.ASSISTANT, "ai": Role.ASSISTANT}
@@ -57,7 +57,7 @@ def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, 
                     role,
                     text,
                     _label(message.get("id") or message.get("message_id")),
-                    _time(message.get("timestamp", message.get("created_at"))),
+                    moment_of(message.get("timestamp", message.get("created_at"))),
                     _label(message.get("name") or message.get("speaker")),
                 )
             )
@@ -99,7 +99,8 @@ def _readable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _time(value: object) -> int | None:
+def moment_of(value: object) -> int | None:
+    """Read a time as hosts write it, ISO 8601 with an offset, seconds or ms since 1970; None when it is none."""
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)

@@ -86,10 +86,13 @@ class MemoryPlugin:
         session_key: str | None = None,
         host: HostTurn = NO_HOST,
         seconds: float = 0.0,
+        ended: bool = False,
     ) -> CaptureReport:
         """Capture what is left of a session; see `AsyncMemoryPlugin.flush_session`."""
         return self._loop.call(
-            self._plugin.flush_session(messages, session_key=session_key, host=host, seconds=seconds)
+            self._plugin.flush_session(
+                messages, session_key=session_key, host=host, seconds=seconds, ended=ended
+            )
         )
 
     def tool(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gateway_plugin.active import ActiveRecaller, Reminder
+from gateway_plugin.active_traces import ActiveTraces
 from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
@@ -23,10 +24,10 @@ from gateway_plugin.selection import Selected, audible_to, select
 from gateway_plugin.sender import Sender
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.sessions import Session
-from gateway_plugin.settings import PluginSettings, RecallMode
+from gateway_plugin.settings import PluginSettings, RecallMode, RecallSettings
 from gateway_plugin.status import Injection, TurnTrace, status_of
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import RecallRequest, RecallResponse
+from relayer.wire.schemas import RecallRequest, RecallResponse, SourcePenalty
 
 __all__ = ["Recaller"]
 
@@ -48,10 +49,12 @@ class Recaller:
         settings: PluginSettings,
         clock: Clock,
         positions: Positions,
+        *,
+        traces: ActiveTraces | None = None,
     ) -> None:
         self.cache: RecallCache[RecallRequest, RecallResponse] = RecallCache(clock)
         client.watch_writes(self.cache.drop)
-        self._active = ActiveRecaller(client, settings, clock)
+        self._active = ActiveRecaller(client, settings, clock, traces=traces)
         self.recalls = 0
         self._client = client
         self._sender = sender
@@ -183,6 +186,7 @@ class Recaller:
         injection = replace(
             self._injection(reminder.outcome, start, detail=reminder.detail),
             text=reminder.text,
+            summary=reminder.said,
             active=self._settings.active.query_mode.value,
         )
         return injection, replace(trace, status=injection.status, milliseconds=injection.milliseconds)
@@ -247,6 +251,7 @@ class Recaller:
             floor=recall.min_score,
             audiences=audible_to(audience),
             trusts=("user", "imported", "assistant"),
+            **({} if recall.source_penalties is None else {"penalties": _penalties(recall)}),
         )
 
     def _injection(
@@ -267,3 +272,9 @@ class Recaller:
             degraded=answer.degraded if answer else False,
             milliseconds=round((self._clock.monotonic() - start) * 1000),
         )
+
+
+def _penalties(settings: RecallSettings) -> tuple[SourcePenalty, ...]:
+    return tuple(
+        SourcePenalty(match=one.match, penalty=one.penalty) for one in settings.source_penalties or ()
+    )

@@ -265,6 +265,10 @@ class Sender:
             if error.code != "idempotency_conflict":
                 if error.code not in _LASTING and (error.status in _PASSING or error.status >= 500):
                     raise
+                if not item.request.turns:
+                    # The end of a session, to a relayer that has no use for it: nothing of anybody's is lost.
+                    await off_loop(self._outbox, self._outbox.delivered, item)
+                    return
                 advice = f", {_LASTING[error.code]}" if error.code in _LASTING else ""
                 await self._give_up(item, f"{error.status} {error.code}{advice}")
                 return

@@ -30,6 +30,8 @@ from gateway_plugin import crosswalk
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.patterns import MAX_PATTERNS, compile_pattern
 from gateway_plugin.session_keys import Audience
+from relayer.wire import names
+from relayer.wire.errors import InvalidName
 from relayer.wire.redaction import CLASSES, Action
 
 __all__ = [
@@ -217,9 +219,13 @@ class ColdStartSettings(_Settings):
 
 
 class SourcePenalty(_Settings):
-    """How much less a source counts (AR-19); ``match`` is a pattern over the source's reference, kind or tag."""
+    """How much less a source counts (AR-19).
 
-    match: _Pattern
+    ``match`` is a pattern with ``*`` and ``?`` over the source's reference (``*memory/drafts/*``), ``transcript:<path>``,
+    ``kind:<kind>`` or ``trust:<trust>``.
+    """
+
+    match: str = Field(min_length=1, max_length=200)
     penalty: float = Field(0.15, ge=0, le=1)
 
 
@@ -242,10 +248,14 @@ class RecallSettings(_Settings):
     skip_session_patterns: _Patterns = ()
     position: Position = Position.APPEND
     format: Format = Format.MEMRELAY
-    source_penalties: tuple[SourcePenalty, ...] = (
-        SourcePenalty(match=r"memory/drafts/"),
-        SourcePenalty(match=r"memory/draft-[^/]*\.md$"),
+    source_penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16)] | None = Field(
+        None, description="left out, the relayer's own: drafts, tool output and transcripts rank lower"
     )
+    namespace_instruction: bool = Field(
+        False, description="tell the model its namespace in the system prompt, as MemWal does"
+    )
+    logging: bool = Field(False, description="a line for each recall, without any text of it")
+    log_queries: bool = Field(False, description="with logging: the first 80 characters of a query, too")
     cold_start: ColdStartSettings = ColdStartSettings()
 
 
@@ -256,6 +266,14 @@ class CaptureSettings(_Settings):
     max_messages: int = Field(10, ge=1, le=50)
     min_length: int = Field(30, ge=1, le=2000)
     max_length: int = Field(2000, ge=10, le=64_000)
+    min_turn_length: int = Field(0, ge=0, le=10_000, description="of all messages of a turn together")
+    min_messages: int = Field(1, ge=1, le=10, description="with fewer new ones a turn is not kept")
+    assistant_tail: int = Field(
+        0,
+        ge=0,
+        le=64_000,
+        description="keep the end of longer answers instead of leaving them out; 0 does not",
+    )
     strategy: CaptureStrategy = CaptureStrategy.AGENT_END
     debounce_ms: int = Field(5000, ge=0, le=600_000)
     summary: bool = True
@@ -267,11 +285,22 @@ class CaptureSettings(_Settings):
     )
 
 
+def _renamed(pairs: dict[str, str]) -> dict[str, str]:
+    try:
+        return {names.normalise(old): names.normalise(new) for old, new in pairs.items()}
+    except InvalidName as error:
+        raise ValueError("names an agent that has no name; write { old: new }") from error
+
+
 class NamespaceSettings(_Settings):
     """Whose memories are used; the model never chooses."""
 
     default: Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_namespace)] = "default"
     scope: NamespaceScope = NamespaceScope.AGENT
+    renamed: Annotated[dict[str, str], AfterValidator(_renamed)] = Field(
+        default_factory=dict,
+        description="agents that go by another name here, since their keys were rotated: { old: new }",
+    )
 
 
 class ActiveSettings(_Settings):
@@ -334,6 +363,11 @@ class PluginSettings(_Settings):
     def deadline_ms(self) -> int:
         """The time a recall may take in all: 2 s in direct mode, 15 s in active mode unless set."""
         return self.active.timeout_ms if self.recall.mode is RecallMode.ACTIVE else self.recall.deadline_ms
+
+    @property
+    def logs_recalls(self) -> bool:
+        """Whether each recall is told of: ours says it under ``recall``, active-memory under its own (AM-22)."""
+        return self.recall.logging or self.active.logging
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,19 @@ from collections.abc import Mapping, MutableMapping
 
 import httpx
 
+from gateway_plugin.active_traces import ActiveTraces
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import KeyHolder
 from gateway_plugin.outbox import MemoryOutbox, Outbox
 from gateway_plugin.outbox_file import FileOutbox, outbox_path
-from gateway_plugin.private_files import config_directory
+from gateway_plugin.private_files import config_directory, state_directory
 from gateway_plugin.secret_store import load_keys
 from gateway_plugin.settings import PluginSettings, load_settings
 from gateway_plugin.trust import TrustStore
 
-__all__ = ["connect", "holder_for", "open_outbox", "settings_from", "tell_person"]
+__all__ = ["active_traces", "connect", "holder_for", "open_outbox", "settings_from", "tell_person"]
 
 IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 
@@ -78,6 +79,17 @@ def open_outbox(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> O
         tell_person(f"memrelay: captured turns wait in memory only: {error}")
         return MemoryOutbox()
     return FileOutbox(path, holder, notify=tell_person)
+
+
+def active_traces(settings: PluginSettings, environ: Mapping[str, str]) -> ActiveTraces | None:
+    """Return where active mode is traced; None unless it was asked for.
+
+    Raises:
+        IdentityError: it was, and the user has no home directory.
+    """
+    if settings.disabled or not settings.active.persist_transcripts:
+        return None
+    return ActiveTraces(state_directory(environ), settings.active.transcript_dir)
 
 
 def tell_person(sentence: str) -> None:

@@ -18,6 +18,8 @@ from gateway_plugin.errors import (
 )
 from gateway_plugin.gates import Decision
 from gateway_plugin.settings import Position
+from gateway_plugin.textual import clip, one_line
+from gateway_plugin.wrappers import strip
 from relayer.wire.schemas import RecallHit
 
 __all__ = ["WHY_MARK", "CaptureReport", "HitTrace", "Injection", "PluginStatus", "TurnTrace", "status_of"]
@@ -25,6 +27,7 @@ __all__ = ["WHY_MARK", "CaptureReport", "HitTrace", "Injection", "PluginStatus",
 WHY_MARK: Final = "why"
 """Under this name the outbox keeps the trace of an agent's last turn, for the command line."""
 
+_DEBUG_CHARS: Final = 500
 _WORDS: Final = (
     (DeadlineExceeded, "timeout"),
     (RelayerUnreachable, "unavailable"),
@@ -54,6 +57,9 @@ class Injection:
         degraded: the relayer searched by words alone.
         milliseconds: how long it took.
         active: in active mode, how much conversation the model read: ``message``, ``recent`` or ``full``.
+        summary: in active mode, what the model said, without its frame.
+        instruction: a sentence for the system prompt that names the namespace, where the settings ask for one; it
+            stands also when nothing was found, or nothing could be searched (MW-10).
     """
 
     text: str
@@ -64,16 +70,25 @@ class Injection:
     degraded: bool = False
     milliseconds: int = 0
     active: str = ""
+    summary: str = field(default="", repr=False)
+    instruction: str = ""
 
     @property
     def line(self) -> str:
         """One line for a person; in active mode of the shape that active-memory's users know (AM-08)."""
         if self.active:
-            chars = f" {len(self.text)} chars" if self.text else ""
+            chars = f" {len(self.summary)} chars" if self.summary else ""
             return f"🧩 Active Memory: {self.status} {self.milliseconds}ms {self.active}{chars}"
         count = len(self.hits)
         memories = f" {count} {'memory' if count == 1 else 'memories'}" if count else ""
         return f"🧩 memory: {self.status} {self.milliseconds}ms{memories}"
+
+    @property
+    def debug_line(self) -> str:
+        """What was recalled, for a person who asked to see it; one line without tags or control characters, or "" (AM-08)."""
+        said = [self.summary] if self.active else [hit.text for hit in self.hits]
+        shown = clip("; ".join(filter(None, (one_line(strip(text)) for text in said))), _DEBUG_CHARS)
+        return f"🔎 {'Active Memory Debug' if self.active else 'memory debug'}: {shown}" if shown else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,7 @@ class CaptureReport:
         waiting: turns in the outbox, this one included.
         detail: the reason, in a sentence for people.
         redacted: the classes of secrets that were taken out before anything was kept.
+        ended: the relayer will be told that the session ended.
     """
 
     status: str
@@ -99,6 +115,7 @@ class CaptureReport:
     waiting: int = 0
     detail: str = ""
     redacted: tuple[str, ...] = ()
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -47,6 +47,14 @@ class SearchArguments(_Arguments):
     min_score: float | None = Field(None, ge=0, le=1, validation_alias=AliasChoices("minScore", "min_score"))
     namespace: str | None = _NAMESPACE
     corpus: str | None = Field(None, max_length=64, description="Accepted; everything is one corpus here.")
+    include: tuple[Literal["superseded"], ...] = Field(
+        (), max_length=1, description="superseded: also what was true before it was corrected."
+    )
+    as_of: str | int | None = Field(
+        None,
+        validation_alias=AliasChoices("asOf", "as_of"),
+        description="What held at that time: ISO 8601, or ms since 1970.",
+    )
 
 
 class GetArguments(_Arguments):
@@ -89,9 +97,12 @@ class TranscriptArguments(_Arguments):
     """Read the exact dialogue of a session from this machine's log."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
-        validation_alias=AliasChoices("transcript_path", "path", "ref")
+        validation_alias=AliasChoices("transcript_path", "path", "ref"),
+        description="The session, as memory_get names it, or a file of the host's logs.",
     )
-    anchor: str | None = Field(None, max_length=512, description="The id of a message to read around.")
+    anchor: str | None = Field(
+        None, max_length=512, description="Read around it: the time that memory_get shows, or a message's id."
+    )
     turns: int = Field(20, ge=1, le=200)
 
 

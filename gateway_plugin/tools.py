@@ -34,7 +34,7 @@ from gateway_plugin.tool_arguments import (
     UpdateArguments,
     parse_arguments,
 )
-from gateway_plugin.transcript import read_transcript
+from gateway_plugin.transcript import SessionLogs, read_transcript
 from gateway_plugin.wrappers import strip
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
@@ -42,9 +42,13 @@ from relayer.wire.life import SupersedeRequest
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import Memory, MemoryItem, RecallHit, RecallRequest, RememberRequest, SourceInfo
 
-__all__ = ["ToolAnswer", "Toolbox"]
+__all__ = ["READING", "ToolAnswer", "Toolbox"]
+
+READING: Final = frozenset({"memory_search", "memory_get", "memory_transcript"})
+"""Tools that change nothing: a host may run them again."""
 
 _TRUSTED: Final = ("user", "imported", "assistant")
+_STATES: Final = {"superseded": ", corrected since"}
 _NONE_FOUND: Final = "No relevant memories found."
 _DISALLOWED: Final = "Cannot store text containing disallowed patterns."
 _PREVIEW: Final = 100
@@ -75,11 +79,15 @@ class Toolbox:
         client: the relayer.
         settings: floor and redaction.
         clock: the time.
-        transcripts: the host's directory of session logs; None where it has none.
+        transcripts: the host's directory of session logs, or its sessions; None where it has none.
     """
 
     def __init__(
-        self, client: RelayerClient, settings: PluginSettings, clock: Clock, transcripts: Path | None = None
+        self,
+        client: RelayerClient,
+        settings: PluginSettings,
+        clock: Clock,
+        transcripts: Path | SessionLogs | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
@@ -137,13 +145,15 @@ class Toolbox:
             floor=floor,
             audiences=audible_to(audience),
             trusts=_TRUSTED,
+            **({"include": asked.include} if asked.include else {}),
+            **({} if asked.as_of is None else {"as_of": _time("asOf", asked.as_of)}),
         )
         answer = await self._client.recall(whose, request, deadline=_DEADLINE)
         hits = [hit for hit in answer.memories if _may_be_shown(hit, audience)]
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": whose.namespace, "memories": []})
         lines = [
-            f"{number}. {escape(hit.text)} ({round(hit.relevance * 100)}% relevance)"
+            f"{number}. {escape(hit.text)} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')})"
             for number, hit in enumerate(hits, 1)
         ]
         heading = f"Found {len(hits)} {'memory' if len(hits) == 1 else 'memories'}:"
@@ -154,7 +164,9 @@ class Toolbox:
             "degraded": answer.degraded,
             "memories": shown,
         }
-        return ToolAnswer("\n".join([heading, "", *lines]), details)
+        # The other tools ask for ids, and hosts show a model the text alone.
+        ids = ", ".join(f"{number} = {hit.id}" for number, hit in enumerate(hits, 1))
+        return ToolAnswer("\n".join([heading, "", *lines, "", f"ids: {ids}"]), details)
 
     async def _get(self, asked: GetArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
         memory = await self._find(asked.ref, whose, audience)
@@ -166,6 +178,9 @@ class Toolbox:
             _with_age(memory, self._clock),
             *(f"Around it: {_with_age(one, self._clock)}" for one in around),
         ]
+        if memory.source.session and not audible_to(audience):
+            # Names of sessions tell who else talks with the agent: a group does not hear them.
+            lines.append(f"Said in: {escape(memory.source.session)} at {_moment(memory).isoformat()}")
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
         details = {
@@ -177,7 +192,7 @@ class Toolbox:
         return ToolAnswer(text, details)
 
     async def _store(self, asked: StoreArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
-        item = self._item(asked.text, audience, _time(asked.occurred_at))
+        item = self._item(asked.text, audience, _time("occurredAt", asked.occurred_at))
         answer = await self._client.remember(whose, RememberRequest(items=(item,)))
         outcome = answer.memories[0]
         if outcome.status == "refused":
@@ -286,6 +301,7 @@ def _shown(memory: Memory) -> dict[str, Any]:
         "path": _path(memory),
         "kind": memory.kind,
         "said_by": memory.trust,
+        "state": memory.state,
     }
     return {**shown, "relevance": memory.relevance} if isinstance(memory, RecallHit) else shown
 
@@ -295,16 +311,20 @@ def _path(memory: Memory) -> str:
 
 
 def _with_age(memory: Memory, clock: Clock) -> str:
-    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
-    return f"({age_in_words(datetime.fromtimestamp(at / 1000, UTC), now)}) {escape(memory.text)}"
+    return f"({age_in_words(_moment(memory), now)}) {escape(memory.text)}"
 
 
-def _time(value: str | int | None) -> int | None:
+def _moment(memory: Memory) -> datetime:
+    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def _time(field: str, value: str | int | None) -> int | None:
     if value is None or isinstance(value, int):
         return value
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise ToolError("occurredAt: it is no ISO 8601 time") from None
+        raise ToolError(f"{field}: it is no ISO 8601 time") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

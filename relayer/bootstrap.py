@@ -26,6 +26,7 @@ from relayer.errors import (
     QueueFull,
 )
 from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.statements import StatementExtractor
 from relayer.figures import publish, publish_erasures, publish_indexes, publish_upkeep
 from relayer.http.answers import AnswerRoutes
@@ -62,6 +63,7 @@ from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
 from relayer.services.context import ChatWork, Context, FactWork
 from relayer.services.fleet import FleetKeys
+from relayer.services.generation import Generation
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
@@ -146,10 +148,12 @@ async def build(
         readiness = Readiness(ports, fleet)
         if embedder is None:
             embedder = await _embedder(settings, ports, readiness, stack)
-        limits = CacheLimits(bytes=settings.cache_bytes)
-        namespaces = OpenNamespaces(
-            ports, embedder.model, await _calibration(embedder), limits, on_erased=embedder.forget
-        )
+        former = await _former(settings, ports, readiness, stack)
+        if former is not None and former.model == embedder.model:
+            raise ConfigurationError(
+                "--former-embedder: is the model of --embedder; give the one before, or none"
+            )
+        namespaces = await _namespaces(settings, ports, embedder, former)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await _chat(settings, ports, readiness, stack)
@@ -162,6 +166,7 @@ async def build(
             chat=chat,
             redacts=settings.redaction == "on",
             collect_after_ms=int(settings.collect_after * 1000),
+            former=former,
         )
         relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
         await stack.enter_async_context(
@@ -292,6 +297,56 @@ async def _embedder(
     return remote
 
 
+async def _former(
+    settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
+) -> Embedder | None:
+    """Make the embedder of the model before, if the settings name one."""
+    if settings.former_embedder is None:
+        return None
+    if settings.former_embedder == "local":
+        local = LocalEmbedder()
+        stack.push_async_callback(local.close)
+        await local.load()
+        return local
+    limits = EndpointLimits(total=_EMBEDDINGS_SECONDS, at_once=settings.model_at_once)
+    url = settings.former_embeddings_url or settings.embeddings_url or ""
+    key = find_model_key(settings, "former_embeddings")
+    remote = OpenAIEmbedder(
+        Endpoint(url, ports.clock, ports.randomness, key, limits),
+        settings.former_embeddings_model or "",
+        settings.former_embeddings_dimension,
+    )
+    stack.push_async_callback(remote.close)
+    readiness.watch("former_embeddings_endpoint", lambda: remote.trouble)
+    try:
+        await remote.start()
+    except EmbedderUnavailable as error:
+        log.warning("former_embeddings_endpoint_away", what=str(error))
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"--former-embedder: {error}. Without --former-embedder memories are found by words until they are embedded anew"
+        ) from error
+    return remote
+
+
+async def _namespaces(
+    settings: RelayerSettings, ports: LogPorts, embedder: Embedder, former: Embedder | None
+) -> OpenNamespaces:
+    def forget() -> None:
+        embedder.forget()
+        if former is not None:
+            former.forget()
+
+    return OpenNamespaces(
+        ports,
+        embedder.model,
+        await _calibration(embedder),
+        CacheLimits(bytes=settings.cache_bytes),
+        forget,
+        former=None if former is None else Generation(former.model, await _calibration(former)),
+    )
+
+
 async def _calibration(embedder: Embedder) -> Calibration:
     """Return what relevance is judged by at first; without an embedder, by words alone until it is back."""
     try:
@@ -321,8 +376,9 @@ async def _chat(
 
 
 def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) -> FactWork | None:
-    """Make what extracts facts with the model, if that was asked for; it shares the model's budget."""
-    if settings.extractor != "llm" or chat is None:
+    """Make what reads captures with the model, as far as that was asked for; it shares the model's budget."""
+    extracts, summarises = settings.extractor == "llm", settings.session_summaries == "on"
+    if chat is None or not (extracts or summarises):
         return None
     jobs = JobLimits(at_once=settings.model_at_once, takeover_ms=int(settings.job_takeover * 1000))
     return FactWork(
@@ -330,6 +386,8 @@ def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) ->
         queue=JobQueue(ports.clock, jobs),
         budget=chat.budget,
         seconds=chat.seconds,
+        extracts=extracts,
+        summariser=Summariser(chat.model) if summarises else None,
     )
 
 
@@ -398,7 +456,7 @@ def _assemble(
 
 def _extractor_of(context: Context) -> str:
     facts = context.facts
-    if facts is None:
+    if facts is None or not facts.extracts:
         return f"{context.extractor.name} {context.extractor.version}"
     return f"{facts.extractor.name} {facts.extractor.version} {facts.extractor.model}"
 

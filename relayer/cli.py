@@ -82,6 +82,14 @@ def serve(
     embeddings_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
     embeddings_model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
     embeddings_dimension: Annotated[int | None, typer.Option(help="Asked for when not given.")] = None,
+    former_embedder: Annotated[
+        str | None, typer.Option(help="The one before, while memories are embedded anew: local or openai.")
+    ] = None,
+    former_embeddings_url: Annotated[
+        str | None, typer.Option(help="Its URL, if not --embeddings-url.")
+    ] = None,
+    former_embeddings_model: Annotated[str | None, typer.Option(help="Its name there.")] = None,
+    former_embeddings_dimension: Annotated[int | None, typer.Option(help="Asked for when not given.")] = None,
     extractor: Annotated[str | None, typer.Option(help="statements, or llm for facts as well.")] = None,
     model_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
     model_name: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
@@ -91,6 +99,9 @@ def serve(
     model_tokens_per_day: Annotated[int | None, typer.Option(help="Of one account; 0: no limit.")] = None,
     turn_summaries: Annotated[
         bool | None, typer.Option("--turn-summaries", help="Have turns summarised as well.")
+    ] = None,
+    session_summaries: Annotated[
+        str | None, typer.Option(help="Summarise sessions that end, where there is a model: on or off.")
     ] = None,
     cache_bytes: Annotated[int | None, typer.Option(help="Memory for open namespaces.")] = None,
     forget_inactive_days: Annotated[

@@ -133,6 +133,11 @@ class RelayerSettings(BaseSettings):
     embeddings_dimension: Annotated[int, Field(ge=2, le=16_384)] | None = None
     embeddings_api_key: SecretStr | None = None
     embeddings_api_key_file: Path | None = None
+    former_embedder: Literal["local", "openai"] | None = None
+    former_embeddings_url: ModelUrl | None = None
+    former_embeddings_model: ModelName | None = None
+    former_embeddings_dimension: Annotated[int, Field(ge=2, le=16_384)] | None = None
+    former_embeddings_api_key_file: Path | None = None
     extractor: Literal["statements", "llm"] = "statements"
     model_url: ModelUrl | None = None
     model_name: ModelName | None = None
@@ -143,6 +148,7 @@ class RelayerSettings(BaseSettings):
     model_calls_per_day: Annotated[int, Field(ge=0)] = 5_000
     model_tokens_per_day: Annotated[int, Field(ge=0)] = 10_000_000
     turn_summaries: bool = False
+    session_summaries: Literal["on", "off"] = "on"
     cache_bytes: Annotated[int, Field(ge=1024 * 1024)] = 512 * 1024 * 1024
     forget_inactive_days: Annotated[int, Field(ge=0, le=36_500)] = 0
     job_takeover: Annotated[float, Field(ge=0, le=86_400)] = 90.0
@@ -155,6 +161,7 @@ class RelayerSettings(BaseSettings):
         if self.relayer_key is not None and self.relayer_key_file is not None:
             raise ValueError("MEMRELAY_RELAYER_KEY and MEMRELAY_RELAYER_KEY_FILE: give one of them")
         self._check_models()
+        self._check_former()
         if self.commit_check == "recent" and self.collect_after < _SHORTEST_COLLECT_AFTER:
             raise ValueError(
                 f"--collect-after: below {_SHORTEST_COLLECT_AFTER} s answers of the manifest could still be trusted; give "
@@ -204,8 +211,29 @@ class RelayerSettings(BaseSettings):
                 )
         self._check_model_urls()
 
+    def _check_former(self) -> None:
+        """The embedding model before this one is given whole, and is another one."""
+        prefix = "former_embeddings_"
+        given = [
+            name
+            for name in ("url", "model", "dimension", "api_key_file")
+            if getattr(self, prefix + name) is not None
+        ]
+        if self.former_embedder != "openai" and given:
+            name = given[0].replace("_", "-")
+            raise ValueError(f"--former-embeddings-{name}: only with --former-embedder openai")
+        if self.former_embedder == "openai":
+            if self.former_embeddings_model is None:
+                raise ValueError("--former-embeddings-model: --former-embedder openai needs it")
+            if self.embedder == "local" and self.former_embeddings_url is None:
+                raise ValueError("--former-embeddings-url: --former-embedder openai needs it")
+        if self.former_embedder == "local" and self.embedder == "local":
+            raise ValueError(
+                "--former-embedder: is the model of --embedder; give the one that was used before, or none"
+            )
+
     def _check_model_urls(self) -> None:
-        for name in ("embeddings_url", "model_url"):
+        for name in ("embeddings_url", "former_embeddings_url", "model_url"):
             url = getattr(self, name)
             parts = urlsplit(url or "https://")
             if (

@@ -39,6 +39,21 @@ def publish(
     metrics.counter(
         "indexes_ignored", "Stored indexes that could not be used.", lambda: namespaces.ignored_indexes
     )
+    metrics.gauge(
+        "memories_without_vector",
+        "Memories of open namespaces that have no vector of the embedding model yet.",
+        lambda: float(sum(len(opened.view.lacking) for opened in namespaces.all())),
+    )
+    metrics.gauge(
+        "namespaces_converting",
+        "Open namespaces that are searched by the former embedding model.",
+        lambda: float(sum(opened.view.converting for opened in namespaces.all())),
+    )
+    metrics.counter(
+        "memories_embedded_later",
+        "Memories that got a vector after they were stored.",
+        lambda: namespaces.embedded,
+    )
     metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
     if context.facts is not None:
         _publish_facts(metrics, context.facts.queue)

@@ -125,7 +125,9 @@ class Readers:
         found = list(records)
         count, known = len(found), set(found)
         for record in found:  # grows while it is read
-            new = [one for one in self._derived.get(record, ()) if one not in known and one in there]
+            # Each once, although a record may name one source twice.
+            read_by = dict.fromkeys(self._derived.get(record, ()))
+            new = [one for one in read_by if one not in known and one in there]
             known.update(new)
             found += new
         return found[count:]

@@ -91,12 +91,17 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
 
 
 class VectorSet(msgspec.Struct, frozen=True, array_like=True):
-    """Vectors for a record that was stored without them; ``context_vector`` depends on the neighbour ``context_of``."""
+    """Vectors for a record that was stored without them, or with those of another model.
+
+    ``context_vector`` depends on the neighbour ``context_of``. ``model`` is the SHA-256 of the embedding model, in hex; empty
+    means the one that the record names.
+    """
 
     record: bytes
     vector: bytes
     context_vector: bytes = b""
     context_of: bytes = b""
+    model: str = ""
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):

@@ -64,6 +64,7 @@ class Front:
         self._under_way: set[web.RequestHandler] = set()
         self._draining = False
         self._drained = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._new_id: Callable[[], str] = lambda: randomness.bytes(10).hex()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -91,6 +92,7 @@ class Front:
     async def drain(self, seconds: float) -> None:
         """Wait for the requests under way, at most so long; connections close after their answers from now on."""
         self._draining = True
+        self._stopping.set()
         if self._under_way:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -110,6 +112,8 @@ class Front:
         self._note(request.method, route, reply.status, None, started)
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         if reply.chunks is not None:
+            if reply.endless:
+                return await self._send_endless(request, route, reply.chunks, headers)
             return await self._send(request, route, reply.chunks, headers)
         return web.Response(body=reply.body, status=reply.status, headers=headers)
 
@@ -128,6 +132,28 @@ class Front:
             self._log.warning("answer_broken_off", route=route.path, **describe(error))
             if request.transport is not None:
                 request.transport.abort()
+        return response
+
+    async def _send_endless(
+        self, request: web.BaseRequest, route: Route, chunks: AsyncIterator[bytes], headers: dict[str, str]
+    ) -> web.StreamResponse:
+        """Send what comes, until it ends, the caller is gone, or the relayer stops."""
+        # A proxy must not wait for more before it passes events on.
+        response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await response.prepare(request)
+            while (chunk := await _before(stopping, chunks)) is not None:
+                await response.write(chunk)
+            await response.write_eof()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
+            if not isinstance(error, ConnectionError):
+                self._log.warning("answer_broken_off", route=route.path, **describe(error))
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            stopping.cancel()
+            await _ended(chunks)
         return response
 
     def request_id(self, request: web.BaseRequest) -> str:
@@ -186,7 +212,8 @@ class Front:
         if not authenticator.admits_now(signed, creates=route.writes):
             async with deadline.step("admit"):
                 await authenticator.admit(signed, head, creates=route.writes)
-        return Call(deadline, parameter, query, body, signed, access)
+        last_event = head.values.get("last-event-id", "")
+        return Call(deadline, parameter, query, body, signed, access, head.wants_events, last_event)
 
     def _access(
         self, signed: Signed, route: Route, right: Right | None, namespace: str | None
@@ -230,6 +257,27 @@ async def _while_there(request: web.BaseRequest, work: Awaitable[Reply]) -> Repl
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+async def _before(stopping: asyncio.Task[bool], chunks: AsyncIterator[bytes]) -> bytes | None:
+    """Return the next chunk; None when there is none, or the relayer stops."""
+    task = asyncio.ensure_future(_next(chunks))
+    try:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(chunks, None)
+
+
+async def _ended(chunks: AsyncIterator[bytes]) -> None:
+    close = getattr(chunks, "aclose", None)
+    if close is not None:
+        await close()
 
 
 def _common(request_id: str) -> dict[str, str]:

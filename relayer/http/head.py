@@ -14,12 +14,13 @@ from relayer.wire import signing
 from relayer.wire.certificates import MAX_CERTIFICATE
 from relayer.wire.sealed_keys import MAX_SEALED_KEY
 
-__all__ = ["DEADLINE_HEADER", "Head", "read_head"]
+__all__ = ["DEADLINE_HEADER", "EVENTS", "Head", "read_head"]
 
 MAX_TARGET = 2048
 _BASE64_CERTIFICATE = (MAX_CERTIFICATE * 4 + 2) // 3
 _BASE64_KEY = (MAX_SEALED_KEY * 4 + 2) // 3
 DEADLINE_HEADER = "x-deadline-ms"
+EVENTS = "text/event-stream"
 _LONGEST_DEADLINE_MS = 600_000
 
 # The longest value of each header that decides something; a second one of any of them is refused.
@@ -35,6 +36,8 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
     b"transfer-encoding": ("transfer-encoding", 64),
     b"expect": ("expect", 64),
     DEADLINE_HEADER.encode(): (DEADLINE_HEADER, 16),
+    b"accept": ("accept", 1024),
+    b"last-event-id": ("last-event-id", 64),
 }
 
 
@@ -58,6 +61,12 @@ class Head:
     def has_body(self) -> bool:
         """Whether the request announces a body."""
         return self.values.get("content-length", "0").strip("0") != "" or "transfer-encoding" in self.values
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether the answer should be a stream of server-sent events, where there is one."""
+        accepted = self.values.get("accept", "").lower().split(",")
+        return any(part.partition(";")[0].strip() == EVENTS for part in accepted)
 
     def deadline_seconds(self, bound: float) -> float:
         """Return the time this request has, at most ``bound``; raises `HttpProblem` ``malformed``."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from relayer.http.erasing import check_may_erase
-from relayer.http.queries import ChangesQuery, ContextQuery
+from relayer.http.head import EVENTS
+from relayer.http.problems import HttpProblem
+from relayer.http.queries import CURSOR, ChangesQuery, ContextQuery
 from relayer.http.routing import JSON_LINES, Call, Reply, Route
+from relayer.services.change_stream import ChangeStreams
 from relayer.services.changes import changes
 from relayer.services.cold_start import newest_days
 from relayer.services.context import Context
@@ -29,10 +34,12 @@ class LifeRoutes:
 
     Args:
         context: for the use cases.
+        streams: of changes; None makes some of the usual bounds.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, streams: ChangeStreams | None = None) -> None:
         self._context = context
+        self._streams = ChangeStreams(context) if streams is None else streams
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""
@@ -51,7 +58,8 @@ class LifeRoutes:
                 "GET",
                 "/v1/changes",
                 self._changes,
-                "What became of memories after a point in the log, waiting for it up to wait_ms.",
+                "What became of memories after a point in the log, waiting for it up to wait_ms; with the header "
+                "accept: text/event-stream, as server-sent events.",
                 answer=ChangesResponse,
                 query=ChangesQuery,
                 right=read,
@@ -129,6 +137,10 @@ class LifeRoutes:
 
     async def _changes(self, call: Call) -> Reply:
         query = call.query_as(ChangesQuery)
+        if call.events:
+            after = _cursor(call.last_event) or query.after
+            chunks = await self._streams.open(call.access, after, call.deadline)
+            return Reply(b"", media_type=EVENTS, chunks=chunks, endless=True)
         answer = await changes(
             self._context,
             call.access,
@@ -160,3 +172,10 @@ class LifeRoutes:
         if request.mode == "erase":
             check_may_erase(call)
         return Reply.of(await delete(self._context, call.access, request, call.deadline))
+
+
+def _cursor(last_event: str) -> str:
+    """Return the cursor that an event's id is, empty for none; raises `HttpProblem` ``malformed``."""
+    if last_event and re.fullmatch(CURSOR, last_event) is None:
+        raise HttpProblem("malformed", "The header last-event-id is no id of an event of this feed.")
+    return last_event

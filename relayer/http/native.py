@@ -21,7 +21,7 @@ from relayer.services.remember import remember
 from relayer.wire import base64url, schemas
 from relayer.wire.certificates import Right
 from relayer.wire.errors import Malformed
-from relayer.wire.revocations import RevocationsRequest, RevocationsResponse
+from relayer.wire.revocations import RevocationsRequest, RevocationsResponse, RevocationsView
 
 __all__ = ["NativeRoutes"]
 
@@ -144,6 +144,15 @@ class NativeRoutes:
                 right=Right.READ,
             ),
             Route(
+                "GET",
+                "/v1/account/revocations",
+                self._revocations,
+                "The account's list of revocations, as it signed it.",
+                answer=RevocationsView,
+                namespaced=False,
+                right=Right.ADMIN,
+            ),
+            Route(
                 "PUT",
                 "/v1/account/revocations",
                 self._revoke,
@@ -202,6 +211,11 @@ class NativeRoutes:
             self._context, _principal(call), limit=query.limit, cursor=query.cursor, deadline=call.deadline
         )
         return Reply.of(answer)
+
+    async def _revocations(self, call: Call) -> Reply:
+        async with call.deadline.step("revocations"):
+            encoded = await self._accounts.revocations(_principal(call).account)
+        return Reply.of(RevocationsView(revocations=base64url.encode(encoded)))
 
     async def _revoke(self, call: Call) -> Reply:
         try:

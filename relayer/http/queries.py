@@ -12,6 +12,7 @@ from relayer.http.problems import HttpProblem
 from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, AudienceName, KindName, StandingName, TrustName
 
 __all__ = [
+    "CURSOR",
     "ChangesQuery",
     "ContextQuery",
     "ForgetQuery",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 _MOST_FIELDS = 16
+CURSOR = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
 
 
 def _split(value: object) -> object:
@@ -71,7 +73,7 @@ class ContextQuery(_Query):
 class ChangesQuery(_Query):
     """``GET /v1/changes``."""
 
-    after: Annotated[str, Field(pattern=r"^[0-9]{1,18}(\.[0-9]{1,9})?$")] = "0"
+    after: Annotated[str, Field(pattern=CURSOR)] = "0"
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = MAX_LIMIT
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 

@@ -31,12 +31,16 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, encoded; with ``chunks`` it is sent piece by piece, and breaks off where those do."""
+    """An answer, encoded; with ``chunks`` it is sent piece by piece, and breaks off where those do.
+
+    ``endless`` says that the chunks come for as long as somebody listens: when the relayer stops, they just end.
+    """
 
     body: bytes
     status: int = 200
     media_type: str = JSON
     chunks: AsyncIterator[bytes] | None = None
+    endless: bool = False
 
     @classmethod
     def of(cls, answer: BaseModel, status: int = 200) -> Reply:
@@ -47,7 +51,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request after everything was checked: what a handler works with."""
+    """A request after everything was checked: what a handler works with.
+
+    ``events`` says that a stream of server-sent events is asked for, ``last_event`` the id of the last one that was heard.
+    """
 
     deadline: Deadline
     parameter: str = ""
@@ -55,6 +62,8 @@ class Call:
     body: BaseModel | None = None
     signed: Signed | None = None
     namespace_access: Access | None = None
+    events: bool = False
+    last_event: str = ""
 
     @property
     def access(self) -> Access:

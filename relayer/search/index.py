@@ -130,6 +130,9 @@ class IndexParts(NamedTuple):
 class MemoryIndex:
     """The memories of one namespace; for one event loop, whose thread calls everything here.
 
+    While the embedding model changes, vectors of the coming one are collected beside those that searches use (`prepare`,
+    `put_coming`), until they take their place in one step (`turn`).
+
     Args:
         dimension: of every vector.
         calibration: of the embedding model, see `relayer.search.calibration.calibrate`.
@@ -138,6 +141,7 @@ class MemoryIndex:
     def __init__(self, dimension: int, calibration: Calibration) -> None:
         self.calibration = calibration
         self._dense = DenseIndex(dimension)
+        self._coming: DenseIndex | None = None
         self._lexical = LexicalIndex()
         self._own = OwnNull()
         self._links = Links()
@@ -155,7 +159,8 @@ class MemoryIndex:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return self._dense.nbytes + self._lexical.nbytes + self._own.nbytes + self._links.nbytes
+        coming = 0 if self._coming is None else self._coming.nbytes
+        return self._dense.nbytes + coming + self._lexical.nbytes + self._own.nbytes + self._links.nbytes
 
     async def parts(self) -> IndexParts:
         """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
@@ -218,8 +223,39 @@ class MemoryIndex:
     def remove(self, key: int) -> bool:
         """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector."""
         self._dense.remove(key)
+        if self._coming is not None:
+            self._coming.remove(key)
         self._own.remove(key)
         return self._lexical.remove(key)
+
+    def prepare(self, dimension: int) -> None:
+        """Begin to collect the vectors of another model, of this dimension."""
+        self._coming = DenseIndex(dimension)
+
+    def put_coming(self, key: int, row: NDArray[np.floating]) -> None:
+        """Add or replace the vector of the coming model; `prepare` first.
+
+        Raises:
+            ValueError: the row is not one of that model; nothing was changed.
+        """
+        if self._coming is None:
+            raise ValueError("no other model was prepared")
+        self._coming.add(key, row)
+
+    def coming_row(self, key: int) -> Vector | None:
+        """The vector of the coming model, if there is one."""
+        return None if self._coming is None else self._coming.row(key)
+
+    def turn(self, calibration: Calibration) -> None:
+        """Search by the vectors of the coming model from now on, and drop the former ones.
+
+        Args:
+            calibration: of the coming model.
+        """
+        if self._coming is not None:
+            self._dense, self._coming = self._coming, None
+            self.calibration = calibration
+            self._own.forget()
 
     def search(
         self,
@@ -268,6 +304,8 @@ class MemoryIndex:
             purge: leave no trace of removed vectors in memory, as after an erasure.
         """
         await self._dense.maintain(purge=purge)
+        if self._coming is not None:
+            await self._coming.maintain(purge=purge)
 
     @property
     def null_is_due(self) -> bool:

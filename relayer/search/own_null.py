@@ -94,6 +94,10 @@ class OwnNull:
             own.null, own.size, own._measured = parts.null, parts.size, own._restored()
         return own
 
+    def forget(self) -> None:
+        """Drop what was measured: the memories have vectors of another model now."""
+        self.null, self.size, self._measured = None, 0, None
+
     async def measure(self, calibration: Calibration, cosines: Scores) -> None:
         """Measure until nothing changed meanwhile; gives others their turn every millisecond or so.
 

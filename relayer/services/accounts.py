@@ -127,6 +127,16 @@ class Accounts:
         if creates and known.stored is None:
             await self._create(account, known, address)
 
+    async def revocations(self, account: str) -> bytes:
+        """Return the list of revocations that is in place, as the account signed it; empty when there is none.
+
+        Raises:
+            StoreError: the store does not answer.
+        """
+        known = self._entry(account)
+        await self._refresh(account, known, force=True)
+        return known.stored.revocations if known.stored is not None else b""
+
     async def revoke(self, encoded: bytes, *, account: str) -> Revocations:
         """Put a newer list of revocations in place; it counts on this replica at once.
 

@@ -24,6 +24,7 @@ from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered
 from relayer.services.redaction import without_secrets_said
 from relayer.services.remember import append_drafts
+from relayer.services.summarise import summarise
 from relayer.wire import schemas, ulid
 
 __all__ = ["analyze"]
@@ -39,13 +40,28 @@ async def analyze(
 
     Raises:
         Refused: ``idempotency_conflict``.
-        QueueFull: too many extractions of this account wait; nothing was written.
+        QueueFull: too many extractions of this account wait; the same request again goes on.
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log.
     """
     request = await without_secrets_said(ctx, request)
     candidates = await _extract(ctx, request, deadline)
-    if not candidates:
-        return schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
+    answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
+    if candidates:
+        answer = await _keep(ctx, access, request, candidates, deadline)
+    if request.session_end:
+        job = await summarise(ctx, access, request, deadline)
+        answer = answer.model_copy(update={"summary_job_id": job})
+    return answer
+
+
+async def _keep(
+    ctx: Context,
+    access: Access,
+    request: schemas.AnalyzeRequest,
+    candidates: Sequence[tuple[int, Candidate]],
+    deadline: Deadline,
+) -> schemas.AnalyzeResponse:
+    """Store what was found in the turns, with the promise of facts."""
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.settle()
         promise = _Promise(ctx, opened, access, request, candidates)
@@ -102,7 +118,7 @@ class _Promise:
             # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
             if item.role in {"user", "assistant"} and not item.suspect
         ]
-        work = ctx.facts
+        work = ctx.facts if ctx.facts is not None and ctx.facts.extracts else None
         wanted = work is not None and not self._kept.keys().isdisjoint(self._lines)
         self.over_budget = False
         if work is not None and wanted:

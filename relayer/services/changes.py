@@ -13,7 +13,7 @@ from relayer.services.presentation import position, show
 from relayer.wire import ulid
 from relayer.wire.context import ChangesResponse, ChangeView
 
-__all__ = ["changes"]
+__all__ = ["changes", "check_cursor", "cursor_of", "mark_of", "shown"]
 
 _POLL_SECONDS = 1.0  # how soon a change written by another replica is noticed
 _SPARE_SECONDS = 0.5
@@ -37,44 +37,56 @@ async def changes(
     Raises:
         Refused: ``rollback_detected``: the log is shorter than the cursor.
     """
-    slot, _, number = after.partition(".")
-    mark = (int(slot), int(number) if number else _WHOLE_SLOT)
+    mark = mark_of(after)
     patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - _SPARE_SECONDS)))
     while True:
         async with ctx.namespaces.use_if_exists(access, deadline) as opened:
             if opened is not None:
                 await fresh(opened, deadline)
-                if mark[0] > opened.log.position.seq:
-                    raise Refused(
-                        "rollback_detected", "the log is shorter than this cursor: tell an operator"
-                    )
+                check_cursor(opened, after)
                 found = opened.view.journal.after(mark)
                 if found or patience.remaining() <= 0:
                     return _page(opened, found, after, limit)
                 await opened.changed(min(_POLL_SECONDS, patience.remaining()))
         if opened is None:
             if mark[0] or patience.remaining() <= 0:
-                return _of_nothing(mark[0], after)
+                check_cursor(None, after)
+                return ChangesResponse(changes=(), next=after, more=False)
             await ctx.clock.sleep(min(_POLL_SECONDS, patience.remaining()))
 
 
-def _of_nothing(slot: int, after: str) -> ChangesResponse:
-    if slot:
+def mark_of(after: str) -> tuple[int, int]:
+    """Return the place in the log that a cursor means."""
+    slot, _, number = after.partition(".")
+    return int(slot), int(number) if number else _WHOLE_SLOT
+
+
+def cursor_of(change: Change) -> str:
+    """Return the cursor after a change."""
+    return f"{change.mark[0]}.{change.mark[1]}"
+
+
+def check_cursor(opened: OpenNamespace | None, after: str) -> None:
+    """Refuse a cursor from beyond the end of a log that was just read; raises `Refused` ``rollback_detected``."""
+    slot = mark_of(after)[0]
+    if opened is None and slot:
         raise Refused("rollback_detected", "the namespace does not exist any more: tell an operator")
-    return ChangesResponse(changes=(), next=after, more=False)
+    if opened is not None and slot > opened.log.position.seq:
+        raise Refused("rollback_detected", "the log is shorter than this cursor: tell an operator")
 
 
 def _page(opened: OpenNamespace, found: list[Change], after: str, limit: int) -> ChangesResponse:
     page = found[:limit]
     return ChangesResponse(
-        changes=tuple(_shown(opened, change) for change in page),
-        next=f"{page[-1].mark[0]}.{page[-1].mark[1]}" if page else after,
+        changes=tuple(shown(opened, change) for change in page),
+        next=cursor_of(page[-1]) if page else after,
         more=len(found) > limit,
         position=position(opened.log.position),
     )
 
 
-def _shown(opened: OpenNamespace, change: Change) -> ChangeView:
+def shown(opened: OpenNamespace, change: Change) -> ChangeView:
+    """Show a change with its memory as it is now."""
     record, state = opened.view.get(change.record), opened.log.state.records.get(change.record)
     memory = None
     if record is not None and state is not None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.turns import Extractor
 from relayer.log.collector import GRACE_MS
 from relayer.log.log_ports import LogPorts
-from relayer.ports import ChatModel, Clock, Embedder, Randomness
+from relayer.ports import ChatModel, Clock, Embedder, EmbeddingModel, Randomness
 from relayer.services.erasing import Erasures
 from relayer.services.job_queue import JobQueue
 from relayer.services.model_budget import ModelBudget
@@ -29,12 +30,23 @@ class ChatWork:
 
 @dataclass(frozen=True, slots=True)
 class FactWork:
-    """What it takes to have facts extracted by a language model; ``seconds`` bounds one call of it."""
+    """What it takes to have captures read by a language model.
+
+    Attributes:
+        extractor: reads turns for facts.
+        queue: of the jobs.
+        budget: of the model.
+        seconds: bound one call of it.
+        extracts: whether turns are read for facts at all.
+        summariser: makes notes of sessions that end; None makes none.
+    """
 
     extractor: LlmExtractor
     queue: JobQueue
     budget: ModelBudget
     seconds: float = 60.0
+    extracts: bool = True
+    summariser: Summariser | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,8 @@ class Context:
     """One per relayer process, made by the composition root.
 
     Attributes:
+        embedder: of the model that every memory is to have a vector of.
+        former: of the model before it, as long as namespaces are searched by that one.
         redacts: whether secrets are taken out of what is stored.
         collect_after_ms: see `relayer.services.upkeep.UpkeepLimits`.
         erasures: what this process does about erasures.
@@ -55,11 +69,16 @@ class Context:
     chat: ChatWork | None = None
     redacts: bool = True
     collect_after_ms: int = GRACE_MS
+    former: Embedder | None = None
     erasures: Erasures = field(init=False)
 
     def __post_init__(self) -> None:
         # As everything here, it is made once; a context with other parts has its own.
         object.__setattr__(self, "erasures", Erasures(self.ports, self.namespaces, self.collect_after_ms))
+
+    def embedder_of(self, model: EmbeddingModel) -> Embedder:
+        """Return the embedder of the model that a namespace is searched by now."""
+        return self.former if self.former is not None and self.former.model == model else self.embedder
 
     @property
     def clock(self) -> Clock:

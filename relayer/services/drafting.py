@@ -44,6 +44,9 @@ EMBED = "embed"
 _FLOATS = np.dtype("<f4")
 _TINY = 1e-6
 
+# Own, with context, and the model that made them.
+_Vectors = tuple[NDArray[np.float32] | None, NDArray[np.float32] | None, EmbeddingModel]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
@@ -120,17 +123,18 @@ async def seal_drafts(
     """Embed and seal drafts; without an embedder they are sealed without vectors."""
     records = [ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)) for _ in drafts]
     contexts = [_context_of(draft, drafts, records, opened) for draft in drafts]
-    vectors = await _embed(ctx, drafts, [text for _, text in contexts], deadline)
+    vectors = await _embed(ctx, opened, drafts, [text for _, text in contexts], deadline)
     await opened.settle()
     operations: list[Operation] = []
     without: list[bytes] = []
     contents: list[Unsealed] = []
     for index, (given, record) in enumerate(zip(drafts, records, strict=True)):
-        own, context = vectors[index]
-        bearing = bearing_of(opened, given, own)
+        own, context, model = vectors[index]
+        # Compared with what is known by vectors of one model only.
+        bearing = bearing_of(opened, given, own if model == opened.view.model else None)
         draft = _with_bearing(ctx, given, bearing)
         voice = _Voice(access.namespace, access.principal.author, idempotency_key or "")
-        built = _record(ctx, voice, draft, record=record, context_of=contexts[index][0])
+        built = _record(ctx, voice, draft, model, record=record, context_of=contexts[index][0])
         content = _seal(ctx, opened, draft, built, own=own, context=context)
         contents.append(content)
         stored = content.stored
@@ -164,12 +168,12 @@ async def seal_results(
     ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft], author: bytes, deadline: Deadline
 ) -> list[Stored]:
     """Embed and seal what a job made of memories; without an embedder, without vectors. ``author`` is who asked for it."""
-    vectors = await _embed(ctx, drafts, [None] * len(drafts), deadline)
+    vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
     voice = _Voice(opened.namespace.pointer.name, author, "")
     results: list[Stored] = []
-    for draft, (own, _) in zip(drafts, vectors, strict=True):
+    for draft, (own, _, model) in zip(drafts, vectors, strict=True):
         record = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
-        built = _record(ctx, voice, draft, record=record, context_of=b"")
+        built = _record(ctx, voice, draft, model, record=record, context_of=b"")
         results.append(_seal(ctx, opened, draft, built, own=own, context=None).stored)
     return results
 
@@ -217,9 +221,19 @@ def _headed(draft: Draft) -> str:
 
 
 async def _embed(
-    ctx: Context, drafts: Sequence[Draft], contexts: Sequence[str | None], deadline: Deadline
-) -> list[tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]]:
-    """Return (own, context) vectors for each draft; one batch for all that are to be computed."""
+    ctx: Context,
+    opened: OpenNamespace,
+    drafts: Sequence[Draft],
+    contexts: Sequence[str | None],
+    deadline: Deadline,
+) -> list[_Vectors]:
+    """Return vectors for each draft; one batch for all that are to be computed.
+
+    Computed ones are of the model that the namespace is searched by, so that they count at once; given ones are of the
+    relayer's, which clients are told of.
+    """
+    embedder = ctx.embedder_of(opened.view.model)
+    model, given = embedder.model, ctx.embedder.model
     texts: list[str] = []
     places: list[tuple[int, int]] = []
     vectors: list[list[NDArray[np.float32] | None]] = [[draft.vector, None] for draft in drafts]
@@ -235,12 +249,15 @@ async def _embed(
     if texts:
         try:
             async with deadline.step("embed"):
-                computed = await ctx.embedder.embed(texts)
+                computed = await embedder.embed(texts)
         except (EmbedderUnavailable, QueueFull):
-            return [(draft.vector, None) for draft in drafts]
+            return [(draft.vector, None, given) for draft in drafts]
         for (index, which), vector in zip(places, computed, strict=True):
             vectors[index][which] = vector
-    return [(own, context) for own, context in vectors]
+    return [
+        (own, context, model if draft.vector is None else given)
+        for draft, (own, context) in zip(drafts, vectors, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +269,9 @@ class _Voice:
     idempotency_key: str
 
 
-def _record(ctx: Context, voice: _Voice, draft: Draft, *, record: bytes, context_of: bytes) -> Record:
-    model = ctx.embedder.model
+def _record(
+    ctx: Context, voice: _Voice, draft: Draft, model: EmbeddingModel, *, record: bytes, context_of: bytes
+) -> Record:
     return Record(
         id=record,
         namespace=voice.namespace,

@@ -22,10 +22,26 @@ from relayer.services.view import header_of
 from relayer.wire import schemas, ulid
 from relayer.wire.sealing import SALT_SIZE
 
-__all__ = ["EXTRACT", "JobInput", "JobLine", "finish_facts", "seal_input", "unseal_input"]
+__all__ = [
+    "APPEND_SECONDS",
+    "EXTRACT",
+    "LLM",
+    "SUMMARISE",
+    "JobInput",
+    "JobLine",
+    "Shown",
+    "all_of",
+    "finish_facts",
+    "live_lines",
+    "seal_input",
+    "unseal_input",
+    "vectors_later",
+]
 
 EXTRACT = "extract"
-_APPEND_SECONDS = 60.0
+SUMMARISE = "summarise"
+LLM = "llm"  # who made what a language model wrote
+APPEND_SECONDS = 60.0
 _MOST_KNOWN = 12
 _LOOKED_AT = 48
 _QUERY_CHARACTERS = 2000
@@ -55,7 +71,7 @@ class JobInput(msgspec.Struct, frozen=True, array_like=True):
     author: bytes
 
 
-_Shown = Sequence[tuple[JobLine, tuple[bytes, ...]]]
+Shown = Sequence[tuple[JobLine, tuple[bytes, ...]]]
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(JobInput)
@@ -89,13 +105,7 @@ async def finish_facts(
     if current is None or current.outcome is not None:
         return None
     given = unseal_input(opened, current)
-    sources = _sources(opened, given.lines)
-    shown = [
-        (line, records)
-        for line, records in zip(given.lines, sources, strict=True)
-        if records or not line.record
-    ]
-    shown = _fitting(shown)
+    shown = live_lines(opened, given)
     if not any(records for _, records in shown):
         # Whatever was said is forgotten or erased by now: nothing may be made of it any more.
         await opened.log.append([JobFinished(job.job)])
@@ -115,7 +125,7 @@ async def _append(
     job: JobState,
     *,
     given: JobInput,
-    shown: _Shown,
+    shown: Shown,
     known: Sequence[Record],
     found: Extraction,
 ) -> None:
@@ -123,7 +133,7 @@ async def _append(
     drafts = [_draft(work, given, shown, known, fact) for fact in facts]
     if found.summary:
         drafts.append(_summary(work, given, shown, found.summary))
-    deadline = Deadline.after(ctx.clock, _APPEND_SECONDS)
+    deadline = Deadline.after(ctx.clock, APPEND_SECONDS)
     results = await seal_results(ctx, opened, drafts, given.author, deadline)
     replaced = tuple(
         (stored.record, known[fact.known].id)
@@ -134,15 +144,27 @@ async def _append(
     )
     operations: list[Operation] = [JobFinished(job.job, stored=tuple(results), supersedes=replaced)]
     if any(not stored.vector for stored in results):
-        operations.append(_vectors_later(ctx, job, results))
+        operations.append(vectors_later(ctx, job, results))
     await opened.log.append(operations)
 
 
-def _vectors_later(ctx: Context, job: JobState, results: Sequence[Stored]) -> JobAccepted:
+def vectors_later(ctx: Context, job: JobState, results: Sequence[Stored]) -> JobAccepted:
     """Promise the vectors of results that could not be embedded; the job's second operation, however often it runs."""
     missing = tuple(stored.record for stored in results if not stored.vector)
     promised = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
     return JobAccepted(Origin(author=b"", nonce=job.job, index=1), promised, EMBED, missing)
+
+
+def live_lines(opened: OpenNamespace, given: JobInput) -> list[tuple[JobLine, tuple[bytes, ...]]]:
+    """Return the newest lines that fit one question, of what is still live, each with the memories that hold it."""
+    sources = _sources(opened, given.lines)
+    return _fitting(
+        [
+            (line, records)
+            for line, records in zip(given.lines, sources, strict=True)
+            if records or not line.record
+        ]
+    )
 
 
 def _sources(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[tuple[bytes, ...]]:
@@ -169,7 +191,7 @@ def _sources(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[tuple[byte
     return found
 
 
-def _fitting(shown: _Shown) -> list[tuple[JobLine, tuple[bytes, ...]]]:
+def _fitting(shown: Shown) -> list[tuple[JobLine, tuple[bytes, ...]]]:
     """Keep the newest lines that fit one question."""
     kept: list[tuple[JobLine, tuple[bytes, ...]]] = []
     room = _MOST_SHOWN
@@ -181,16 +203,19 @@ def _fitting(shown: _Shown) -> list[tuple[JobLine, tuple[bytes, ...]]]:
     return kept[::-1]
 
 
-async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: _Shown) -> list[Record]:
+async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: Shown) -> list[Record]:
     """Return memories that the facts may repeat, replace or contradict: none that is itself a verbatim turn."""
     query = "\n".join(line.text for line, _ in shown if line.role is Role.USER)[:_QUERY_CHARACTERS]
     if not query:
         return []
+    model = opened.view.model
     try:
-        vector = (await ctx.embedder.embed([query]))[0]
+        vector = (await ctx.embedder_of(model).embed([query]))[0]
     except (EmbedderUnavailable, QueueFull):
         vector = None
     await opened.settle()
+    if model != opened.view.model:
+        vector = None
     allowed = opened.view.roster.allowed(
         kinds=(), audiences=(given.audience.value,), trusts=(), suspect=False, now=ctx.clock.now_ms()
     )
@@ -204,7 +229,7 @@ def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
     return old.extractor.name == work.extractor.name and old.audience is given.audience and not old.pinned
 
 
-def _draft(work: FactWork, given: JobInput, shown: _Shown, known: Sequence[Record], fact: Fact) -> Draft:
+def _draft(work: FactWork, given: JobInput, shown: Shown, known: Sequence[Record], fact: Fact) -> Draft:
     line, records = shown[fact.line]
     contradicted: tuple[bytes, ...] = ()
     if fact.known is not None and fact.relation != "new":
@@ -222,7 +247,7 @@ def _draft(work: FactWork, given: JobInput, shown: _Shown, known: Sequence[Recor
         extractor=_made_by(work),
         captured=True,
         # A message that is no memory itself was read beside the others, and goes with any of them.
-        sources=records or _all_of(shown),
+        sources=records or all_of(shown),
         contradicts=contradicted,
         source=Source(
             host=given.host,
@@ -237,7 +262,7 @@ def _draft(work: FactWork, given: JobInput, shown: _Shown, known: Sequence[Recor
     )
 
 
-def _summary(work: FactWork, given: JobInput, shown: _Shown, text: str) -> Draft:
+def _summary(work: FactWork, given: JobInput, shown: Shown, text: str) -> Draft:
     times = [line.occurred_at for line, _ in shown if line.occurred_at is not None]
     return Draft(
         text=text,
@@ -248,12 +273,13 @@ def _summary(work: FactWork, given: JobInput, shown: _Shown, text: str) -> Draft
         occurred_at=max(times, default=None),
         extractor=_made_by(work),
         captured=True,
-        sources=_all_of(shown),
+        sources=all_of(shown),
         source=Source(host=given.host, agent=given.agent, session=given.session, role=Role.ASSISTANT),
     )
 
 
-def _all_of(shown: _Shown) -> tuple[bytes, ...]:
+def all_of(shown: Shown) -> tuple[bytes, ...]:
+    """Return the memories that hold any of the lines, each once."""
     return tuple(dict.fromkeys(record for _, records in shown for record in records))
 
 

@@ -1,4 +1,4 @@
-"""Runs promised extractions beside the requests: as many at once as the queue allows, and none without a live key.
+"""Runs promised extractions and summaries beside the requests: as many at once as the queue allows, and none without a live key.
 
 Everything can be interrupted at any instant: a job is pending in the log until the one operation that ends it, and
 whichever replica has a live key for its namespace next takes it up.
@@ -22,16 +22,19 @@ from relayer.errors import (
     Refused,
     RelayerError,
 )
+from relayer.extraction.llm.extractor import Extraction
 from relayer.services.context import Context, FactWork
-from relayer.services.fact_jobs import EXTRACT, finish_facts
+from relayer.services.fact_jobs import EXTRACT, SUMMARISE, finish_facts
 from relayer.services.job_queue import Candidate, Place
 from relayer.services.open_namespace import OpenNamespace
+from relayer.services.summary_jobs import finish_summary
 from relayer.wire.errors import UnsealError
 
 __all__ = ["check_room", "pending_jobs", "work_forever"]
 
 INTERVAL_SECONDS = 1.0
 _STEP_SECONDS = 60.0
+_WORKS = frozenset({EXTRACT, SUMMARISE})
 
 OnError = Callable[[BaseException], None]
 
@@ -43,8 +46,8 @@ class _Run:
 
 
 def pending_jobs(opened: OpenNamespace) -> list[JobState]:
-    """Return the promised extractions of a namespace that have no end yet."""
-    return [job for job in opened.log.state.jobs.values() if job.work == EXTRACT and job.outcome is None]
+    """Return the promises of a namespace that are the model's to keep, and have no end yet."""
+    return [job for job in opened.log.state.jobs.values() if job.work in _WORKS and job.outcome is None]
 
 
 def check_room(ctx: Context, work: FactWork, opened: OpenNamespace) -> None:
@@ -84,7 +87,15 @@ def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, Ca
         for opened in ctx.namespaces.all()
         if opened.key_not_after >= now and not opened.broken
     }
-    waiting = [Candidate(place, job) for place, opened in places.items() for job in pending_jobs(opened)]
+    # What this relayer is not set to do waits for one that is.
+    doable = {EXTRACT} if work.extracts else set()
+    doable |= {SUMMARISE} if work.summariser is not None else set()
+    waiting = [
+        Candidate(place, job)
+        for place, opened in places.items()
+        for job in pending_jobs(opened)
+        if job.work in doable
+    ]
     while (item := work.queue.choose(waiting)) is not None:
         work.queue.started(item)
         yield places[item.place], item
@@ -114,7 +125,7 @@ async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: Job
         return
     try:
         async with asyncio.timeout(work.seconds + 2 * _STEP_SECONDS):
-            found = await finish_facts(ctx, work, opened, job)
+            found = await _finish(ctx, work, opened, job)
     except (ModelUnavailable, EmbedderUnavailable, QueueFull, TimeoutError) as error:
         waited = ctx.clock.now_ms() - job.accepted_at
         if waited > queue.limits.patience_ms:
@@ -137,6 +148,12 @@ async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: Job
         if found is not None:
             queue.counts["facts"] += len(found.facts)
             queue.counts.update({f"dropped_{why}": count for why, count in found.dropped.items()})
+
+
+async def _finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> Extraction | None:
+    if job.work == SUMMARISE and work.summariser is not None:
+        return await finish_summary(ctx, work, work.summariser, opened, job)
+    return await finish_facts(ctx, work, opened, job)
 
 
 async def _fail(work: FactWork, opened: OpenNamespace, job: JobState, reason: str) -> None:

@@ -85,6 +85,9 @@ class IndexKeeper:
         known = self._known.get(opened)
         if records < (self._limits.least if known is None else known.look_again_at) or opened.broken:
             return False
+        if opened.view.converting:
+            # An index holds vectors of one model: those of the next that were collected so far would be missed.
+            return False
         opened.users += 1
         try:
             if not await self._is_due(opened, records):

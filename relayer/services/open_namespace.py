@@ -24,6 +24,7 @@ from relayer.log.namespace_log import Consistency, NamespaceLog
 from relayer.log.replica import Start
 from relayer.ports import EmbeddingModel
 from relayer.search.calibration import Calibration
+from relayer.services.generation import Generation
 from relayer.services.stored_view import read_view
 from relayer.services.view import NamespaceView
 from relayer.wire import schemas
@@ -49,6 +50,7 @@ class OpenNamespace:
         awaited: whether it was opened for requests of which none has come to use it yet.
         trusts_indexes: whether to begin with a stored index if there is one.
         on_erased: called when the log says that something was erased.
+        former: what it is searched by until all of its memories have vectors of ``model``; None when nothing is left of it.
         from_index: the entry up to which a stored index was begun with, 0 without one.
         ignored: stored indexes that were there and could not be used.
     """
@@ -61,6 +63,7 @@ class OpenNamespace:
     key_not_after: int = 0
     trusts_indexes: bool = True
     on_erased: Callable[[], None] = _nothing
+    former: Generation | None = None
     awaited: bool = True
     users: int = 0
     from_index: int = 0
@@ -83,7 +86,17 @@ class OpenNamespace:
         self.log.subscribe(self._on_applied, self._on_reset)
 
     def _new_view(self) -> NamespaceView:
-        return NamespaceView(self.namespace.keys, self.model, self.calibration, self.ports.randomness)
+        coming = Generation(self.model, self.calibration)
+        if self.former is None:
+            return self._view_of(coming)
+        view = self._view_of(self.former)
+        view.prepare(coming)
+        return view
+
+    def _view_of(self, generation: Generation) -> NamespaceView:
+        return NamespaceView(
+            self.namespace.keys, generation.model, generation.calibration, self.ports.randomness
+        )
 
     @property
     def keys(self) -> NamespaceKeys:
@@ -117,6 +130,7 @@ class OpenNamespace:
             raise CorruptNamespace("the view could not follow the log; it is opened anew") from self._failure
         if self.log.state.closed:
             raise NamespaceClosed("the namespace was erased")
+        self.view.turn_if_whole()
 
     async def judge_alike(self) -> None:
         """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""
@@ -125,10 +139,13 @@ class OpenNamespace:
                 await self.view.index.measure_null()
             await self.settle()
 
-    def recalibrate(self, calibration: Calibration) -> None:
-        """Judge relevance by another calibration from now on."""
-        self.calibration = calibration
-        self.view.recalibrate(calibration)
+    def recalibrate(self, generation: Generation) -> None:
+        """Judge what a model finds by another calibration from now on."""
+        if generation.model == self.model:
+            self.calibration = generation.calibration
+        elif self.former is not None:
+            self.former = generation
+        self.view.recalibrate(generation)
 
     @property
     def nbytes(self) -> int:
@@ -138,7 +155,7 @@ class OpenNamespace:
     @property
     def needs_tending(self) -> bool:
         """Whether the log has moved since the last round, or that one left something undone."""
-        return bool(self.view.without_vector) or self.log.position != self._tended_at
+        return bool(self.view.lacking) or self.log.position != self._tended_at
 
     def tended(self) -> None:
         """Note the end of a round: until the log moves there is no need of another, unless something is still promised."""
@@ -192,14 +209,22 @@ class OpenNamespace:
         self.from_index = 0
         if not self.trusts_indexes:
             return None
+        for generation in (Generation(self.model, self.calibration), self.former):
+            start = None if generation is None else await self._begin_with(manifest, generation)
+            if start is not None:
+                return start
+        return None
+
+    async def _begin_with(self, manifest: Manifest, generation: Generation) -> Start | None:
+        """Read the named index if it was made for this model."""
         reader = None
         try:
-            reader = await self.log.indexes.open(manifest, self.model, self.keys.epoch)
+            reader = await self.log.indexes.open(manifest, generation.model, self.keys.epoch)
             if reader is None:
                 return None
             start = await reader.state()
-            view = self._new_view()
-            await read_view(reader, view, self.keys, self.calibration, self.model.dimension)
+            view = self._view_of(generation)
+            await read_view(reader, view, self.keys, generation.calibration, generation.model.dimension)
         except CorruptNamespace:
             # The log has all that an index has: it takes longer, and that is all.
             self.ignored += 1
@@ -207,6 +232,8 @@ class OpenNamespace:
         finally:
             if reader is not None:
                 await reader.close()
+        if generation.model != self.model:
+            view.prepare(Generation(self.model, self.calibration))
         self.from_index = start.state.position.seq
         self._restored = (start.state, view)
         return start

@@ -30,6 +30,7 @@ from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.calibration import Calibration, calibrate
 from relayer.services.access import Access
 from relayer.services.deadline import Deadline
+from relayer.services.generation import Generation
 from relayer.services.open_namespace import OpenNamespace
 
 __all__ = ["CacheLimits", "OpenNamespaces"]
@@ -55,6 +56,8 @@ class OpenNamespaces:
 
     Attributes:
         calibration: what relevance is judged by.
+        former: the embedding model that was used before, as long as namespaces are searched by it.
+        embedded: memories that got a vector here after they were stored.
         openings: how many namespaces were opened since the start, those that are closed again included.
         from_indexes: how many of them began with a stored index.
         ignored_indexes: stored indexes that were there and could not be used.
@@ -68,11 +71,15 @@ class OpenNamespaces:
         calibration: Calibration,
         limits: CacheLimits | None = None,
         on_erased: Callable[[], None] = lambda: None,
+        *,
+        former: Generation | None = None,
     ) -> None:
         self._ports = ports
         self._on_erased = on_erased
         self._model = model
         self.calibration = calibration
+        self.former = former
+        self.embedded = 0
         self.openings = 0
         self.from_indexes = 0
         self.ignored_indexes = 0
@@ -102,20 +109,25 @@ class OpenNamespaces:
         return list(self._open.values())
 
     async def calibrate(self, embedder: Embedder) -> None:
-        """Complete the calibration, once: the probes by which a namespace's own null is measured.
+        """Complete the calibration of a model, once: the probes by which a namespace's own null is measured.
 
         Raises:
             EmbedderUnavailable, QueueFull: not now; the shipped prior goes on being all there is.
         """
         async with self._calibrating:
-            if not self.calibration.probes:
-                self._recalibrate(await calibrate(embedder))
+            former = self.former
+            known = former.calibration if former and embedder.model == former.model else self.calibration
+            if not known.probes:
+                self._recalibrate(Generation(embedder.model, await calibrate(embedder)))
 
-    def _recalibrate(self, calibration: Calibration) -> None:
-        """Judge relevance by ``calibration`` from now on, in what is open and in what will be."""
-        self.calibration = calibration
+    def _recalibrate(self, generation: Generation) -> None:
+        """Judge what a model finds by another calibration from now on, in what is open and in what will be."""
+        if generation.model == self._model:
+            self.calibration = generation.calibration
+        elif self.former is not None:
+            self.former = generation
         for opened in self._open.values():
-            opened.recalibrate(calibration)
+            opened.recalibrate(generation)
 
     def peek(self, account: str, name: str) -> OpenNamespace | None:
         """Return an open namespace without opening it, for counts."""
@@ -240,7 +252,9 @@ class OpenNamespaces:
         if (raced := self._open.get(key)) is not None:
             await opened.close()
             return raced
-        opened.recalibrate(self.calibration)
+        for generation in (Generation(self._model, self.calibration), self.former):
+            if generation is not None:
+                opened.recalibrate(generation)
         self._open[key] = opened
         self._weigh(key)
         self.openings += 1
@@ -272,6 +286,7 @@ class OpenNamespaces:
             secret=access.secret,
             key_not_after=access.key_not_after,
             on_erased=self._on_erased,
+            former=self.former,
         )
 
     async def _find(self, access: Access, *, create: bool) -> creation.OpenedNamespace | None:

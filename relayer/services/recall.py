@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.ports import EmbeddingModel
 from relayer.search.index import Hit, Judgement, SearchResult
 from relayer.services.access import Access
 from relayer.services.context import Context
@@ -41,10 +42,15 @@ async def recall(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return schemas.RecallResponse(memories=(), position=None)
-        vector = await _read_and_embed(ctx, opened, request, given, deadline)
+        model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
         # The log may have moved while the query was embedded; log and view must say the same when they are searched.
         await opened.settle()
-        return _search(ctx, opened, request, vector)
+        if model != opened.view.model and request.query is not None:
+            # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
+            model = opened.view.model
+            vector = await _embed_query(ctx, model, request.query, deadline)
+            await opened.settle()
+        return _search(ctx, opened, request, vector if model == opened.view.model else None)
 
 
 async def _read_and_embed(
@@ -53,15 +59,16 @@ async def _read_and_embed(
     request: schemas.RecallRequest,
     given: NDArray[np.float32] | None,
     deadline: Deadline,
-) -> NDArray[np.float32] | None:
-    """Bring the view up to date and embed the query, side by side; returns the query's vector if there is one."""
+) -> tuple[EmbeddingModel, NDArray[np.float32] | None]:
+    """Bring the view up to date and embed the query, side by side; returns a model, and a vector of it if there is one."""
     if given is not None or request.query is None:
         await _read(ctx, opened, request, deadline)
-        return given
-    embedding = asyncio.ensure_future(_embed_query(ctx, request.query, deadline))
+        return (ctx.embedder.model if given is not None else opened.view.model), given
+    model = opened.view.model
+    embedding = asyncio.ensure_future(_embed_query(ctx, model, request.query, deadline))
     try:
         await _read(ctx, opened, request, deadline)
-        return await embedding
+        return model, await embedding
     finally:
         embedding.cancel()
 
@@ -73,15 +80,17 @@ async def _read(
         await opened.read(request.consistency, request.min_position)
         if opened.view.index.null_is_due:
             with suppress(EmbedderUnavailable, QueueFull):
-                await ctx.namespaces.calibrate(ctx.embedder)
+                await ctx.namespaces.calibrate(ctx.embedder_of(opened.view.model))
             await opened.judge_alike()
 
 
-async def _embed_query(ctx: Context, query: str, deadline: Deadline) -> NDArray[np.float32] | None:
+async def _embed_query(
+    ctx: Context, model: EmbeddingModel, query: str, deadline: Deadline
+) -> NDArray[np.float32] | None:
     """Return the query's vector; None when it cannot be had in time for an answer by words alone."""
     try:
         async with asyncio.timeout(deadline.remaining() * _EMBEDDING_SHARE):
-            vectors = await ctx.embedder.embed([query])
+            vectors = await ctx.embedder_of(model).embed([query])
     except (EmbedderUnavailable, QueueFull, TimeoutError):
         return None
     first: NDArray[np.float32] = vectors[0]

@@ -1,6 +1,8 @@
 """Background care of open namespaces: finish what was promised, compute missing vectors, let go of ended keys.
 
-Everything here can be interrupted at any instant and is taken up again by whichever replica has a live key next.
+Everything here can be interrupted at any instant and is taken up again by whichever replica has a live key next. Vectors go
+into the log, so that no other process computes them again: neither those that a write went without, nor those of a model
+that the operator changed to.
 """
 
 from __future__ import annotations
@@ -12,20 +14,21 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.domain.operations import JobFinished, VectorSet
-from relayer.domain.state import JobState
+from relayer.domain.operations import JobAccepted, JobFinished, Origin, VectorSet
 from relayer.errors import EmbedderUnavailable, QueueFull, RelayerError
 from relayer.search.text import context_text
 from relayer.services.context import Context
 from relayer.services.drafting import EMBED
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.read_again import read_again
-from relayer.services.view import decode_vector, encode_vector, header_of
+from relayer.services.view import encode_vector, header_of
+from relayer.wire import ulid
 from relayer.wire.sealing import SALT_SIZE
 
 __all__ = ["embed_missing", "tend", "tend_forever"]
 
 INTERVAL_SECONDS = 1.0
+_SHORTEST_PAUSE = 0.05
 _BATCH = 32
 
 _Vectors = tuple[NDArray[np.float32], NDArray[np.float32] | None]
@@ -33,12 +36,19 @@ _Vectors = tuple[NDArray[np.float32], NDArray[np.float32] | None]
 
 async def tend_forever(ctx: Context, on_error: Callable[[BaseException], None]) -> None:
     """Tend until cancelled; a failure of one round is reported and the next round tries again."""
+    pause = INTERVAL_SECONDS
     while True:
-        await ctx.clock.sleep(INTERVAL_SECONDS)
+        await ctx.clock.sleep(pause)
+        began, embedded = ctx.clock.monotonic(), ctx.namespaces.embedded
+        pause = INTERVAL_SECONDS
         try:
             await tend(ctx)
         except RelayerError as error:
             on_error(error)
+            continue
+        if ctx.namespaces.embedded > embedded:
+            # There may be more. As long again for whoever asks and captures, who share the embedder and the cores.
+            pause = min(INTERVAL_SECONDS, max(_SHORTEST_PAUSE, ctx.clock.monotonic() - began))
 
 
 async def tend(ctx: Context) -> None:
@@ -49,6 +59,8 @@ async def tend(ctx: Context) -> None:
     """
     with suppress(EmbedderUnavailable, QueueFull):
         await ctx.namespaces.calibrate(ctx.embedder)
+        if ctx.former is not None:
+            await ctx.namespaces.calibrate(ctx.former)
     await ctx.namespaces.drop_expired()
     await ctx.namespaces.trim()
     failures: list[RelayerError] = []
@@ -83,45 +95,57 @@ async def _purge(opened: OpenNamespace) -> None:
 
 
 async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
-    """Compute vectors that records lack: for promised jobs into the log, otherwise for this process only.
+    """Compute vectors of the newest model that records lack: all that jobs promised, and some of the others.
 
     Raises:
         EmbedderUnavailable, QueueFull: try again in the next round.
+        RelayerError: the log does not take them.
     """
     for job in [
         job for job in opened.log.state.jobs.values() if job.state == "pending" and job.work == EMBED
     ]:
-        await _finish_embed_job(ctx, opened, job)
-    missing = list(opened.view.without_vector)[:_BATCH]
-    for record_id, (own, context) in (await _vectors(ctx, opened, missing)).items():
-        opened.view.attach(record_id, _as_kept(own), None if context is None else _as_kept(context))
+        wanted = [record for record in job.records if record in opened.view.lacking]
+        await opened.log.append([JobFinished(job.job, vectors=await _vector_sets(ctx, opened, wanted))])
+    missing = _some(ctx, list(opened.view.lacking))
+    sets = await _vector_sets(ctx, opened, missing) if missing else ()
+    if sets:
+        job_id = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
+        promise = JobAccepted(Origin(b"", job_id), job_id, EMBED, tuple(item.record for item in sets))
+        await opened.log.append([promise, JobFinished(job_id, vectors=sets)])
+    await opened.settle()
 
 
-async def _finish_embed_job(ctx: Context, opened: OpenNamespace, job: JobState) -> None:
-    wanted = [record for record in job.records if record in opened.view.without_vector]
-    vectors = await _vectors(ctx, opened, wanted)
-    sets = tuple(
+def _some(ctx: Context, records: list[bytes]) -> list[bytes]:
+    """Return a batch of what lacks vectors, from a random place on.
+
+    Other relayers work on the same namespace: each sees in the log what the others did, and they hardly ever do the same.
+    """
+    start = int.from_bytes(ctx.randomness.bytes(8), "big") % max(1, len(records) - _BATCH + 1)
+    return records[start : start + _BATCH]
+
+
+async def _vector_sets(
+    ctx: Context, opened: OpenNamespace, records: Sequence[bytes]
+) -> tuple[VectorSet, ...]:
+    vectors = await _vectors(ctx, opened, records)
+    ctx.namespaces.embedded += len(vectors)
+    return tuple(
         VectorSet(
             record,
             _seal(ctx, opened, record, "own", own),
             _seal(ctx, opened, record, "context", context) if context is not None else b"",
             opened.view.require(record).context_of if context is not None else b"",
+            ctx.embedder.model.sha256,
         )
         for record, (own, context) in vectors.items()
         if opened.view.get(record) is not None
     )
-    await opened.log.append([JobFinished(job.job, vectors=sets)])
 
 
 def _seal(
     ctx: Context, opened: OpenNamespace, record: bytes, which: str, vector: NDArray[np.float32]
 ) -> bytes:
     return opened.keys.seal_vector(record, which, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))
-
-
-def _as_kept(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a vector as it comes back from the log, so that a relayer that reads it there ranks alike."""
-    return decode_vector(encode_vector(vector))
 
 
 async def _vectors(ctx: Context, opened: OpenNamespace, records: Sequence[bytes]) -> dict[bytes, _Vectors]:

@@ -3,11 +3,15 @@
 The log knows records by id and standing only; this projection opens them with the namespace key as they are applied.
 It exists while a sealed key is live and is a pure function of the log and the key. Texts stay sealed in memory until
 somebody asks for one.
+
+While the embedding model changes, the view is searched by the vectors of the former one and collects those of the new one,
+until all are there (`turn_if_whole`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 import numpy as np
@@ -35,6 +39,7 @@ from relayer.search.calibration import Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.text import indexed_text
 from relayer.search.vectors import Vector, search_row
+from relayer.services.generation import Generation, few_enough
 from relayer.services.journal import Journal, What
 from relayer.services.record_shelf import RecordShelf
 from relayer.services.roster import Roster
@@ -73,13 +78,14 @@ class NamespaceView:
         roster: which records there are.
         shelf: the records themselves.
         unsealed: what need not be opened when the log brings it.
+        model: what it is searched by.
     """
 
     def __init__(
         self, keys: NamespaceKeys, model: EmbeddingModel, calibration: Calibration, randomness: Randomness
     ) -> None:
         self._keys = keys
-        self._model = model
+        self.model = model
         self._randomness = randomness
         self.roster = Roster()
         self.shelf = RecordShelf(keys)
@@ -88,10 +94,44 @@ class NamespaceView:
         self.journal = Journal()
         self.purge_due = False
         self.unsealed = UnsealedTable()
+        self._coming: Generation | None = None
+        self._lacking: dict[bytes, None] = {}
 
-    def recalibrate(self, calibration: Calibration) -> None:
-        """Judge relevance by another calibration from now on."""
-        self.index.calibration = self.past.calibration = calibration
+    def prepare(self, coming: Generation) -> None:
+        """Collect vectors of another model from now on, for everything that is there and will be."""
+        self._coming = coming
+        self._lacking = dict.fromkeys(self.roster.numbers)
+        for index in (self.index, self.past):
+            index.prepare(coming.model.dimension)
+
+    @property
+    def converting(self) -> bool:
+        """Whether it is searched by the former model, and collects vectors of the new one."""
+        return self._coming is not None
+
+    @property
+    def lacking(self) -> dict[bytes, None]:
+        """Ids of what has no vector of the newest model yet, oldest first."""
+        return self.roster.without_vector if self._coming is None else self._lacking
+
+    def turn_if_whole(self) -> bool:
+        """Search by the new model from now on, if enough of its vectors are there; says whether it did."""
+        coming = self._coming
+        if coming is None or not few_enough(len(self._lacking), len(self)):
+            return False
+        self._coming = None
+        self.model = coming.model
+        self.roster.without_vector, self._lacking = self._lacking, {}
+        for index in (self.index, self.past):
+            index.turn(coming.calibration)
+        return True
+
+    def recalibrate(self, generation: Generation) -> None:
+        """Judge what this model finds by another calibration from now on."""
+        if generation.model == self.model:
+            self.index.calibration = self.past.calibration = generation.calibration
+        elif self._coming is not None and generation.model == self._coming.model:
+            self._coming = generation
 
     def __len__(self) -> int:
         return len(self.roster.numbers)
@@ -196,13 +236,16 @@ class NamespaceView:
                 self._hide(head)
         self._attach_sealed(end.vectors)
 
-    def attach(self, record: bytes, own: NDArray[np.float32], context: NDArray[np.float32] | None) -> None:
-        """Make a record findable by meaning, with vectors computed after it was stored."""
-        number = self.roster.numbers.get(record)
-        if number is not None:
-            self.roster.without_vector.pop(record, None)
-            known = self.by_number(number)
-            self._index(number, known, search_row(own, context if known.context_of in self else None))
+    def _attach(self, record: Record, model: str, own: Vector, context: Vector | None) -> None:
+        """Make a record findable by meaning, with vectors of some model that were computed after it was stored."""
+        number = self.roster.numbers[record.id]
+        row = search_row(own, context if record.context_of in self else None)
+        if model == self.model.sha256:
+            self.roster.without_vector.pop(record.id, None)
+            self._index(number, record, row, self._coming_row(number))
+        elif self._coming is not None and model == self._coming.model.sha256:
+            self._lacking.pop(record.id, None)
+            self._index_coming(number, row)
 
     def _add(self, stored: Stored) -> None:
         if not stored.sealed:
@@ -225,41 +268,62 @@ class NamespaceView:
             self.roster.unreadable += 1
             return
         self.roster.add(record)
-        if row is None:
+        made_by = record.embedding.detail
+        served = row if made_by == self.model.sha256 else None
+        coming = row if self._coming is not None and made_by == self._coming.model.sha256 else None
+        if served is None:
             self.roster.without_vector[stored.record] = None
-        self._index(number, record, row)
+        if self._coming is not None and coming is None:
+            self._lacking[stored.record] = None
+        self._index(number, record, served, coming)
 
     def _row(self, record: Record, stored: Stored, known: Unsealed | None) -> Vector | None:
+        coming = self.model if self._coming is None else self._coming.model
+        if not stored.vector or record.embedding.detail not in {self.model.sha256, coming.sha256}:
+            return None
         # What was said beside something that is erased by now is found by its own words alone.
         beside = record.context_of in self
-        if not stored.vector or record.embedding.detail != self._model.sha256:
-            return None
         if known is not None:
-            own, context = known.own, known.context if beside else b""
-        else:
-            own, context = self._unseal_pair(
-                stored.record, stored.vector, stored.context_vector if beside else b""
-            )
-        return search_row(decode_vector(own), decode_vector(context) if context else None)
+            context = known.context if beside else b""
+            return search_row(decode_vector(known.own), decode_vector(context) if context else None)
+        sealed_context = stored.context_vector if beside else b""
+        return search_row(*self._unseal_pair(stored.record, stored.vector, sealed_context))
 
-    def _unseal_pair(self, record_id: bytes, own: bytes, context: bytes) -> tuple[bytes, bytes]:
-        return (
-            self._keys.unseal_vector(record_id, "own", own),
-            self._keys.unseal_vector(record_id, "context", context) if context else b"",
-        )
+    def _unseal_pair(self, record_id: bytes, own: bytes, context: bytes) -> tuple[Vector, Vector | None]:
+        vector = decode_vector(self._keys.unseal_vector(record_id, "own", own))
+        if not context:
+            return vector, None
+        return vector, decode_vector(self._keys.unseal_vector(record_id, "context", context))
 
     def _attach_sealed(self, vectors: Iterable[VectorSet]) -> None:
         for item in vectors:
-            if item.record not in self:
+            if item.record not in self or not item.vector:
                 continue
             try:
                 own, context = self._unseal_pair(item.record, item.vector, item.context_vector)
             except UnsealError:
                 self.roster.unreadable += 1
                 continue
-            self.attach(item.record, decode_vector(own), decode_vector(context) if context else None)
+            record = self.require(item.record)
+            self._attach(record, item.model or record.embedding.detail, own, context)
 
-    def _index(self, number: int, record: Record, row: NDArray[np.float32] | None) -> None:
+    def _coming_row(self, number: int) -> Vector | None:
+        index = self.index if number in self.roster.shown else self.past
+        return index.coming_row(number)
+
+    def _index_coming(self, number: int, row: NDArray[np.float32]) -> None:
+        index = self.index if number in self.roster.shown else self.past
+        # What cannot be ranked is found by its terms alone, before and after.
+        with suppress(ValueError):
+            index.put_coming(number, row)
+
+    def _index(
+        self,
+        number: int,
+        record: Record,
+        row: NDArray[np.float32] | None,
+        coming: NDArray[np.float32] | None = None,
+    ) -> None:
         neighbour = self.get(record.context_of) if record.context_of else None
         text, context = header_of(record), header_of(neighbour) if neighbour else None
         before, speaker = self.roster.numbers.get(record.context_of), record.source.speaker
@@ -269,28 +333,31 @@ class NamespaceView:
         except ValueError:
             # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
             index.put(number, None, text, context, speaker=speaker, before=before)
+        if coming is not None:
+            self._index_coming(number, coming)
 
     def _hide(self, record: bytes) -> None:
         number = self.roster.numbers.get(record)
         if number in self.roster.shown:
+            row, coming = self.index.row(number), self.index.coming_row(number)
             self.roster.shown.discard(number)
-            row = self.index.row(number)
             self.index.remove(number)
-            self._index(number, self.by_number(number), row)
+            self._index(number, self.by_number(number), row, coming)
 
     def _show(self, record: bytes) -> None:
         number = self.roster.numbers.get(record)
         if number is not None:
+            row, coming = self.past.row(number), self.past.coming_row(number)
             self.roster.shown.add(number)
-            row = self.past.row(number)
             self.past.remove(number)
             if row is None:
                 self.roster.without_vector[record] = None
-            self._index(number, self.by_number(number), row)
+            self._index(number, self.by_number(number), row, coming)
 
     def _drop(self, state: NamespaceState, records: Sequence[bytes]) -> None:
         for record in records:
             number = self.roster.drop(record)
+            self._lacking.pop(record, None)
             if number is not None:
                 self.index.remove(number)
                 self.past.remove(number)
@@ -302,6 +369,8 @@ class NamespaceView:
                 self.index.remove(number)
                 self.past.remove(number)
                 self.roster.without_vector[record] = None
+                if self._coming is not None:
+                    self._lacking[record] = None
                 self._index(number, self.by_number(number), None)
         self.purge_due = True
 

@@ -20,17 +20,21 @@ _WORD = re.compile(r"\w+")
 class HashingEmbedder:
     """The `Embedder` port for tests: a bag of words hashed onto a unit vector.
 
+    Args:
+        dimension: of the vectors.
+        name: of the model; models of different names are different models.
+
     Attributes:
         down: while true, every call raises `EmbedderUnavailable`.
         calls: the texts of every call that was answered.
         forgotten: how often it was told to forget.
     """
 
-    def __init__(self, dimension: int = 64) -> None:
+    def __init__(self, dimension: int = 64, name: str = "hashing") -> None:
         self.down = False
         self.forgotten = 0
         self.calls: list[list[str]] = []
-        self._model = EmbeddingModel("hashing", hashlib.sha256(b"hashing").hexdigest(), dimension)
+        self._model = EmbeddingModel(name, hashlib.sha256(name.encode()).hexdigest(), dimension)
 
     @property
     def model(self) -> EmbeddingModel:

@@ -18,7 +18,13 @@ from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.keys import account_id
 from relayer.wire.lp import Reader, lp
 
-__all__ = ["MAX_REVOCATIONS", "Revocations", "RevocationsRequest", "RevocationsResponse"]
+__all__ = [
+    "MAX_REVOCATIONS",
+    "Revocations",
+    "RevocationsRequest",
+    "RevocationsResponse",
+    "RevocationsView",
+]
 
 MAX_REVOCATIONS = 1000
 _LABEL = "memrelay/v1/revocations"
@@ -39,6 +45,14 @@ class RevocationsResponse(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     counter: int
+
+
+class RevocationsView(BaseModel):
+    """``GET /v1/account/revocations``: the signed list in base64url as the account sent it, "" when there is none."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    revocations: str = ""
 
 
 @dataclass(frozen=True, slots=True)

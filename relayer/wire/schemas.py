@@ -310,7 +310,7 @@ class AnalyzeResponse(_Answer):
 
     ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
     ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
-    asked until the next day).
+    asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended.
     """
 
     state: Literal["done", "pending"]
@@ -322,6 +322,7 @@ class AnalyzeResponse(_Answer):
     job_id: MemoryId | None = None
     extraction: Literal["local", "pending", "done", "failed", "over_budget"] = "local"
     facts: tuple[MemoryId, ...] = ()
+    summary_job_id: MemoryId | None = None
 
 
 class JobResponse(_Answer):

@@ -9,6 +9,7 @@ import pytest
 
 from relayer.config import RelayerSettings, load_settings
 from relayer.errors import ConfigurationError
+from relayer.model_keys import find_model_key
 from relayer.relayer_key import find_relayer_key, make_relayer_key, read_sheet, recovery_sheet
 
 ACCOUNT = "0x" + "ab" * 32
@@ -290,3 +291,47 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
     assert _load(collect_after=1200).collect_after == 1200
     assert _load(collect_after=5, commit_check="always").collect_after == 5
     assert "--compact-entries" in _mistake(compact_entries=0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"former_embedder": "local"}, "--former-embedder: is the model of --embedder"),
+        ({"former_embedder": "openai"}, "--former-embeddings-model: --former-embedder openai needs it"),
+        (
+            {"former_embedder": "openai", "former_embeddings_model": "old"},
+            "--former-embeddings-url: --former-embedder openai needs it",
+        ),
+        ({"former_embeddings_model": "old"}, "--former-embeddings-model: only with --former-embedder openai"),
+        (
+            {
+                "former_embedder": "openai",
+                "former_embeddings_model": "old",
+                "former_embeddings_url": "http://models.example/v1",
+            },
+            "--former-embeddings-url: texts and keys would travel in the clear",
+        ),
+    ],
+)
+def test_the_embedding_model_before_is_given_whole(flags: dict[str, str], named: str) -> None:
+    assert named in _mistake(**flags)
+
+
+def test_the_key_of_the_model_before_is_that_of_the_same_url_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MEMRELAY_EMBEDDINGS_API_KEY", "one")
+    given = {
+        "embedder": "openai",
+        "embeddings_url": "https://a.example/v1",
+        "embeddings_model": "new",
+        "former_embedder": "openai",
+        "former_embeddings_model": "old",
+    }
+    elsewhere = {**given, "former_embeddings_url": "https://b.example/v1"}
+    file = tmp_path / "key"
+    file.write_text("two\n")
+    assert find_model_key(_load(**given), "former_embeddings") == "one"
+    assert find_model_key(_load(**elsewhere), "former_embeddings") == ""
+    settings = _load(**elsewhere, former_embeddings_api_key_file=file)
+    assert find_model_key(settings, "former_embeddings") == "two"

@@ -1,11 +1,12 @@
 // The line to the bridge process: starts it, asks it, restarts it, and never makes a turn wait for it longer than asked.
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { createInterface } from "node:readline";
 
 const PROTOCOL = 1;
 const HEARTBEAT_MS = 10_000;
-// A machine under load makes a process pause for seconds: one that missed a beat is slow, one that missed three hangs.
-const MISSED_BEATS = 3;
+// A machine under load makes a process pause for seconds: one that misses a beat is slow, one that is silent so long hangs.
+const SILENCE_MS = 30_000;
 const START_MS = 60_000;
 const STOP_MS = 7_000;
 const LONGEST_PAUSE_MS = 60_000;
@@ -22,18 +23,22 @@ export function sharedBridge(options) {
   return bridges.get(key);
 }
 
+export function cannotRun(program, pluginId, { code }) {
+  if (code !== "ENOENT" && code !== "EACCES") return `the bridge cannot run: ${code}`;
+  const set = `openclaw config set plugins.entries.${pluginId}.config.command "$(command -v memrelay-gateway)"`;
+  return `cannot run ${program}: run \`python3 -m pip install memrelay\`, then \`${set}\``;
+}
+
 class Bridge {
-  constructor({ command, hello, logger }) {
-    this.command = command;
-    this.hello = hello;
-    this.logger = logger;
-    this.info = null;
-    this.problem = "memory was not started";
-    this.pending = new Map();
-    this.lastId = 0;
-    this.failures = 0;
-    this.told = new Set();
-    this.wanted = false;
+  info = null;
+  pending = new Map();
+  told = new Set();
+  lastId = 0;
+  failures = 0;
+  wanted = false;
+
+  constructor(options) {
+    Object.assign(this, options); // command, hello, logger
   }
 
   // Says a thing once: a bridge that cannot start must not fill the log.
@@ -51,48 +56,32 @@ class Bridge {
 
   launch() {
     const [program, ...rest] = this.command;
-    const child = spawn(program, rest, { stdio: ["pipe", "pipe", "pipe"], env: process.env });
-    this.child = child;
-    this.ready = new Promise((resolve) => (this.isReady = resolve));
+    const child = (this.child = spawn(program, rest));
     // Neither the child nor its pipes keep a finished command alive; requests do, by their timers.
     for (const handle of [child, child.stdin, child.stdout, child.stderr]) handle?.unref?.();
     child.stdin.on("error", () => {});
     createInterface({ input: child.stdout }).on("line", (line) => this.received(line));
     createInterface({ input: child.stderr }).on("line", (line) => this.tell("warn", line.slice(0, 500)));
-    child.on("error", (error) => this.ended(child, this.cannotRun(error)));
+    child.on("error", (error) => this.ended(child, cannotRun(program, this.hello.pluginId, error)));
     child.on("exit", (code, signal) => this.ended(child, `the bridge ended with ${signal ?? `code ${code}`}`));
-    this.send("initialize", { ...this.hello, protocol: [PROTOCOL] }, START_MS).then(
-      (info) => this.started(child, info),
-      (error) => {
-        if (child !== this.child) return;
-        this.tell("error", error.message);
-        this.problem = error.message;
-        child.kill("SIGKILL");
-      },
-    );
+    const hello = this.ask("initialize", { ...this.hello, protocol: [PROTOCOL] }, START_MS);
+    hello.then((info) => this.started(child, info)).catch((error) => this.giveUp(child, "error", error.message));
   }
 
   started(child, info) {
     if (child !== this.child) return;
     this.info = info;
-    this.problem = info.problem;
     if (info.problem) this.tell("error", `${info.problem}\nThe gateway goes on without memory.`);
-    this.missed = 0;
     this.since = Date.now();
-    this.isReady(true);
-    this.heart = setInterval(() => this.beat(child), HEARTBEAT_MS);
-    this.heart.unref();
+    const hangs = () => this.giveUp(child, "warn", "the bridge does not answer; it is ended and started again");
+    const beat = () => this.ask("ping", {}, SILENCE_MS).catch(hangs);
+    this.heart = setInterval(beat, HEARTBEAT_MS).unref();
   }
 
-  async beat(child) {
-    try {
-      await this.send("ping", {}, HEARTBEAT_MS);
-      this.missed = 0;
-    } catch {
-      if (child !== this.child || ++this.missed < MISSED_BEATS) return;
-      this.tell("warn", "the bridge does not answer; it is ended and started again");
-      child.kill("SIGKILL");
-    }
+  giveUp(child, level, sentence) {
+    if (child !== this.child) return;
+    this.tell(level, sentence);
+    child.kill("SIGKILL");
   }
 
   ended(child, reason) {
@@ -100,23 +89,13 @@ class Bridge {
     this.child = null;
     if (this.info && Date.now() - this.since > SETTLED_MS) this.failures = 0;
     this.info = null;
+    this.problem = reason;
     clearInterval(this.heart);
-    this.isReady(false);
     for (const { reject } of this.pending.values()) reject(new Error(reason));
     if (!this.wanted) return;
-    this.problem = reason;
     const pause = Math.min(1000 * 2 ** this.failures++, LONGEST_PAUSE_MS);
     this.tell("warn", `${reason}; trying again in the background. The gateway goes on without memory.`);
-    this.retry = setTimeout(() => this.wanted && this.launch(), pause);
-    this.retry.unref();
-  }
-
-  cannotRun(error) {
-    if (error.code !== "ENOENT" && error.code !== "EACCES") return `the bridge cannot run: ${error.code}`;
-    return (
-      `cannot run ${this.command[0]}: run \`python3 -m pip install memrelay\`, then \`openclaw config set ` +
-      `plugins.entries.${this.hello.pluginId}.config.command "$(command -v memrelay-gateway)"\``
-    );
+    this.retry = setTimeout(() => this.launch(), pause).unref();
   }
 
   received(line) {
@@ -127,13 +106,14 @@ class Bridge {
       return;
     }
     const waiting = this.pending.get(message.id);
-    if (!waiting) return;
-    if (message.error) waiting.reject(new Error(message.error.message));
-    else waiting.resolve(message.result);
+    if (message.error) waiting?.reject(new Error(message.error.message));
+    else waiting?.resolve(message.result);
   }
 
-  // One request: ends when it is answered, aborted, out of time, or when the bridge ends.
-  send(method, params, timeoutMs, signal) {
+  // One request: ends when it is answered, aborted, out of time, or when the bridge ends. One to a bridge that is starting
+  // waits in its pipe; one to a bridge that is down fails at once.
+  ask(method, params, timeoutMs, signal) {
+    this.start();
     const child = this.child;
     if (!child) return Promise.reject(new Error(this.problem));
     if (this.pending.size >= MAX_PENDING) return Promise.reject(new Error("too many requests are waiting"));
@@ -142,48 +122,33 @@ class Bridge {
     return new Promise((resolve, reject) => {
       const cancel = (reason) => {
         write({ jsonrpc: "2.0", method: "cancel", params: { id } });
-        reject(new Error(reason));
+        this.pending.get(id).reject(new Error(reason));
       };
       const aborted = () => cancel("aborted");
-      const timer = setTimeout(() => cancel("the deadline passed"), timeoutMs);
-      signal?.addEventListener("abort", aborted, { once: true });
+      const timer = setTimeout(() => cancel(this.info ? "the deadline passed" : "the bridge is still starting"), timeoutMs);
       const settle = (outcome) => (value) => {
         clearTimeout(timer);
         signal?.removeEventListener("abort", aborted);
         this.pending.delete(id);
         outcome(value);
       };
-      [resolve, reject] = [settle(resolve), settle(reject)];
-      this.pending.set(id, { resolve, reject });
+      this.pending.set(id, { resolve: settle(resolve), reject: settle(reject) });
+      signal?.addEventListener("abort", aborted, { once: true });
       if (signal?.aborted) aborted();
       else write({ jsonrpc: "2.0", id, method, params: { ...params, deadlineMs: timeoutMs } });
     });
   }
 
-  // A request on behalf of a turn: waits for a bridge that is starting, but not for one that is down.
-  async ask(method, params, timeoutMs, signal) {
-    this.start();
-    const end = Date.now() + timeoutMs;
-    if (!this.info) {
-      if (!this.child) throw new Error(this.problem);
-      let timer;
-      const late = new Promise((resolve) => (timer = setTimeout(resolve, timeoutMs, false)));
-      const ready = await Promise.race([this.ready, late]);
-      clearTimeout(timer);
-      if (!ready) throw new Error(this.problem || "the bridge is starting");
-    }
-    return this.send(method, params, Math.max(end - Date.now(), 1), signal);
-  }
-
   async stop() {
     this.wanted = false;
     clearTimeout(this.retry);
+    clearInterval(this.heart);
     const child = this.child;
     if (!child) return;
-    const gone = new Promise((resolve) => child.once("exit", resolve));
     const force = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
     child.stdin.end();
-    await gone;
+    await once(child, "exit");
     clearTimeout(force);
+    this.logger.info("memrelay: stopped");
   }
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin import __version__
@@ -18,9 +19,10 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.hosts.openclaw.config import without_host_keys
+from gateway_plugin.hosts.openclaw.settling import HeardTurn, Settling
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
-from gateway_plugin.settings import PluginSettings, Position, load_settings
+from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
 from gateway_plugin.status import CaptureReport, Injection
 
@@ -30,6 +32,8 @@ _FLUSH_SECONDS: Final = 2.0
 _HEALTH_SECONDS: Final = 10.0
 _OWN_SHARE: Final = 0.9
 _MAX_BEHIND: Final = 1000
+# Of the host's reasons to end a session, those after which the conversation does not go on.
+_ENDS: Final = frozenset({"new", "reset", "idle", "daily", "deleted"})
 _SLOTS: Final = {
     Position.PREPEND: "prependContext",
     Position.APPEND: "appendContext",
@@ -56,12 +60,17 @@ class OpenClawHost:
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem = "memory was not started"
         self._runs = Runs()
+        self._state: Path | None = None
+        self._settles = False
+        self._settling = Settling(0, self._settled)
         # Sessions of which a turn could not be put into the outbox: their next capture looks further back.
         self._behind: dict[str, None] = {}
 
     async def initialize(self, params: Json) -> Json:
         """Take the configuration; see `Host.initialize`."""
         await self.aclose()
+        state = params.get("stateDir")
+        self._state = Path(state) if isinstance(state, str) and state else None
         try:
             settings = load_settings(without_host_keys(params.get("config")), self._environ)
             self._plugin = self._make_plugin(settings)
@@ -69,6 +78,8 @@ class OpenClawHost:
             self._problem = str(error)
             return {"version": __version__, "problem": self._problem, "deadlineMs": 1000}
         self._problem = ""
+        self._settles = settings.capture.strategy is CaptureStrategy.DEBOUNCE
+        self._settling = Settling(settings.capture.debounce_ms / 1000, self._settled)
         await self._plugin.start()
         return {
             "version": __version__,
@@ -84,6 +95,7 @@ class OpenClawHost:
         return {
             "turn.before": self._before,
             "turn.after": self._after,
+            "turn.heard": self._heard,
             "session.event": self._session_event,
             "status": self._status,
             "health": self._health,
@@ -91,11 +103,11 @@ class OpenClawHost:
             "tool.call": self._tool,
             "memory.search": self._search,
             "memory.read": self._read,
-            "memory.probe": self._health,
         }
 
     async def aclose(self) -> None:
         """Deliver what waits and let go; see `Host.aclose`."""
+        await self._settling.aclose()
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             await plugin.aclose()
@@ -103,12 +115,15 @@ class OpenClawHost:
     async def _before(self, call: Call) -> Json:
         context = _context(call)
         total = call.params.get("historyLength")
-        self._runs.began(context, before=total if isinstance(total, int) else 0)
+        prompt = str(call.params.get("prompt", ""))
+        self._runs.began(context, before=total if isinstance(total, int) else 0, prompt=prompt)
         plugin = self._plugin
         if plugin is None:
             return {"status": "failed", "detail": self._problem}
+        # The session goes on: what it said last has settled.
+        await self._settling.flush(session_key_of(context) or "")
         injection = await plugin.before_turn(
-            str(call.params.get("prompt", "")),
+            prompt,
             session_key=session_key_of(context),
             messages=messages_of(call.params),
             host=host_turn(context, first_turn=total == 0),
@@ -124,6 +139,7 @@ class OpenClawHost:
             context, messages, total=total if isinstance(total, int) else len(messages)
         )
         key = session_key_of(context) or ""
+        self._settling.drop(key)
         plugin = self._plugin
         if plugin is None:
             return {"status": "failed", "detail": self._problem}
@@ -136,17 +152,41 @@ class OpenClawHost:
         self._note_behind(key, report)
         return _captured(report)
 
+    async def _heard(self, call: Call) -> Json:
+        """Take an answer whose turn is captured once it has settled; nothing if the run's end captured it already."""
+        context = _context(call)
+        asked = self._runs.asked(context)
+        if self._plugin is None or not self._settles or asked is None or asked[1]:
+            return {"status": "ignored"}
+        texts = call.params.get("assistantTexts")
+        answers = [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+        said = [("user", asked[0]), *(("assistant", text) for text in answers)]
+        messages = tuple({"role": role, "content": text} for role, text in said)
+        await self._settling.heard(HeardTurn(session_key_of(context) or "", context, messages))
+        return {"status": "settling"}
+
+    async def _settled(self, turn: HeardTurn) -> None:
+        if self._plugin is not None:
+            await self._plugin.after_turn(
+                turn.messages, session_key=turn.session or None, host=host_turn(turn.context)
+            )
+
     async def _session_event(self, call: Call) -> Json:
-        """Catch up where a capture failed, and deliver, before a session's history is rewritten or ends."""
+        """Begin a session warm; before its history is rewritten or ends, catch up where a capture failed, and deliver."""
         context = _context(call)
         key = session_key_of(context) or ""
         if self._plugin is None:
             return {"status": "failed", "detail": self._problem}
+        event = call.params.get("event")
+        if event == "session_start":
+            return {"status": await self._plugin.warm(session_key=key, host=host_turn(context))}
+        await self._settling.flush(key)
         report = await self._plugin.flush_session(
             messages_of(call.params) if key in self._behind else (),
             session_key=key,
             host=host_turn(context),
             seconds=_within(call.deadline, _FLUSH_SECONDS * 1000),
+            ended=event == "before_reset" or (event == "session_end" and call.params.get("reason") in _ENDS),
         )
         self._note_behind(key, report)
         return _captured(report)
@@ -169,7 +209,7 @@ class OpenClawHost:
     async def _tool(self, call: Call) -> Json:
         if self._plugin is None:
             return {"text": f"Memory is not available: {self._problem}", "details": {"failed": True}}
-        return await call_tool(self._plugin, call.params, _context(call))
+        return await call_tool(self._plugin, call.params, _context(call), state=self._state)
 
     async def _search(self, call: Call) -> Json:
         if self._plugin is None:
@@ -213,9 +253,12 @@ def _within(asked: float | None, milliseconds: float) -> float:
 
 
 def _answer(injection: Injection) -> Json:
-    result = {_SLOTS[injection.position]: injection.text} if injection.text else None
+    result: dict[str, str] = {_SLOTS[injection.position]: injection.text} if injection.text else {}
+    if injection.instruction:
+        system = _SLOTS[Position.SYSTEM_APPEND]
+        result[system] = "\n\n".join(filter(None, (result.get(system), injection.instruction)))
     return {
-        "result": result,
+        "result": result or None,
         "status": injection.status,
         "detail": injection.detail,
         "line": injection.line,
@@ -225,7 +268,7 @@ def _answer(injection: Injection) -> Json:
 
 def _captured(report: CaptureReport) -> Json:
     told = asdict(report)
-    return {name: told[name] for name in ("status", "new", "queued", "waiting", "detail")}
+    return {name: told[name] for name in ("status", "new", "queued", "waiting", "detail", "ended")}
 
 
 def _stop_reason(messages: tuple[Json, ...]) -> str:

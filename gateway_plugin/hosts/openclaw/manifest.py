@@ -14,9 +14,10 @@ from pydantic import alias_generators
 
 from gateway_plugin import __version__
 from gateway_plugin.crosswalk import ALIASES, PRESETS
-from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION, READING, tool_definitions
+from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION, tool_definitions
 from gateway_plugin.settings import ActiveSettings, PluginSettings
 from gateway_plugin.tool_arguments import TOOL_NAMES
+from gateway_plugin.tools import READING
 
 __all__ = ["FOLDER", "PLUGIN_ID", "SIDECAR_ID", "manifest", "sidecar_manifest", "tool_file"]
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin.async_plugin import AsyncMemoryPlugin
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.hosts.openclaw.session_log import AgentSessions
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
-from gateway_plugin.session_keys import Audience
+from gateway_plugin.session_keys import DEFAULT_AGENT, Audience, parse_session_key
+from gateway_plugin.settings import NamespaceScope
 from gateway_plugin.tool_arguments import tool_schemas
 from gateway_plugin.tools import ToolAnswer
 
-__all__ = ["PROMPT_SECTION", "READING", "call_tool", "read_file", "search_hits", "tool_definitions"]
-
-READING: Final = frozenset({"memory_search", "memory_get", "memory_transcript"})
-"""Tools that change nothing: the host may run them again."""
+__all__ = ["PROMPT_SECTION", "call_tool", "read_file", "search_hits", "tool_definitions"]
 
 PROMPT_SECTION: Final = (
     "## Long-term memory",
@@ -50,16 +51,26 @@ def tool_definitions() -> list[dict[str, Any]]:
     return [_definition(schema) for schema in tool_schemas()]
 
 
-async def call_tool(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
-    """Do what the model asks; every failure is an answer."""
+async def call_tool(
+    plugin: AsyncMemoryPlugin, params: Json, context: Json, *, state: Path | None = None
+) -> Json:
+    """Do what the model asks; every failure is an answer.
+
+    Args:
+        plugin: the gateway's memory.
+        params: ``name`` and ``arguments`` of the call.
+        context: the host's context of the run.
+        state: the host's state directory, where it keeps the sessions.
+    """
     arguments = params.get("arguments")
     name = str(params.get("name", ""))
-    answer = await _call(plugin, name, arguments, context)
+    logs = _sessions(plugin, context, state) if name == "memory_transcript" and state is not None else None
+    answer = await _call(plugin, name, arguments, context, logs=logs)
     details: dict[str, Any] = {**answer.details, "failed": answer.failed}
     if name == "memory_search":
         # The host's active-memory believes in what was found, and in failures, only where it reads them here.
         details |= {"error": answer.text} if answer.failed else {"results": _hits(answer)}
-    return {"text": answer.text + _ids(name, answer), "details": details}
+    return {"text": answer.text, "details": details}
 
 
 async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
@@ -89,9 +100,30 @@ async def read_file(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> J
     return {"status": "ok" if found else "not_found", "text": answer.text if found else "", "path": path}
 
 
-async def _call(plugin: AsyncMemoryPlugin, name: str, arguments: object, context: Json) -> ToolAnswer:
+def _sessions(plugin: AsyncMemoryPlugin, context: Json, state: Path) -> AgentSessions | None:
+    """Return the sessions that may be read in a turn: the agent's own, and in a group, or where people are kept apart, this one."""
+    try:
+        ref = parse_session_key(session_key_of(context) or "")
+    except IdentityError:
+        return None
+    shared = (
+        host_turn(context).heard_by(ref) is Audience.DIRECT
+        and plugin.settings.namespace.scope is NamespaceScope.AGENT
+    )
+    agent = context.get("agentId") if ref.agent is None else ref.agent
+    return AgentSessions(state, str(agent or DEFAULT_AGENT), None if shared else ref.key)
+
+
+async def _call(
+    plugin: AsyncMemoryPlugin,
+    name: str,
+    arguments: object,
+    context: Json,
+    *,
+    logs: AgentSessions | None = None,
+) -> ToolAnswer:
     given = arguments if isinstance(arguments, Mapping) else {}
-    host = host_turn(context)
+    host = replace(host_turn(context), transcripts=logs)
     if session_key_of(context) is None:
         # A search by the host itself may be on behalf of any chat of the agent: it hears what a group may hear.
         host = replace(host, audience=Audience.GROUP)
@@ -110,13 +142,6 @@ def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
         }
         for memory in answer.details.get("memories", [])
     ]
-
-
-def _ids(name: str, answer: ToolAnswer) -> str:
-    """Return the ids of what a search found: the host shows the model no details, and the other tools need them."""
-    found = answer.details.get("memories", []) if name == "memory_search" else []
-    ids = ", ".join(f"{number} = {memory['id']}" for number, memory in enumerate(found, 1))
-    return f"\n\nids: {ids}" if ids else ""
 
 
 def _definition(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway_plugin.host_turn import HostTurn
@@ -70,6 +70,7 @@ def messages_of(params: Json) -> tuple[Json, ...]:
 class _Run:
     before: int
     inter_session: bool
+    prompt: str = field(default="", repr=False)
 
 
 class Runs:
@@ -83,15 +84,20 @@ class Runs:
         self._limit = limit
         self._known: OrderedDict[str, _Run] = OrderedDict()
 
-    def began(self, context: Json, *, before: int) -> None:
-        """Note a run, with how many messages its session had."""
+    def began(self, context: Json, *, before: int, prompt: str = "") -> None:
+        """Note a run, with how many messages its session had and what was asked."""
         run = _text(context, "runId")
         if run is not None:
             inter_session = host_turn(context).inter_session
-            self._known[run] = _Run(before, inter_session)
+            self._known[run] = _Run(before, inter_session, prompt)
             self._known.move_to_end(run)
         while len(self._known) > self._limit:
             self._known.popitem(last=False)
+
+    def asked(self, context: Json) -> tuple[str, bool] | None:
+        """Return what began a run, and whether another session wrote it; None of a run that ended, or that nobody saw begin."""
+        run = self._known.get(_text(context, "runId") or "")
+        return None if run is None else (run.prompt, run.inter_session)
 
     def ended(self, context: Json, messages: Sequence[Json], *, total: int) -> tuple[tuple[Json, ...], bool]:
         """Return the messages that a run added, and whether another session wrote to it.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ["EXTRACT", "Prompt", "extract_prompt"]
+__all__ = ["EXTRACT", "SUMMARISE", "Prompt", "extract_prompt", "summary_prompt"]
 
 EXTRACT = "extract/1"
+SUMMARISE = "summarise/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,10 @@ def extract_prompt(*, summary: bool) -> Prompt:
     parts = (f"{EXTRACT}.txt", f"{EXTRACT}.{ending}.txt")
     text = "\n".join((folder / part).read_text("utf-8") for part in parts)
     return Prompt(EXTRACT + ("+summary" if summary else ""), text)
+
+
+def summary_prompt() -> Prompt:
+    """Return the newest prompt that summarises a session."""
+    return Prompt(
+        SUMMARISE, (files("relayer.extraction") / "prompts" / f"{SUMMARISE}.txt").read_text("utf-8")
+    )

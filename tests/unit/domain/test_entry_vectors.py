@@ -72,7 +72,7 @@ OPERATIONS = {
     "job_accepted": JobAccepted(ORIGIN, b"\x05" * 16, "extract", (b"\x02" * 16,), b"input"),
     "job_finished": JobFinished(
         b"\x05" * 16,
-        vectors=(VectorSet(b"\x02" * 16, b"v", b"w", b"\x03" * 16),),
+        vectors=(VectorSet(b"\x02" * 16, b"v", b"w", b"\x03" * 16, "ab" * 32),),
         stored=(STORED,),
         reason="done",
         supersedes=((b"\x01" * 16, b"\x02" * 16),),
@@ -162,6 +162,12 @@ def test_vectors_stored_before_they_named_a_neighbour_depend_on_none_that_is_kno
     older = decode_operation(raw("operations_older", "vectors_without_context_of"))
     assert isinstance(older, JobFinished)
     assert older.vectors == (VectorSet(b"\x02" * 16, b"v", b"w"),)
+
+
+def test_vectors_stored_before_they_named_their_model_are_of_the_records_model() -> None:
+    older = decode_operation(raw("operations_older", "vectors_without_model"))
+    assert isinstance(older, JobFinished)
+    assert older.vectors == (VectorSet(b"\x02" * 16, b"v", b"w", b"\x03" * 16),)
 
 
 def test_a_segment_from_before_anything_was_erased_is_reduced_by_nothing() -> None:

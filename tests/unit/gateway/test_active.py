@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
+import stat
+
 import pytest
 from wire_relayer import answer, hang
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import MemoryPlugin, active_traces
+from gateway_plugin.errors import SettingsError
 from gateway_plugin.host_turn import HostTurn
+from gateway_plugin.settings import Position, load_settings
+from gateway_plugin.status import Injection
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee again?"
@@ -60,8 +67,66 @@ def test_the_reminder_goes_in_escaped_and_framed_as_untrusted(wire, plugin):
 def test_the_status_line_has_the_shape_that_users_know(wire, plugin):
     says(wire)
     found = turn(plugin())
-    assert found.line.startswith("🧩 Active Memory: ok ")
-    assert f" recent {len(found.text)} chars" in found.line
+    assert re.fullmatch(rf"🧩 Active Memory: ok \d+ms recent {len(SUMMARY)} chars", found.line)
+    assert found.debug_line == f"🔎 Active Memory Debug: {SUMMARY}"
+
+
+@pytest.mark.row("AM-08")
+def test_the_debug_line_is_for_people_without_tags_or_control_characters():
+    said = "Oat milk\x1b[31m coffee,\nnever\x07 late.</active_memory_plugin>"
+    found = Injection("...", Position.APPEND, "ok", active="recent", summary=said)
+    assert found.debug_line == "🔎 Active Memory Debug: Oat milk [31m coffee, never late."
+
+
+@pytest.mark.row("AM-08")
+def test_silence_has_a_status_line_and_no_debug_line(wire, plugin):
+    wire.remind = lambda _: {"status": "empty"}
+    found = turn(plugin())
+    assert re.fullmatch(r"🧩 Active Memory: empty \d+ms recent", found.line)
+    assert found.debug_line == ""
+
+
+def traces(folder):
+    return [*folder.rglob("*.jsonl")]
+
+
+@pytest.mark.row("AM-23")
+def test_no_trace_of_a_reminder_is_kept_unasked(wire, plugin, tmp_path):
+    says(wire)
+    assert turn(plugin()).status == "ok"
+    assert traces(tmp_path) == []
+
+
+@pytest.mark.row("AM-23")
+def test_a_trace_that_was_asked_for_has_the_layout_that_users_know_and_is_private(wire, plugin, tmp_path):
+    says(wire)
+    assert turn(plugin(persist_transcripts=True, transcript_dir="debug/recall")).status == "ok"
+    (trace,) = traces(tmp_path)
+    place = trace.relative_to(tmp_path / ".local/state/memrelay")
+    assert place.parts[:-1] == ("agents", "researcher", "sessions", "debug", "recall")
+    asked, said = map(json.loads, trace.read_text().splitlines())
+    assert QUESTION in asked["content"]
+    assert (said["status"], said["content"]) == ("ok", SUMMARY)
+    assert stat.S_IMODE(trace.stat().st_mode) == 0o600
+    folders = [one for one in trace.parents if one.is_relative_to(tmp_path / ".local/state/memrelay/agents")]
+    assert {stat.S_IMODE(one.stat().st_mode) for one in folders} == {0o700}
+
+
+@pytest.mark.row("AM-23")
+@pytest.mark.parametrize("directory", ["../elsewhere", "/etc", "a/../../b", ""])
+def test_a_trace_leaves_its_directory_by_no_setting(directory):
+    with pytest.raises(SettingsError, match=r"active\.transcriptDir"):
+        load_settings({"active": {"transcriptDir": directory}}, {})
+
+
+def test_of_many_traces_the_newest_are_kept(wire, plugin, tmp_path, monkeypatch):
+    monkeypatch.setattr(active_traces, "MOST_KEPT", 2)
+    says(wire)
+    made = plugin(persist_transcripts=True)
+    for number in range(4):
+        turn(made, f"{QUESTION} I ask for the {number}th time.")
+    kept = [json.loads(one.read_text().splitlines()[0])["content"] for one in sorted(traces(tmp_path))]
+    assert [f"{number}th" in text for number, text in zip((2, 3), kept, strict=True)] == [True, True]
 
 
 @pytest.mark.row("AM-11")

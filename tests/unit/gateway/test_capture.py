@@ -153,6 +153,42 @@ def test_the_newest_are_kept_when_there_are_too_many_and_the_rest_is_counted(ide
     assert captured.dropped == {"over_max_messages": 2}
 
 
+MEMSEARCH = load_settings({"preset": "memsearch"}, {}).capture
+
+
+@pytest.mark.row("MS-18")
+@pytest.mark.parametrize(
+    ("turn", "count"),
+    [
+        ((user("We ship the parser tomorrow."), said("Then I will tag the release tonight.")), 2),
+        ((user("We ship the parser tomorrow, tell the whole harbour about it."),), 0),
+        ((user("We ship it."), said("All right, noted for then.")), 0),
+    ],
+)
+def test_a_turn_of_too_few_messages_or_characters_is_left_out_where_that_is_set(identity, turn, count):
+    captured = capture(turn, identity, settings=MEMSEARCH)
+    assert len(captured.request.turns if captured.request else ()) == count
+    assert captured.dropped.get("turn_too_short", 0) == (0 if count else len(turn))
+
+
+@pytest.mark.row("MS-18")
+@pytest.mark.parametrize(("text", "reason"), [("Ship it on", "too_short"), ("Ship it now", None)])
+def test_a_message_has_more_than_ten_characters_where_that_is_set(identity, text, reason):
+    turn = (user(text), user("The parser goes out with the tide tomorrow morning, at six."), said(ANSWER))
+    assert ([*capture(turn, identity, settings=MEMSEARCH).dropped] or [None])[0] == reason
+
+
+@pytest.mark.row("MS-18")
+def test_of_a_long_answer_the_end_is_kept_where_that_is_set_and_nothing_otherwise(identity):
+    answer = "".join(f"Step {number} of the long answer is done. " for number in range(200)) + "So it works."
+    turn = (user("Please explain how the release pipeline works."), said(answer))
+    assert capture(turn, identity).dropped == {"too_long": 1}
+    kept = texts(capture(turn, identity, settings=MEMSEARCH))[1]
+    assert len(kept) <= 3000
+    assert kept.endswith("So it works.")
+    assert kept.split(" ")[0] in answer.split(" ")
+
+
 @pytest.mark.row("CP-35")
 @pytest.mark.row("MW-14")
 def test_wrappers_are_gone_before_anything_is_sent(identity):

@@ -170,3 +170,29 @@ def test_a_sheet_of_another_gateway_is_told_apart(monkeypatch):
 def test_version_needs_nothing(wire):
     assert run("version").exit_code == 0
     assert wire.seen == []
+
+
+@pytest.mark.row("MW-24")
+@pytest.mark.parametrize("whose", ["--agent", "--namespace"])
+def test_a_search_by_agent_is_a_json_document_of_texts_ids_and_relevance(wire, whose):
+    run("remember", "The deploy window is Tuesday", "--agent", "ops")
+    run("remember", "The deploy window of another agent", "--agent", "coder")
+    done = run("search", "deploy window", whose, "ops", "--limit", "5", "--json")
+    (found,) = json.loads(done.stdout)["memories"]
+    assert (found["text"], found["relevance"]) == ("The deploy window is Tuesday", 0.9)
+    assert found["id"] in run("list", "--agent", "ops").stdout
+    assert wire.bodies("/v1/recall")[-1]["limit"] == 5
+
+
+def test_a_search_can_go_back_in_time_and_show_what_is_hidden(wire):
+    assert (
+        run("search", "deploy", "--include", "forgotten", "--as-of", "2026-05-01T10:00+02:00").exit_code == 0
+    )
+    body = wire.bodies("/v1/recall")[-1]
+    assert (body["include"], body["as_of"]) == (["forgotten"], "2026-05-01T08:00:00.000Z")
+
+
+@pytest.mark.parametrize(("option", "value"), [("--as-of", "yesterday"), ("--include", "everything")])
+def test_a_search_names_the_option_that_is_wrong(option, value):
+    done = run("search", "deploy", option, value)
+    assert (done.exit_code, option.strip("-").replace("-", "_") in done.stderr.replace("-", "_")) == (2, True)

@@ -95,3 +95,9 @@ def test_a_corrected_clock_gets_a_certificate_that_is_valid_then(holder):
     identity.certificate_header(NOW)
     earlier = Certificate.verify(base64url.decode(identity.certificate_header(NOW - 7200)))
     assert earlier.not_before <= NOW - 7200
+
+
+def test_an_agent_whose_keys_were_rotated_goes_by_its_new_name(holder):
+    renamed = {"researcher": "researcher-2"}
+    assert of(holder, "agent:Researcher:s", renamed=renamed).namespace == "researcher-2"
+    assert of(holder, "agent:coder:s", renamed=renamed).namespace == "coder"

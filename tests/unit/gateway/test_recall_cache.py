@@ -44,7 +44,7 @@ def kept():
 
 
 def own(plugin):
-    return plugin._plugin._owner_identity(Waiting("default", "default", 1))
+    return plugin._plugin._identities.of_owner(Waiting("default", "default", 1))
 
 
 def call(plugin, work):

@@ -38,7 +38,7 @@ def known(call):
 @pytest.mark.parametrize("name", ["limit", "maxResults", "top_k"])
 def test_a_search_says_what_it_found_and_how_relevant_it_is(call, wire, known, name):
     found = call("memory_search", query="how do I take my coffee", **{name: 3}, corpus="memory")
-    assert found.text == f"Found 1 memory:\n\n1. {COFFEE} (90% relevance)"
+    assert found.text == f"Found 1 memory:\n\n1. {COFFEE} (90% relevance)\n\nids: 1 = {known}"
     assert (found.details["count"], found.details["namespace"]) == (1, "researcher")
     assert wire.bodies("/v1/recall")[-1]["limit"] == 3
 
@@ -231,3 +231,19 @@ def test_every_tool_has_a_schema_that_providers_take():
         assert schema["description"]
         for value in schema["parameters"]["properties"].values():
             assert isinstance(value["type"], str)
+
+
+def test_the_model_may_ask_what_held_before_and_never_for_what_was_forgotten(call, wire, known):
+    wire.overrides = {"state": "superseded"}
+    found = call("memory_search", query="my coffee", include=["superseded"], asOf="2026-05-01T12:00:00Z")
+    body = wire.bodies("/v1/recall")[-1]
+    assert (body["include"], body["as_of"]) == (["superseded"], "2026-05-01T12:00:00.000Z")
+    assert "(90% relevance, corrected since)" in found.text
+    assert call("memory_search", query="my coffee", include=["forgotten"]).failed
+    wrong = call("memory_search", query="my coffee", asOf="last week")
+    assert (wrong.failed, "asOf" in wrong.text) == (True, True)
+
+
+def test_a_search_of_the_present_says_nothing_of_the_past(call, wire, known):
+    call("memory_search", query="my coffee")
+    assert not {"include", "as_of"} & wire.bodies("/v1/recall")[-1].keys()

@@ -105,9 +105,13 @@ async def test_a_revocation_over_http_shuts_the_agent_out_and_drops_its_open_nam
     body = {"revocations": base64url.encode(encoded)}
     refused = await at.call("PUT", "/v1/account/revocations", body, key=False)
     assert refused.json()["code"] == "unauthorized"
+    hidden = await at.call("GET", "/v1/account/revocations", key=False)
+    assert hidden.json()["code"] == "unauthorized"
     admin = replace(at.gateway, agent="admin", rights=(Right.ADMIN,))
     answer = await at.call("PUT", "/v1/account/revocations", body, key=False, gateway=admin)
     assert (answer.status_code, answer.json()) == (200, {"counter": 1})
+    kept = await at.call("GET", "/v1/account/revocations", key=False, gateway=admin)
+    assert (kept.status_code, kept.json()) == (200, body)
     assert len(at.relayer.context.namespaces) == 0
     assert len(at.relayer.authenticator._sealed_keys) == 0
     assert (await at.call("POST", "/v1/recall", {"query": "kept"})).json()["code"] == "unauthorized"

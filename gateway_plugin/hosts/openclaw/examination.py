@@ -1,0 +1,221 @@
+"""``memrelay-gateway doctor --host openclaw``: why memory does not work in this gateway, one check after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from gateway_plugin import __version__
+from gateway_plugin.capturer import owner_of
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import Clock
+from gateway_plugin.doctor import Check, canary
+from gateway_plugin.hosts.openclaw.host_config import HostConfig, state_folder
+from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.identity import Identity
+from gateway_plugin.outbox import Outbox
+from gateway_plugin.status import WHY_MARK
+from gateway_plugin.tool_arguments import TOOL_NAMES
+
+__all__ = ["bridge_program", "check_agents", "check_bridge", "check_config"]
+
+_START_SECONDS: Final = 60.0
+_UNSET: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
+_RESTART: Final = "then: openclaw gateway restart"
+
+
+def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Check what the host's configuration says; nothing is started and nothing is asked."""
+    name = config.plugin_id
+    yield _loaded(config, name)
+    if name == PLUGIN_ID:
+        yield _slot(config)
+        yield _one_memory(config)
+        yield _tools(config)
+    yield _access(config, name)
+    yield _variables(config, environ)
+    yield _installed(config, name, environ)
+
+
+def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command that the host's plugin runs."""
+    named = config.settings.get("command") or environ.get("MEMRELAY_GATEWAY_COMMAND") or "memrelay-gateway"
+    return tuple(str(part) for part in named) if isinstance(named, list) else (str(named),)
+
+
+async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncIterator[Check]:
+    """Start the bridge as the host does, with the host's settings, and see what it says of itself."""
+    command = bridge_program(config, environ)
+    set_command = f"openclaw config set plugins.entries.{config.plugin_id}.config.command"
+    fix = f'python3 -m pip install memrelay, and {set_command} "$(command -v memrelay-gateway)"'
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, "bridge", "--host", "openclaw",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            env=dict(environ),
+        )  # fmt: skip
+    except OSError as error:
+        yield Check("bridge", False, f"{command[0]} cannot be run ({os.strerror(error.errno or 0)})", fix)
+        return
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            told = await _greeted(process, dict(config.settings))
+    except (TimeoutError, ValueError, OSError):
+        yield Check("bridge", False, f"{command[0]} does not speak the bridge's protocol", fix)
+        return
+    finally:
+        await _ended(process)
+    if told.get("error") or told["result"].get("problem"):
+        problem = told.get("error", {}).get("message") or told["result"]["problem"]
+        yield Check(
+            "bridge", False, str(problem), f"mend plugins.entries.{config.plugin_id}.config; {_RESTART}"
+        )
+        return
+    said = f"{command[0]} starts, version {told['result'].get('version')}"
+    yield Check(
+        "bridge", told["result"].get("version") == __version__, said, f"install {__version__} there, too"
+    )
+
+
+async def check_agents(
+    client: RelayerClient, agents: Mapping[str, Identity], outbox: Outbox, clock: Clock
+) -> AsyncIterator[Check]:
+    """Write and recall a memory as each agent of the host, and tell of the last turn that the gateway noted of it (MS-31).
+
+    Args:
+        client: the relayer.
+        agents: the host's agents, and who they are to the relayer.
+        outbox: the gateway's.
+        clock: the time.
+    """
+    for name, identity in agents.items():
+        check = await canary(client, identity, clock=clock)
+        noted = outbox.kept(owner_of(identity), WHY_MARK).value
+        last = json.loads(noted).get("status", "") if noted else ""
+        turn = f"last turn: {last}" if last else "no turn was noted yet: send one, and look again"
+        yield replace(check, name=f"openclaw agent {name}", found=f"{check.found}; {turn}")
+
+
+def _loaded(config: HostConfig, name: str) -> Check:
+    why = config.loads(name)
+    if not config.entry(name) and not why:
+        why = f"plugins.entries.{name} is missing"
+    command = f"openclaw plugins enable {name} --accept-capabilities"
+    fix = "memrelay-gateway openclaw settings prints the steps" if "missing" in why else command
+    return Check("openclaw plugin", not why, why or f"{name} is enabled in {config.path}", fix)
+
+
+def _slot(config: HostConfig) -> Check:
+    held = config.slot
+    # The newer name of the slot goes first in the host, too.
+    fix = f'openclaw config set plugins.slots.memory "{PLUGIN_ID}"; {_RESTART}. To leave it to {held}, use the side-car: '
+    return Check(
+        "openclaw memory slot",
+        held == PLUGIN_ID,
+        f"held by {held}",
+        f"{fix}memrelay-gateway openclaw settings --sidecar",
+    )
+
+
+def _one_memory(config: HostConfig) -> Check:
+    rivals = [name for name in ("memory-core", "memory-lancedb", "memory-memwal", "memory-core-plus", "memsearch")
+              if not config.loads(name) and (config.entry(name) or name == "memory-core")]  # fmt: skip
+    fix = "; ".join(f"openclaw config set plugins.entries.{name}.enabled false" for name in rivals)
+    found = (
+        f"{', '.join(rivals)} registers tools of the same names"
+        if rivals
+        else "no other plugin owns its tools"
+    )
+    return Check("openclaw tool owners", not rivals, found, f"{fix}; {_RESTART}")
+
+
+def _tools(config: HostConfig) -> Check:
+    hidden: list[str] = []
+    for place, lists in config.tool_lists():
+        allowed, denied = _names(lists.get("allow")), _names(lists.get("deny"))
+        more = _names(lists.get("alsoAllow"))
+        if allowed and not {"*", "group:plugins", "group:memory", *TOOL_NAMES} & {*allowed, *more}:
+            hidden.append(f"{place}.allow names no memory tool")
+        if {"memory_search", "group:memory"} & set(denied):
+            hidden.append(f"{place}.deny names memory_search")
+    fix = "add memory_search and memory_get to it, or leave the tools hidden: recall and capture need none"
+    return Check("openclaw tools", not hidden, "; ".join(hidden) or "the model may use them", fix)
+
+
+def _access(config: HostConfig, name: str) -> Check:
+    hooks = config.entry(name).get("hooks")
+    hooks = hooks if isinstance(hooks, Mapping) else {}
+    missing = [] if hooks.get("allowConversationAccess") is True else ["allowConversationAccess is not true"]
+    if hooks.get("allowPromptInjection") is False:
+        missing.append("allowPromptInjection is false")
+    fix = f"if recall and capture may read conversations: openclaw config set plugins.entries.{name}.hooks.allowConversationAccess true"
+    return Check(
+        "openclaw conversation access",
+        not missing,
+        "; ".join(missing) or "granted",
+        f"{fix} (and allowPromptInjection); {_RESTART}",
+    )
+
+
+def _variables(config: HostConfig, environ: Mapping[str, str]) -> Check:
+    named = _UNSET.findall(json.dumps(config.settings))
+    unset = sorted({name for name in named if not environ.get(name)})
+    found = f"not set here: {', '.join(unset)}" if unset else "all that the settings name are set"
+    return Check(
+        "openclaw variables",
+        not unset,
+        found,
+        "set them in the gateway's environment, and here for this command",
+    )
+
+
+def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
+    """Compare the copy that the host loads with this package."""
+    folders = [state_folder(environ) / "extensions" / name]
+    load = config.plugins.get("load")
+    paths = load.get("paths") if isinstance(load, Mapping) else None
+    folders += [Path(str(path)).expanduser() for path in paths or ()]
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):
+            told = json.loads((folder / "openclaw.plugin.json").read_text("utf-8"))
+            if told.get("id") == name:
+                version = str(told.get("version"))
+                again = "pack --sidecar" if name == SIDECAR_ID else "pack"
+                fix = f'openclaw plugins install "$(memrelay-gateway openclaw {again})" --force --accept-capabilities; {_RESTART}'
+                found = f"{folder} is {version}, this package {__version__}"
+                return Check("openclaw installed", version == __version__, found, fix)
+    steps = f"openclaw plugins install --link {FOLDER} --force --accept-capabilities"
+    return Check("openclaw installed", False, "the host has no copy and no link of the plugin", steps)
+
+
+def _names(value: object) -> Sequence[str]:
+    return [str(name) for name in value] if isinstance(value, list) else []
+
+
+async def _greeted(process: asyncio.subprocess.Process, settings: dict[str, Any]) -> dict[str, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    params = {"host": "openclaw", "protocol": [1], "config": settings}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    await process.stdin.drain()
+    answer: dict[str, Any] = json.loads(await process.stdout.readline())
+    return answer
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(10):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,129 @@
+"""What of this machine's files an agent remembers: the roots that a person named, and which files were seen as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from gateway_plugin.identity import Identity
+from gateway_plugin.private_files import replace_private, state_directory
+from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.transfer.exports import files_of, read_file
+from gateway_plugin.transfer.sending import shown_name
+from gateway_plugin.transfer.session_logs import read_session_log
+from relayer.wire.transfer import ImportItem
+
+__all__ = ["Found", "Index", "Root", "RootKind"]
+
+_NOTES: Final = ("MEMORY.md", "memory.md", "USER.md", "memory/**/*.md", "wiki/**/*.md")
+_FORMAT: Final = 1
+
+
+class RootKind(StrEnum):
+    """What a root is."""
+
+    WORKSPACE = "workspace"
+    SESSIONS = "sessions"
+    PATH = "path"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Root:
+    """A place that is indexed: an agent's workspace, a host's directory of session logs, or any file or folder."""
+
+    kind: RootKind
+    path: Path
+
+    def files(self) -> list[Path]:
+        """Return what is read there now, in order."""
+        if self.kind is RootKind.PATH:
+            return [path for path in files_of(self.path) if path.is_file()]
+        patterns = _NOTES if self.kind is RootKind.WORKSPACE else ("**/*.jsonl",)
+        found = {path for pattern in patterns for path in self.path.glob(pattern) if path.is_file()}
+        return sorted(found)
+
+    def read(self, path: Path, settings: CaptureSettings) -> list[ImportItem]:
+        """Read one file of it; raises `ImportProblem`."""
+        shown = shown_name(self.path, path)
+        if self.kind is RootKind.SESSIONS:
+            return read_session_log(path, shown, settings)
+        # Inside a workspace a source is named as hosts name it: memory/2026-05-01.md.
+        return read_file(path, shown.partition("/")[2] if self.kind is RootKind.WORKSPACE else shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file of a root, and what tells whether it changed."""
+
+    root: Root
+    path: Path
+    mark: tuple[int, int]
+
+
+@dataclass(slots=True)
+class Index:
+    """The roots of one agent at one relayer.
+
+    Attributes:
+        place: the file in which it is kept.
+        roots: where is looked.
+        seen: the files that were stored, with their marks.
+    """
+
+    place: Path
+    roots: set[Root] = field(default_factory=set)
+    seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str], identity: Identity, origin: str) -> Index:
+        """Read it; one that was never written, or is no index any more, is empty.
+
+        Raises:
+            IdentityError: the user has no home directory.
+        """
+        whose = hashlib.sha256(f"{identity.account}\n{identity.namespace}\n{origin}".encode()).hexdigest()
+        index = cls(state_directory(environ) / f"index-{whose[:16]}.json")
+        try:
+            kept = json.loads(index.place.read_text("utf-8"))
+            index.roots = {Root(RootKind(kind), Path(path)) for kind, path in kept["roots"]}
+            index.seen = {path: (int(mark[0]), int(mark[1])) for path, mark in kept["seen"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+            # What was stored is not stored twice: an index that is lost costs a look at every file.
+            index.roots, index.seen = set(), {}
+        return index
+
+    def files(self) -> Iterator[Found]:
+        """Yield every file of the roots, each once."""
+        known: set[Path] = set()
+        for root in sorted(self.roots):
+            for path in root.files():
+                if path in known:
+                    continue
+                known.add(path)
+                try:
+                    status = path.stat()
+                except OSError:
+                    continue  # gone since it was listed
+                yield Found(root, path, (status.st_mtime_ns, status.st_size))
+
+    def is_new(self, found: Found) -> bool:
+        """Whether a file changed since it was stored, or never was."""
+        return self.seen.get(str(found.path)) != found.mark
+
+    def stored(self, found: Found) -> None:
+        """Note that a file was stored as it is."""
+        self.seen[str(found.path)] = found.mark
+
+    def save(self) -> None:
+        """Write it; raises `IdentityError`."""
+        document = {
+            "format": _FORMAT,
+            "roots": [[root.kind.value, str(root.path)] for root in sorted(self.roots)],
+            "seen": self.seen,
+        }
+        replace_private(self.place, json.dumps(document, ensure_ascii=False).encode())

@@ -1,0 +1,108 @@
+"""One call of the model for one session: notes of it, of which each is checked against what was said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from relayer.errors import ModelAnswerUnusable
+from relayer.extraction.llm.answer import json_in
+from relayer.extraction.llm.conversation import Line, render
+from relayer.extraction.llm.evidence import Ground, doubt_of
+from relayer.extraction.llm.folding import fold
+from relayer.extraction.llm.prompts import summary_prompt
+from relayer.ports import ChatMessage, ChatModel
+
+__all__ = ["Summariser", "Summary"]
+
+_MAX_TOKENS = 1024
+_MOST_POINTS = 10
+_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {"points": {"type": "array", "items": {"type": "string"}}},
+    "required": ["points"],
+    "additionalProperties": False,
+}
+_NONE = frozenset({"none", "[]", "{}", "null"})
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    points: list[str]
+
+
+_DECODER = msgspec.json.Decoder(_Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The points that the session proves, in order; ``dropped`` counts the others by `Doubt`, without any text."""
+
+    points: tuple[str, ...]
+    tokens: int
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def text(self) -> str:
+        """The points as lines of a list; empty without any."""
+        return "\n".join(f"- {point}" for point in self.points)
+
+
+class Summariser:
+    """Summarises with a chat model, which is asked once for each call of `summarise`."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self._model = model
+        self._prompt = summary_prompt()
+
+    @property
+    def version(self) -> str:
+        """The prompt's name and version."""
+        return self._prompt.name
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    async def summarise(self, lines: Sequence[Line], *, seconds: float) -> Summary:
+        """Ask for notes of a session.
+
+        Raises:
+            ModelUnavailable, QueueFull: trying again later may work.
+            ModelAnswerUnusable: the answer is none.
+        """
+        messages = (ChatMessage("system", self._prompt.text), ChatMessage("user", render(lines, ())))
+        answer = await self._model.complete(messages, schema=_SCHEMA, max_tokens=_MAX_TOKENS, seconds=seconds)
+        points = _read(answer.text, answer.tokens)
+        return await asyncio.to_thread(_proved, points, lines, answer.tokens)
+
+
+def _read(text: str, tokens: int) -> list[str]:
+    if text.strip().strip(".\"'`").lower() in _NONE:
+        return []
+    raw = json_in(text)
+    if raw is None:
+        raise ModelAnswerUnusable("not_json", tokens)
+    try:
+        return _DECODER.decode(raw).points
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise ModelAnswerUnusable("wrong_shape", tokens) from None
+
+
+def _proved(points: Sequence[str], lines: Sequence[Line], tokens: int) -> Summary:
+    """Return what of the points the session proves."""
+    ground = Ground.of(part for line in lines for part in (line.shown, line.speaker))
+    dropped: Counter[str] = Counter()
+    kept: dict[str, str] = {}
+    for point in points:
+        text = " ".join(point.split()).lstrip("-*• ")
+        doubt = doubt_of(text, ground)
+        if doubt is not None:
+            dropped[f"summary_{doubt.value}"] += 1
+        else:
+            kept.setdefault(fold(text), text)
+    return Summary(tuple(kept.values())[:_MOST_POINTS], tokens, dropped)
