@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -27,6 +28,7 @@ from relayer.domain.twins import Twins
 from relayer.errors import Refused, RelayerError
 from relayer.log.replica import Replica
 from relayer.search.calibration import Calibration, calibrate
+from relayer.services import erase
 from relayer.services.view import NamespaceView
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.wire.schemas import RememberRequest, RememberResponse
@@ -42,6 +44,7 @@ TEXTS = (
 SAME = {TEXTS[1]: TEXTS[0]}
 NOWHERE = "0" * 26
 LIFE_SECONDS = 60
+CARE = (TwoRelayers.go_on_erasing, TwoRelayers.compact, TwoRelayers.collect, TwoRelayers.store_index)
 # About ten seconds on two busy cores.
 EXAMPLES = 40
 
@@ -172,27 +175,19 @@ class MemoryMachine(RuleBasedStateMachine):
     @rule(which=relayers, memory=ids, at_its_head=st.booleans())
     def restore(self, which: int, memory: str, at_its_head: bool) -> None:
         head = self.model.head_of(memory) if at_its_head else memory
-        assert self.relayers.restore(which, self.nonce(), memory, head) == self.model.restore(memory, head)
+        told = self.relayers.restore(which, self.nonce(), memory, head)
+        assert told == self.model.restore(memory, head)
+        if told == "restored":
+            self.recall(which, self.model.memories[memory].text)
 
     @rule(which=relayers, memory=consumes(ids))
     def erase(self, which: int, memory: str) -> None:
         assert self.relayers.erase(which, self.nonce(), memory) == self.model.erase(memory)
 
-    @rule(which=relayers)
-    def go_on_erasing(self, which: int) -> None:
-        self.relayers.go_on_erasing(which)
-
-    @rule(which=relayers)
-    def compact(self, which: int) -> None:
-        self.relayers.compact(which)
-
-    @rule(which=relayers)
-    def collect(self, which: int) -> None:
-        self.relayers.collect(which)
-
-    @rule(which=relayers)
-    def store_index(self, which: int) -> None:
-        self.relayers.store_index(which)
+    @rule(which=relayers, care=st.sampled_from(CARE))
+    def care(self, which: int, care: Callable[[TwoRelayers, int], None]) -> None:
+        """What a relayer does beside its requests, at any time; one rule, so that the others keep their share."""
+        care(self.relayers, which)
 
     @rule(which=relayers, memory=ids)
     def get(self, which: int, memory: str) -> None:
@@ -265,11 +260,16 @@ def show_nothing(*_: object, **__: object) -> None:
     return None
 
 
+def erase_one_alone(_: object, wanted: list[bytes]) -> list[bytes]:
+    return list(wanted)
+
+
 WRONG = {
     "a strong read that reads nothing": (Replica, "read", read_nothing),
     "an idempotency key that is not remembered": (NamespaceState, "_by_idempotency", remember_no_key),
     "duplicates that are stored": (Twins, "like", take_nobody_for_a_twin),
     "stale heads that are taken": (NamespaceState, "_head", let_anything_stand_at_the_head),
+    "an erasure that leaves other versions": (erase, "_whole", erase_one_alone),
     "a restore that recall does not hear of": (NamespaceView, "_show", show_nothing),
 }
 
