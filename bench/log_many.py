@@ -94,6 +94,8 @@ async def _measured(work: Path, namespaces: int, memories: int, cache_bytes: int
         )
     )
     rows.append(("segments made meanwhile", f"{upkeep.counts['segments']:,}"))
+    if caring.done():
+        caring.result()
     caring.cancel()
     await asyncio.wait([caring])
     await relayer.close()
@@ -149,6 +151,8 @@ async def _recall(relayer: Replica, number: int) -> float:
     vector = unit_vectors(1, number % _QUERIES)[0].astype("<f4").tobytes()
     request = schemas.RecallRequest.model_construct(**_WANTED, vector=vector)
     began = time.perf_counter()
+    # As a request that comes in: it waits for whatever has the event loop now.
+    await asyncio.sleep(0)
     found = await recall(relayer.context, relayer.access(f"many-{number}"), request, relayer.deadline())
     seconds = time.perf_counter() - began
     if not found.memories:
