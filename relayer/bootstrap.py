@@ -28,7 +28,7 @@ from relayer.errors import (
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.statements import StatementExtractor
-from relayer.figures import publish, publish_erasures, publish_indexes, publish_upkeep
+from relayer.figures import publish, publish_erasures, publish_idle, publish_indexes, publish_upkeep
 from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
@@ -64,6 +64,7 @@ from relayer.services.accounts import Accounts
 from relayer.services.context import ChatWork, Context, FactWork
 from relayer.services.fleet import FleetKeys
 from relayer.services.generation import Generation
+from relayer.services.idle_collection import IdleCollection, IdleLimits
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
@@ -96,6 +97,7 @@ class Relayer:
     readiness: Readiness
     indexes: IndexKeeper
     upkeep: Upkeep
+    idle: IdleCollection | None
 
 
 @asynccontextmanager
@@ -176,6 +178,7 @@ async def build(
                 authenticator=relayer.authenticator,
                 indexes=relayer.indexes,
                 upkeep=relayer.upkeep,
+                idle=relayer.idle,
                 forget_inactive_days=settings.forget_inactive_days,
             )
         )
@@ -372,7 +375,30 @@ async def _chat(
     except ModelUnavailable as error:
         log.warning("model_endpoint_away", what=str(error))
     daily = DailyLimits(settings.model_calls_per_day, settings.model_tokens_per_day)
-    return ChatWork(chat, ModelBudget(daily), settings.model_timeout)
+    fallback = await _fallback(settings, ports, readiness, stack)
+    return ChatWork(chat, ModelBudget(daily), settings.model_timeout, fallback)
+
+
+async def _fallback(
+    settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
+) -> OpenAIChat | None:
+    """Make the model that is asked when the first one is away, if the settings name one."""
+    if settings.fallback_model_name is None:
+        return None
+    limits = EndpointLimits(total=settings.model_timeout, at_once=settings.model_at_once)
+    url = settings.fallback_model_url or settings.model_url or ""
+    key = find_model_key(settings, "fallback_model")
+    endpoint = Endpoint(url, ports.clock, ports.randomness, key, limits)
+    chat = OpenAIChat(endpoint, settings.fallback_model_name)
+    stack.push_async_callback(chat.close)
+    readiness.watch("fallback_model_endpoint", lambda: chat.trouble)
+    try:
+        await chat.start()
+    except ModelUnavailable as error:
+        log.warning("fallback_model_endpoint_away", what=str(error))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--fallback-model-name: {error}") from error
+    return chat
 
 
 def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) -> FactWork | None:
@@ -450,8 +476,20 @@ def _assemble(
     )
     upkeep = Upkeep(context.ports, context.namespaces, limits)
     publish_upkeep(metrics, upkeep)
+    idle = _idle(settings, context, metrics)
     publish_erasures(metrics, context.erasures)
-    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep)
+    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep, idle)
+
+
+def _idle(settings: RelayerSettings, context: Context, metrics: Metrics) -> IdleCollection | None:
+    if not settings.collect_idle_every:
+        return None
+    limits = IdleLimits(
+        every=settings.collect_idle_every, collect_after_ms=int(settings.collect_after * 1000)
+    )
+    idle = IdleCollection(context.ports, limits)
+    publish_idle(metrics, idle)
+    return idle
 
 
 def _extractor_of(context: Context) -> str:

@@ -334,6 +334,8 @@ class MemoryIndex:
 
     def _scored(self, vector: Vector | None, text: str | None, keys: Iterable[int]) -> list[_Candidate]:
         ordered = sorted(keys)
+        if not ordered:
+            return []
         cosines = {} if vector is None else self._dense.scores(vector, ordered)
         if text is None:
             return [_Candidate(key, cosines.get(key), None, 0.0, spoken=False) for key in ordered]

@@ -6,6 +6,7 @@ Everything here happens before the log is touched, so that a key that ends durin
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,10 +20,11 @@ from relayer.extraction.normal_text import normal_text
 from relayer.ports import EmbeddingModel
 from relayer.search.text import context_text, indexed_text
 from relayer.services.access import Access
-from relayer.services.consolidating import Bearing, bearing_of
+from relayer.services.consolidating import Bearing, bearing_of, is_noted
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.open_namespace import OpenNamespace
+from relayer.services.unsealed import Unsealed
 from relayer.services.view import encode_vector, header_of
 from relayer.wire import ulid
 from relayer.wire.sealing import SALT_SIZE
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 EMBED = "embed"
+_FLOATS = np.dtype("<f4")
 _TINY = 1e-6
 
 # Own, with context, and the model that made them.
@@ -80,11 +83,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Operations ready for the log, the ids they ask for, and whether vectors are still missing."""
+    """Operations ready for the log, the ids they ask for, whether vectors are still missing, and what was sealed."""
 
     operations: list[Operation]
     records: list[bytes]
     without_vector: list[bytes]
+    contents: list[Unsealed]
 
 
 def parse_vector(raw: bytes, model: EmbeddingModel) -> NDArray[np.float32]:
@@ -98,9 +102,9 @@ def parse_vector(raw: bytes, model: EmbeddingModel) -> NDArray[np.float32]:
             "bad_vector", f"vector must have {model.dimension} numbers; this one has {len(raw) // 4}"
         )
     # In double precision, so that huge but finite numbers do not overflow on their way to length 1.
-    vector = np.frombuffer(raw, np.dtype("<f4")).astype(np.float64)
-    norm = float(np.linalg.norm(vector))
-    if not np.isfinite(norm):
+    vector = np.frombuffer(raw, _FLOATS).astype(np.float64)
+    norm = math.sqrt(vector.dot(vector))
+    if not math.isfinite(norm):
         raise Refused("bad_vector", "vector must hold finite numbers only")
     if norm < _TINY:
         raise Refused("bad_vector", "vector must not be zero: it has no direction")
@@ -123,6 +127,7 @@ async def seal_drafts(
     await opened.settle()
     operations: list[Operation] = []
     without: list[bytes] = []
+    contents: list[Unsealed] = []
     for index, (given, record) in enumerate(zip(drafts, records, strict=True)):
         own, context, model = vectors[index]
         # Compared with what is known by vectors of one model only.
@@ -130,7 +135,9 @@ async def seal_drafts(
         draft = _with_bearing(ctx, given, bearing)
         voice = _Voice(access.namespace, access.principal.author, idempotency_key or "")
         built = _record(ctx, voice, draft, model, record=record, context_of=contexts[index][0])
-        stored = _seal(ctx, opened, draft, built, own=own, context=context)
+        content = _seal(ctx, opened, draft, built, own=own, context=context)
+        contents.append(content)
+        stored = content.stored
         origin = request_origin(opened, access, index, idempotency_key)
         operations.append(
             Supersede(origin, draft.supersedes, stored)
@@ -143,7 +150,7 @@ async def seal_drafts(
             await asyncio.sleep(
                 0
             )  # comparing takes a while; the log decides, so nothing is lost by others' turns
-    return Sealed(operations, records, without)
+    return Sealed(operations, records, without, contents)
 
 
 def _with_bearing(ctx: Context, draft: Draft, bearing: Bearing) -> Draft:
@@ -159,15 +166,22 @@ def _with_bearing(ctx: Context, draft: Draft, bearing: Bearing) -> Draft:
 
 async def seal_results(
     ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft], author: bytes, deadline: Deadline
-) -> list[Stored]:
-    """Embed and seal what a job made of memories; without an embedder, without vectors. ``author`` is who asked for it."""
+) -> list[Stored | None]:
+    """Embed and seal what a job made of memories; without an embedder, without vectors. ``author`` is who asked for it.
+
+    None stands for what was noted before in other words, or was noted and forgotten.
+    """
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
     voice = _Voice(opened.namespace.pointer.name, author, "")
-    results: list[Stored] = []
+    await opened.settle()
+    results: list[Stored | None] = []
     for draft, (own, _, model) in zip(drafts, vectors, strict=True):
+        if is_noted(opened, draft, own if model == opened.view.model else None):
+            results.append(None)
+            continue
         record = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
         built = _record(ctx, voice, draft, model, record=record, context_of=b"")
-        results.append(_seal(ctx, opened, draft, built, own=own, context=None))
+        results.append(_seal(ctx, opened, draft, built, own=own, context=None).stored)
     return results
 
 
@@ -299,16 +313,19 @@ def _seal(
     *,
     own: NDArray[np.float32] | None,
     context: NDArray[np.float32] | None,
-) -> Stored:
+) -> Unsealed:
     keys = opened.keys
     normal = normal_text(draft.text)
-    return Stored(
+    encoded = encode_record(record)
+    encoded_own = b"" if own is None else encode_vector(own)
+    encoded_context = b"" if context is None else encode_vector(context)
+    stored = Stored(
         record=record.id,
         content=keys.content_mac(normal),
         likeness=keys.likeness_mac(normal, draft.audience, draft.trust, suspect=draft.suspect),
-        sealed=keys.seal_record(record.id, encode_record(record), salt=ctx.randomness.bytes(SALT_SIZE)),
-        vector=_seal_vector(ctx, opened, record.id, "own", own),
-        context_vector=_seal_vector(ctx, opened, record.id, "context", context),
+        sealed=keys.seal_record(record.id, encoded, salt=ctx.randomness.bytes(SALT_SIZE)),
+        vector=_sealed_vector(ctx, opened, record.id, "own", encoded_own),
+        context_vector=_sealed_vector(ctx, opened, record.id, "context", encoded_context),
         context_of=record.context_of,
         created_at=record.created_at,
         expires_at=record.expires_at,
@@ -316,11 +333,10 @@ def _seal(
         captured=draft.captured,
         key_epoch=keys.epoch,
     )
+    return Unsealed(stored, record, len(encoded), encoded_own, encoded_context)
 
 
-def _seal_vector(
-    ctx: Context, opened: OpenNamespace, record: bytes, which: str, vector: NDArray[np.float32] | None
-) -> bytes:
-    if vector is None:
+def _sealed_vector(ctx: Context, opened: OpenNamespace, record: bytes, which: str, encoded: bytes) -> bytes:
+    if not encoded:
         return b""
-    return opened.keys.seal_vector(record, which, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))
+    return opened.keys.seal_vector(record, which, encoded, salt=ctx.randomness.bytes(SALT_SIZE))

@@ -62,7 +62,6 @@ class OpenNamespaces:
         from_indexes: how many of them began with a stored index.
         ignored_indexes: stored indexes that were there and could not be used.
         evictions: how many were dropped to make room.
-        nbytes: about what the open ones take in memory, as of when each was last used.
     """
 
     def __init__(
@@ -85,16 +84,25 @@ class OpenNamespaces:
         self.from_indexes = 0
         self.ignored_indexes = 0
         self.evictions = 0
-        self.nbytes = 0
         self._limits = limits or CacheLimits()
         self._calibrating = asyncio.Lock()
         # In the order of their last use, the latest last.
         self._open: OrderedDict[_Key, OpenNamespace] = OrderedDict()
         self._sizes: dict[_Key, int] = {}
+        self._total = 0
+        # Used since they were weighed: weighing takes longer than many a request's other steps.
+        self._unweighed: set[_Key] = set()
         self._opening: dict[_Flight, asyncio.Task[OpenNamespace | None]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def nbytes(self) -> int:
+        """About what the open ones take in memory, as of when each was last used."""
+        while self._unweighed:
+            self._weigh(self._unweighed.pop())
+        return self._total
 
     def all(self) -> list[OpenNamespace]:
         """Everything that is open now."""
@@ -159,15 +167,14 @@ class OpenNamespaces:
             yield
         finally:
             opened.users -= 1
-            self._weigh(key, opened)
+            self._unweighed.add(key)
 
     async def trim(self) -> None:
         """Drop what was used longest ago until the rest fits the memory that it may take."""
-        for key, opened in list(self._open.items()):
+        for opened in self._open.values():
             # Whoever asked for it a round ago has used it or gone away.
             opened.awaited = False
-            if opened.users == 0:
-                self._weigh(key, opened)
+        self._unweighed.update(self._open)
         await self._make_room()
 
     async def drop_expired(self) -> None:
@@ -194,7 +201,7 @@ class OpenNamespaces:
         )
         self._open.clear()
         self._sizes.clear()
-        self.nbytes = 0
+        self._total = 0
 
     async def _obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
         key = (access.account, access.namespace)
@@ -249,7 +256,7 @@ class OpenNamespaces:
             if generation is not None:
                 opened.recalibrate(generation)
         self._open[key] = opened
-        self._weigh(key, opened)
+        self._weigh(key)
         self.openings += 1
         self.from_indexes += opened.from_index > 0
         self.ignored_indexes += opened.ignored
@@ -312,16 +319,17 @@ class OpenNamespaces:
             self.evictions += 1
             await self._drop(key, self._open[key])
 
-    def _weigh(self, key: _Key, opened: OpenNamespace) -> None:
-        if self._open.get(key) is opened:
+    def _weigh(self, key: _Key) -> None:
+        opened = self._open.get(key)
+        if opened is not None:
             size = opened.nbytes
-            self.nbytes += size - self._sizes.get(key, 0)
+            self._total += size - self._sizes.get(key, 0)
             self._sizes[key] = size
 
     async def _drop(self, key: _Key, opened: OpenNamespace) -> None:
         if self._open.get(key) is opened:
             del self._open[key]
-            self.nbytes -= self._sizes.pop(key, 0)
+            self._total -= self._sizes.pop(key, 0)
         with suppress(RelayerError):
             await opened.close()
 

@@ -34,24 +34,46 @@ def wanted(request: schemas.RecallRequest) -> int:
 def ordered(
     view: NamespaceView, hits: Sequence[Hit], request: schemas.RecallRequest, now: int
 ) -> tuple[list[Hit], dict[int, float]]:
-    """The hits in the order that the request asks for, and each hit's penalty by key, where there is one."""
-    penalties = DEFAULT_PENALTIES if request.penalties is None else request.penalties
+    """At least as many of the hits as were asked for, in the order that the request asks for, and the penalties by key."""
+    penalties = _Penalties(DEFAULT_PENALTIES if request.penalties is None else request.penalties)
+    fades = request.half_life_days
+    first = hits[: request.limit]
+    moved = fades is not None or bool(request.diversity)
+    # A penalty only moves a hit down. Where the first have none they stay the first, and the rest need no opening.
+    if not moved and not any(penalties.of(view.by_number(hit.key)) for hit in first):
+        return list(first), {}
     costs: dict[int, float] = {}
     scores: dict[int, float] = {}
     for hit in hits:
         record = view.by_number(hit.key)
-        cost = max((item.penalty for item in penalties if _matches(item.match, record)), default=0.0)
+        cost = penalties.of(record)
         if cost:
             costs[hit.key] = cost
         scores[hit.key] = hit.evidence - cost
-        if request.half_life_days is not None and not record.pinned:
+        if fades is not None and not record.pinned:
             when = record.created_at if record.occurred_at is None else record.occurred_at
-            scores[hit.key] = faded(scores[hit.key], (now - when) / _DAY_MS, request.half_life_days)
+            scores[hit.key] = faded(scores[hit.key], (now - when) / _DAY_MS, fades)
     if request.diversity:
         scores = diverse(scores, view.index.row, request.diversity, request.limit)
-    elif not costs and request.half_life_days is None:
-        return list(hits), costs
     return in_order(hits, scores), costs
+
+
+class _Penalties:
+    """What each source costs; most memories of a namespace come from a few, so that each is compared once."""
+
+    def __init__(self, penalties: Sequence[schemas.SourcePenalty]) -> None:
+        self._penalties = penalties
+        self._known: dict[tuple[str, ...], float] = {}
+
+    def of(self, record: Record) -> float:
+        """The largest penalty that a record's source has, 0 without one."""
+        source = record.source
+        origin = (record.kind, record.trust, source.transcript, source.reference)
+        cost = self._known.get(origin)
+        if cost is None:
+            matching = (item.penalty for item in self._penalties if _matches(item.match, record))
+            cost = self._known[origin] = max(matching, default=0.0)
+        return cost
 
 
 def _matches(pattern: str, record: Record) -> bool:

@@ -66,10 +66,14 @@ class RecordShelf:
         """
         encoded = self._keys.unseal_record(record_id, sealed)
         record = decode_record(encoded)
+        self.keep(number, record_id, sealed, record, len(encoded))
+        return record
+
+    def keep(self, number: int, record_id: bytes, sealed: bytes, record: Record, size: int) -> None:
+        """Take a record of which the contents are known already; ``size`` is that of its encoding."""
         self._single[number] = (record_id, sealed)
         self._sealed_bytes += len(sealed)
-        self._note(number, record, len(encoded))
-        return record
+        self._note(number, record, size)
 
     def put_block(self, first: int, name: Callable[[], bytes], sealed: bytes) -> None:
         """Take a block of a stored index, unopened; blocks come in order, before any single record."""

@@ -18,19 +18,25 @@ _INLINE_CHARACTERS = 4096
 
 
 async def without_secrets(ctx: Context, request: RememberRequest) -> RememberRequest:
-    """Return a request whose texts hold no secrets; the same one where redaction is off."""
+    """Return a request whose texts hold no secrets; the same one where there are none or redaction is off."""
     if not ctx.redacts:
         return request
-    texts = await _redacted([item.text for item in request.items])
+    given = [item.text for item in request.items]
+    texts = await _redacted(given)
+    if texts == given:
+        return request
     items = [item.model_copy(update={"text": text}) for item, text in zip(request.items, texts, strict=True)]
     return request.model_copy(update={"items": tuple(items)})
 
 
 async def without_secrets_said(ctx: Context, request: AnalyzeRequest) -> AnalyzeRequest:
-    """Return a request whose turns hold no secrets; the same one where redaction is off."""
+    """Return a request whose turns hold no secrets; the same one where there are none or redaction is off."""
     if not ctx.redacts:
         return request
-    texts = await _redacted([turn.text for turn in request.turns])
+    given = [turn.text for turn in request.turns]
+    texts = await _redacted(given)
+    if texts == given:
+        return request
     turns = [turn.model_copy(update={"text": text}) for turn, text in zip(request.turns, texts, strict=True)]
     return request.model_copy(update={"turns": tuple(turns)})
 

@@ -67,8 +67,9 @@ async def append_drafts(
     promised = promise(sealed)
     if promised is not None:
         operations.append(promised)
-    async with deadline.step("append"):
-        outcomes = await opened.log.append(operations)
+    with opened.view.unsealed.holding(sealed.contents):
+        async with deadline.step("append"):
+            outcomes = await opened.log.append(operations)
     count = len(sealed.operations)
     embedding = outcomes[count].subject if sealed.without_vector else b""
     job = ulid.render(embedding) if embedding else None

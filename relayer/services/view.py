@@ -43,6 +43,7 @@ from relayer.services.generation import Generation, few_enough
 from relayer.services.journal import Journal, What
 from relayer.services.record_shelf import RecordShelf
 from relayer.services.roster import Roster
+from relayer.services.unsealed import Unsealed, UnsealedTable
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
@@ -76,6 +77,7 @@ class NamespaceView:
         purge_due: whether vectors of erased memories may still lie about in the indexes.
         roster: which records there are.
         shelf: the records themselves.
+        unsealed: what need not be opened when the log brings it.
         model: what it is searched by.
     """
 
@@ -91,6 +93,7 @@ class NamespaceView:
         self.past = MemoryIndex(model.dimension, calibration)
         self.journal = Journal()
         self.purge_due = False
+        self.unsealed = UnsealedTable()
         self._coming: Generation | None = None
         self._lacking: dict[bytes, None] = {}
 
@@ -251,9 +254,14 @@ class NamespaceView:
             self.roster.skip(stored.record)
             return
         number = len(self.roster)
+        known = self.unsealed.of(stored)
         try:
-            record = self.shelf.put(number, stored.record, stored.sealed)
-            row = self._row(stored.record, record, stored.vector, stored.context_vector)
+            if known is None:
+                record = self.shelf.put(number, stored.record, stored.sealed)
+            else:
+                record = known.record
+                self.shelf.keep(number, stored.record, stored.sealed, record, known.size)
+            row = self._row(record, stored, known)
         except (UnsealError, msgspec.MsgspecError):
             # One damaged record must not take the others with it; `verify` finds it, the count shows it.
             self._let_go(number)
@@ -269,15 +277,17 @@ class NamespaceView:
             self._lacking[stored.record] = None
         self._index(number, record, served, coming)
 
-    def _row(
-        self, record_id: bytes, record: Record, own: bytes, context: bytes
-    ) -> NDArray[np.float32] | None:
+    def _row(self, record: Record, stored: Stored, known: Unsealed | None) -> Vector | None:
         coming = self.model if self._coming is None else self._coming.model
-        if not own or record.embedding.detail not in {self.model.sha256, coming.sha256}:
+        if not stored.vector or record.embedding.detail not in {self.model.sha256, coming.sha256}:
             return None
         # What was said beside something that is erased by now is found by its own words alone.
-        vector, neighbour = self._unseal_pair(record_id, own, context if record.context_of in self else b"")
-        return search_row(vector, neighbour)
+        beside = record.context_of in self
+        if known is not None:
+            context = known.context if beside else b""
+            return search_row(decode_vector(known.own), decode_vector(context) if context else None)
+        sealed_context = stored.context_vector if beside else b""
+        return search_row(*self._unseal_pair(stored.record, stored.vector, sealed_context))
 
     def _unseal_pair(self, record_id: bytes, own: bytes, context: bytes) -> tuple[Vector, Vector | None]:
         vector = decode_vector(self._keys.unseal_vector(record_id, "own", own))

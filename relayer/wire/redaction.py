@@ -58,16 +58,16 @@ _Check = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One form of a secret; the group ``secret``, or the whole match, is what goes."""
+    """One form of a secret; the group ``secret``, or the whole match, is what goes.
+
+    A text that in lower case holds none of ``hints`` holds nothing that the pattern matches: most texts are spared most
+    rules.
+    """
 
     kind: str
     pattern: re.Pattern[str]
+    hints: tuple[str, ...]
     check: _Check | None = None
-    hints: tuple[str, ...] = ()
-
-    def may_match(self, lowered: str) -> bool:
-        """Whether a text in lower case holds what the pattern cannot do without: most texts are spared most rules."""
-        return not self.hints or any(hint in lowered for hint in self.hints)
 
 
 _EDGE: Final = r"(?<![A-Za-z0-9_-])"
@@ -279,14 +279,14 @@ def _iban(text: str) -> bool:
 
 
 def _published(kind: str, form: str, hints: tuple[str, ...]) -> _Rule:
-    return _Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints=hints)
+    return _Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints)
 
 
 def _named(
     kind: str, words: str, value: str, check: _Check, hints: tuple[str, ...], *, then: str = _IS
 ) -> _Rule:
     pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{words}){then}{value}", re.IGNORECASE)
-    return _Rule(kind, pattern, check, hints)
+    return _Rule(kind, pattern, hints, check)
 
 
 _RULES: Final[tuple[_Rule, ...]] = (
@@ -297,6 +297,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
             r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=:,.\s]|-(?!-)){0,20000}+"
             r"(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?"
         ),
+        ("-----begin ",),
     ),
     *(_published(*form) for form in _PUBLISHED),
     _Rule(
@@ -304,18 +305,23 @@ _RULES: Final[tuple[_Rule, ...]] = (
         re.compile(
             r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,100}:(?P<secret>[^\s/@\"'<>]{3,200})@", re.IGNORECASE
         ),
+        ("://",),
         _user_info,
     ),
     _Rule(
         "azure_key",
         re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<secret>[A-Za-z0-9+/]{20,100}={0,2})", re.IGNORECASE),
+        ("=",),
     ),
     _Rule(
-        "azure_signature", re.compile(r"[?&]sig=(?P<secret>[A-Za-z0-9%+/]{30,100}(?:=|%3D)?)", re.IGNORECASE)
+        "azure_signature",
+        re.compile(r"[?&]sig=(?P<secret>[A-Za-z0-9%+/]{30,100}(?:=|%3D)?)", re.IGNORECASE),
+        ("=",),
     ),
     _Rule(
         "authorization",
         re.compile(r"\b(?:Bearer|Basic|Token)\s+(?P<secret>[A-Za-z0-9._~+/-]{16,2000}={0,2})(?![\w$<{])"),
+        ("bearer", "basic", "token"),
         _like_a_random,
     ),
     _Rule(
@@ -324,6 +330,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
             r"aws.{0,20}?(?:secret|key).{0,20}?[=:\s]\s{0,3}[\"']?(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
             re.IGNORECASE,
         ),
+        ("aw",),
         _like_a_random,
     ),
     _named("password", _SAID_BEFORE, _VALUE, _like_a_password, _SAID_HINTS),
@@ -351,6 +358,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
             r"(?:seed|recovery|mnemonic|backup)[ -](?:phrase|words)\b[^\n]{0,12}?[:\s]\s?(?P<secret>(?:[a-z]{3,8} ){11,23}[a-z]{3,8})\b",
             re.IGNORECASE,
         ),
+        ("phra", "word"),
     ),
     _Rule(
         "one_time_code",
@@ -358,12 +366,22 @@ _RULES: Final[tuple[_Rule, ...]] = (
             r"\b(?:(?i:one[- ]time (?:code|password)|verification code|2fa code|otp|security code|cvv|cvc)|PIN|pin code)"
             r"(?:\s+(?:is|ist|es))?[:\s]\s?(?P<secret>\d{3,8})\b"
         ),
+        ("code", "word", "otp", "cvv", "cvc", "pin"),
     ),
-    _Rule("card_number", re.compile(r"(?<![\w.-])(?P<secret>[3-6]\d{3}(?:[ -]?\d){9,15})(?![\w-])"), _luhn),
     _Rule(
-        "iban", re.compile(r"\b(?P<secret>[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?)\b"), _iban
+        "card_number",
+        re.compile(r"(?<![\w.-])(?P<secret>[3-6]\d{3}(?:[ -]?\d){9,15})(?![\w-])"),
+        ("3", "4", "5", "6"),
+        _luhn,
+    ),
+    _Rule(
+        "iban",
+        re.compile(r"\b(?P<secret>[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?)\b"),
+        ("",),
+        _iban,
     ),
 )
+_HINTED: Final = tuple((hint, at) for at, rule in enumerate(_RULES) for hint in rule.hints)
 
 CLASSES: Final = tuple(dict.fromkeys(rule.kind for rule in _RULES))
 """Every class, by the name that a policy gives it."""
@@ -373,6 +391,14 @@ OFF_BY_DEFAULT: Final = frozenset({"iban"})
 
 Policy = Mapping[str, Action]
 """What becomes of each class; one that is not named is redacted, or allowed where it is off by default."""
+
+
+# Letters that a pattern without case takes for an i or an s, and that lower case leaves as they are.
+_OTHER_CASES: Final = str.maketrans("\u0130\u0131\u017f", "iis")
+
+
+def _lowered(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_OTHER_CASES).lower()
 
 
 def action_for(kind: str, policy: Policy) -> Action:
@@ -385,9 +411,10 @@ def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]
     known = policy or {}
     taken: list[Finding] = []
     covered = bytearray(len(text))
-    lowered = text.lower()
-    for rule in _RULES:
-        if action_for(rule.kind, known) is Action.ALLOW or not rule.may_match(lowered):
+    lowered = _lowered(text)
+    for at in sorted({at for hint, at in _HINTED if hint in lowered}):
+        rule = _RULES[at]
+        if action_for(rule.kind, known) is Action.ALLOW:
             continue
         for match in rule.pattern.finditer(text):
             found = _finding(rule, match)

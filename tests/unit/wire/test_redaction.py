@@ -40,6 +40,22 @@ def test_only_the_secret_goes_and_its_class_is_said():
     assert found.kinds == ("github_token",)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the pa\u017f\u017fword is {drawn}9",
+        "API TO\u212aEN: {drawn}9",
+        "acce\u017fs key = {drawn}9",
+        "\u017fe\u017f\u017f\u0131on_id={drawn}9",
+        "https://files.example.org/?\u017f\u0131g={drawn}{drawn}",
+        "AW\u017f Secret: {drawn}{drawn}",
+    ],
+)
+def test_a_letter_that_only_looks_like_another_hides_no_secret(text):
+    secret = drawn(20)
+    assert secret not in redact(text.format(drawn=secret)).text
+
+
 def test_redacting_twice_changes_nothing_more():
     once = redact(f"password is {drawn(12)} and the token: {drawn(40)}")
     assert redact(once.text).text == once.text
