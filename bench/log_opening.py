@@ -71,9 +71,10 @@ async def _read(store: ObjectStore, key: str) -> None:
 
 async def _opened(store: ObjectStore, name: str, *, by_index: bool) -> float:
     replica = Replica.over(store if by_index else WithoutIndexes(store))
+    access, deadline = replica.access(name), replica.deadline()
 
     async def work() -> None:
-        async with replica.use(name) as opened:
+        async with replica.context.namespaces.use(access, deadline, create=False) as opened:
             if (opened.from_index > 0) != by_index:
                 raise RuntimeError("opened otherwise than was asked for")
 

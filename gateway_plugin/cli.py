@@ -53,17 +53,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-cli_revoke.add_to(keys)
-app.add_typer(keys, name="keys")
-app.add_typer(outbox, name="outbox")
-cli_doctor.add_to(app)
-cli_life.add_to(app)
-cli_erase.add_to(app)
-cli_transfer.add_to(app)
-cli_index.add_to(app)
-cli_init.add_to(app)
-app.command(hidden=True)(bridge)
-app.add_typer(openclaw, name="openclaw")
 
 
 @app.command()
@@ -278,6 +267,20 @@ def version(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
         Output(as_json=True).json(rows)
     else:
         Output(as_json=False).pairs(rows.items())
+
+
+# Listed in this order by --help: first what is used daily.
+cli_revoke.add_to(keys)
+app.add_typer(keys, name="keys")
+app.add_typer(outbox, name="outbox")
+cli_doctor.add_to(app)
+cli_life.add_to(app)
+cli_erase.add_to(app)
+cli_transfer.add_to(app)
+cli_index.add_to(app)
+cli_init.add_to(app)
+app.command(hidden=True)(bridge)
+app.add_typer(openclaw, name="openclaw")
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from relayer.ports import Clock
 from relayer.services.context import Context
 from relayer.services.fact_work import work_forever
 from relayer.services.fleet import FleetKeys
+from relayer.services.idle_collection import IdleCollection
 from relayer.services.inactivity import forget_inactive_forever
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.tending import tend_forever
@@ -40,6 +41,7 @@ async def background(
     authenticator: Authenticator,
     indexes: IndexKeeper,
     upkeep: Upkeep,
+    idle: IdleCollection | None,
     forget_inactive_days: int,
 ) -> AsyncIterator[None]:
     """Run what runs beside the requests, until the block ends."""
@@ -60,6 +62,8 @@ async def background(
         lambda: upkeep.run(partial(_warn, "upkeep_failed")),
         lambda: context.erasures.run(partial(_warn, "erasing_failed")),
     ]
+    if idle is not None:
+        endless.append(lambda: idle.run(partial(_warn, "idle_collection_failed")))
     facts = context.facts
     if facts is not None:
         endless.append(lambda: work_forever(context, facts, partial(_error, "job_failed")))

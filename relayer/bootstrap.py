@@ -28,7 +28,7 @@ from relayer.errors import (
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.statements import StatementExtractor
-from relayer.figures import publish, publish_erasures, publish_indexes, publish_upkeep
+from relayer.figures import publish, publish_erasures, publish_idle, publish_indexes, publish_upkeep
 from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
@@ -64,6 +64,7 @@ from relayer.services.accounts import Accounts
 from relayer.services.context import ChatWork, Context, FactWork
 from relayer.services.fleet import FleetKeys
 from relayer.services.generation import Generation
+from relayer.services.idle_collection import IdleCollection, IdleLimits
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
@@ -96,6 +97,7 @@ class Relayer:
     readiness: Readiness
     indexes: IndexKeeper
     upkeep: Upkeep
+    idle: IdleCollection | None
 
 
 @asynccontextmanager
@@ -176,6 +178,7 @@ async def build(
                 authenticator=relayer.authenticator,
                 indexes=relayer.indexes,
                 upkeep=relayer.upkeep,
+                idle=relayer.idle,
                 forget_inactive_days=settings.forget_inactive_days,
             )
         )
@@ -450,8 +453,20 @@ def _assemble(
     )
     upkeep = Upkeep(context.ports, context.namespaces, limits)
     publish_upkeep(metrics, upkeep)
+    idle = _idle(settings, context, metrics)
     publish_erasures(metrics, context.erasures)
-    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep)
+    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep, idle)
+
+
+def _idle(settings: RelayerSettings, context: Context, metrics: Metrics) -> IdleCollection | None:
+    if not settings.collect_idle_every:
+        return None
+    limits = IdleLimits(
+        every=settings.collect_idle_every, collect_after_ms=int(settings.collect_after * 1000)
+    )
+    idle = IdleCollection(context.ports, limits)
+    publish_idle(metrics, idle)
+    return idle
 
 
 def _extractor_of(context: Context) -> str:

@@ -118,6 +118,9 @@ def serve(
     collect_after: Annotated[
         float | None, typer.Option(help="Seconds before what was compacted is deleted.")
     ] = None,
+    collect_idle_every: Annotated[
+        float | None, typer.Option(help="Seconds between walks over what nobody has open; 0: never.")
+    ] = None,
     commit_check: Annotated[
         str | None, typer.Option(help="recent (trust the manifest for ten minutes) or always (read it).")
     ] = None,

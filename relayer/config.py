@@ -120,6 +120,7 @@ class RelayerSettings(BaseSettings):
     redaction: Literal["on", "off"] = "on"
     compact_entries: Annotated[int, Field(ge=1, le=4096)] = 64
     collect_after: Annotated[float, Field(ge=0, le=30 * 86_400)] = 3600.0
+    collect_idle_every: Annotated[float, Field(ge=0, le=365 * 86_400)] = 86_400.0
     commit_check: Literal["recent", "always"] = "recent"
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

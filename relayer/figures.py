@@ -11,12 +11,13 @@ from relayer.http.metrics import Metrics
 from relayer.process import free_bytes
 from relayer.services.context import Context
 from relayer.services.erasing import Erasures
+from relayer.services.idle_collection import IdleCollection
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.job_queue import JobQueue
 from relayer.services.upkeep import Upkeep
 from relayer.wire.schemas import VersionResponse
 
-__all__ = ["publish", "publish_erasures", "publish_indexes", "publish_upkeep"]
+__all__ = ["publish", "publish_erasures", "publish_idle", "publish_indexes", "publish_upkeep"]
 
 
 def publish(
@@ -89,6 +90,18 @@ def publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
         ("failures", "Compactions and collections that failed and are tried again."),
     ):
         metrics.counter(f"upkeep_{name}", help_text, partial(upkeep.counts.__getitem__, name))
+
+
+def publish_idle(metrics: Metrics, idle: IdleCollection) -> None:
+    """What was collected of logs that nobody has open."""
+    for name, help_text in (
+        ("walks", "Walks over all namespaces that came to their end."),
+        ("namespaces", "Namespaces looked at on them."),
+        ("slots", "Slots deleted on them."),
+        ("objects", "Segments and indexes deleted on them."),
+        ("failures", "Failures on them; the walk goes on."),
+    ):
+        metrics.counter(f"idle_{name}", help_text, partial(idle.counts.__getitem__, name))
 
 
 def publish_erasures(metrics: Metrics, erasures: Erasures) -> None:

@@ -188,7 +188,7 @@ async def collect(flags: Flags, say: Say, *, namespace: str | None) -> int:
                         collector = Collector(
                             ports, listed.account, listed.incarnation, int(settings.collect_after * 1000)
                         )
-                        collected = await collector.run()
+                        collected = await collector.tidy()
                         slots, objects = slots + collected.slots, objects + collected.objects
                         waiting += collected.stage is Stage.WAIT
                 except NamespaceClosed:

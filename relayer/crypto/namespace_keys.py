@@ -109,7 +109,7 @@ class NamespaceKeys:
         place = context(ObjectType.INDEX, self.account, self.incarnation, block)
         return seal(self.index, ObjectType.INDEX, place, plaintext, salt=salt)
 
-    def unseal_index(self, block: bytes, sealed: bytes) -> bytes:
+    def unseal_index(self, block: bytes, sealed: bytes | memoryview) -> bytes:
         """Open a block of an index; raises `relayer.wire.errors.UnsealError`."""
         place = context(ObjectType.INDEX, self.account, self.incarnation, block)
         return unseal(self.index, ObjectType.INDEX, place, sealed)

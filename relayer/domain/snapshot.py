@@ -1,6 +1,7 @@
 """A namespace's state as bytes, so that a log need not be replayed from its first entry.
 
-The state is written as pages: what there is once, then records and requests, so many to a page. It is only ever the
+The state is written as blocks: what there is once, then records and requests, so many to a page and so many pages to a block.
+Pages are read when something of them is asked for, and written again as they are if nothing was. It is only ever the
 state that `NamespaceState.apply` made; a log whose snapshot is lost says the same without it.
 
 All are MessagePack arrays by position. Whoever changes what `apply` decides raises `SNAPSHOT_FORMAT`: older snapshots
@@ -9,8 +10,9 @@ are then ignored, and the log is replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
@@ -18,19 +20,28 @@ from relayer.domain.erasures import Erased, Erasure, Traces
 from relayer.domain.namespace import Position
 from relayer.domain.operations import OperationId
 from relayer.domain.outcomes import Outcome
+from relayer.domain.paged_rows import PagedRows
 from relayer.domain.state import JobState, NamespaceState, RecordState, Remembered
+from relayer.domain.stored_twins import StoredTwins, column
 from relayer.domain.twins import Twins
 from relayer.errors import CorruptNamespace
 
 __all__ = ["SNAPSHOT_FORMAT", "StateReader", "write_state"]
 
-SNAPSHOT_FORMAT = 1
-# Read in about a millisecond.
-_PAGE_ITEMS = 512
+SNAPSHOT_FORMAT = 2
+# A page is read in less than a tenth of a millisecond, a block of pages is taken in in about one.
+_PAGE_ITEMS = 64
+_BLOCK_PAGES = 64
+
+V = TypeVar("V")
+P = TypeVar("P")
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """The first page. ``older_twins`` are records that `Twins.like` does not return: others, alike, came later."""
+    """The first block. ``older_twins`` are records that `Twins.like` does not return: others, alike, came later.
+
+    ``outcomes`` are a list of `_Outcome`, which only the next entry asks for.
+    """
 
     position: Position
     last_time: int
@@ -42,86 +53,101 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
     erased: list[bytes]
     erased_texts: list[bytes]
     older_twins: list[bytes]
-    outcomes: list[tuple[int, OperationId, Outcome]]
+    outcomes: msgspec.Raw
+    outcomes_count: int
     erasures: list[Erasure]
     late: list[int]
     traces: dict[bytes, tuple[int, ...]]
 
 
-class _Request(msgspec.Struct, frozen=True, array_like=True):
-    """What became of the operations of a request with an idempotency key."""
+class _RecordPage(msgspec.Struct, frozen=True, array_like=True):
+    """Records, encoded, and what is known of them unread: ids, and the `column` of their texts and likenesses."""
 
-    key: bytes
-    body: bytes
-    outcomes: list[tuple[int, Outcome]]
+    ids: list[bytes]
+    texts: bytes
+    likenesses: bytes
+    rows: bytes
 
+
+class _RequestPage(msgspec.Struct, frozen=True, array_like=True):
+    """What became of the operations of requests with an idempotency key, encoded, and those keys."""
+
+    keys: list[bytes]
+    rows: bytes
+
+
+_Request = tuple[bytes, list[tuple[int, Outcome]]]
+_Known = tuple[bytes, dict[int, Outcome]]
+_Outcome = tuple[int, OperationId, Outcome]
 
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _HEAD = msgspec.msgpack.Decoder(_Head)
+_RECORD_PAGES = msgspec.msgpack.Decoder(list[_RecordPage])
+_REQUEST_PAGES = msgspec.msgpack.Decoder(list[_RequestPage])
 _RECORDS = msgspec.msgpack.Decoder(list[RecordState])
 _REQUESTS = msgspec.msgpack.Decoder(list[_Request])
+_OUTCOMES = msgspec.msgpack.Decoder(list[_Outcome])
 
 
 def write_state(state: NamespaceState) -> list[bytes]:
-    """Return the pages of a state, in one step, because the next entry would change it: about 1 ms for 1,000 records."""
+    """Return the blocks of a state, in one step, because the next entry would change it: about 1 ms for 1,000 records."""
     remembered = state.remembered()
-    records = list(state.records.values())
-    requests = [
-        _Request(key, body, list(outcomes.items()))
-        for key, (body, outcomes) in remembered.idempotency.items()
-    ]
-    like = remembered.twins.like
+    outcomes = remembered.outcomes()
     head = _Head(
         position=state.position,
         last_time=state.last_time,
         closed=state.closed,
         repeats=remembered.twins.repeats,
-        records=len(records),
-        requests=len(requests),
+        records=len(state.records),
+        requests=len(remembered.idempotency),
         jobs=list(state.jobs.values()),
         erased=sorted(state.erased),
         erased_texts=sorted(remembered.twins.erased_texts),
-        older_twins=[record.record for record in records if like(record.likeness) != record.record],
-        outcomes=list(remembered.outcomes),
+        older_twins=sorted(remembered.twins.older),
+        outcomes=msgspec.Raw(_ENCODER.encode(outcomes)),
+        outcomes_count=len(outcomes),
         erasures=list(state.erasures.known.values()),
         late=list(state.erasures.late),
         traces=state.erasures.traces.slots,
     )
+    records = _paged(state.records, _record_page)
+    requests = _paged(remembered.idempotency, _request_page)
     return [_ENCODER.encode(head), *map(_ENCODER.encode, (*_cut(records), *_cut(requests)))]
 
 
 class StateReader:
-    """Rebuilds a state from its pages, one at a time, so that others get their turn in between."""
+    """Rebuilds a state from its blocks, one at a time, so that others get their turn in between."""
 
     def __init__(self, head: bytes) -> None:
-        """Begin with the first page; raises `CorruptNamespace`."""
+        """Begin with the first block; raises `CorruptNamespace`."""
         try:
             self._head = _HEAD.decode(head)
         except _UNDECODABLE as error:
             raise CorruptNamespace("a stored state does not begin as one") from error
-        self._older = set(self._head.older_twins)
-        self._records: dict[bytes, RecordState] = {}
-        self._requests: dict[bytes, tuple[bytes, dict[int, Outcome]]] = {}
-        self._twins = Twins(repeats=self._head.repeats)
-        self._twins.restore_erased(self._head.erased_texts)
+        self._records: PagedRows[RecordState, _RecordPage] = PagedRows(_records_of)
+        self._requests: PagedRows[_Known, _RequestPage] = PagedRows(_requests_of)
+        self._ids: list[bytes] = []
+        self._texts = bytearray()
+        self._likenesses = bytearray()
 
-    def add(self, page: bytes) -> None:
-        """Take the next page; raises `CorruptNamespace`."""
+    def add(self, block: bytes) -> None:
+        """Take the next block; raises `CorruptNamespace`."""
         try:
             if len(self._records) < self._head.records:
-                self._add_records(_RECORDS.decode(page))
+                for page in _RECORD_PAGES.decode(block):
+                    self._add_records(page)
             else:
-                for request in _REQUESTS.decode(page):
-                    self._requests[request.key] = (request.body, dict(request.outcomes))
+                for known in _REQUEST_PAGES.decode(block):
+                    self._requests.add_page(known.keys, known)
         except _UNDECODABLE as error:
-            raise CorruptNamespace("a page of a stored state holds something else") from error
+            raise CorruptNamespace("a block of a stored state holds something else") from error
 
     def finish(self) -> NamespaceState:
-        """Return the state; raises `CorruptNamespace` when pages are missing."""
+        """Return the state; raises `CorruptNamespace` when blocks are missing."""
         head = self._head
         if (len(self._records), len(self._requests)) != (head.records, head.requests):
-            raise CorruptNamespace("a stored state lacks pages")
+            raise CorruptNamespace("a stored state lacks blocks")
         state = NamespaceState(
             head.position,
             last_time=head.last_time,
@@ -135,21 +161,64 @@ class StateReader:
                 Traces(head.traces),
             ),
         )
-        state.remember(Remembered(self._twins, tuple(head.outcomes), self._requests))
+        outcomes = bytes(head.outcomes)
+        state.remember(
+            Remembered(self._twins(), self._requests, lambda: _decoded(_OUTCOMES, outcomes)),
+            head.outcomes_count,
+        )
         return state
 
-    def _add_records(self, records: Sequence[RecordState]) -> None:
-        ids = [item.record for item in records]
-        self._records.update(zip(ids, records, strict=True))
-        self._twins.restore(
-            ids,
-            texts=[item.content for item in records],
-            likenesses=[item.likeness for item in records],
-            older=self._older,
-        )
+    def _twins(self) -> Twins:
+        older = frozenset(self._head.older_twins)
+        try:
+            stored = StoredTwins(self._ids, bytes(self._texts), bytes(self._likenesses), self._records, older)
+        except ValueError as error:
+            raise CorruptNamespace("a stored state does not know what its records say") from error
+        return Twins.restored(stored, self._head.erased_texts, repeats=self._head.repeats)
+
+    def _add_records(self, page: _RecordPage) -> None:
+        self._records.add_page(page.ids, page)
+        self._ids += page.ids
+        self._texts += page.texts
+        self._likenesses += page.likenesses
 
 
-def _cut(items: Sequence[object]) -> Iterator[list[object]]:
-    rest = iter(items)
-    while page := list(islice(rest, _PAGE_ITEMS)):
-        yield page
+def _paged(rows: Mapping[bytes, V], encode: Callable[[list[bytes], list[V]], P]) -> Iterator[P]:
+    """Yield all rows in pages; those that were never read are passed on as they are."""
+    if isinstance(rows, PagedRows):
+        for keys, page in rows.pages(_PAGE_ITEMS):
+            yield encode(keys, page) if isinstance(page, list) else page
+        return
+    items = iter(rows.items())
+    while some := list(islice(items, _PAGE_ITEMS)):
+        yield encode([key for key, _ in some], [value for _, value in some])
+
+
+def _record_page(ids: list[bytes], records: list[RecordState]) -> _RecordPage:
+    texts = column([record.content for record in records])
+    return _RecordPage(ids, texts, column([record.likeness for record in records]), _ENCODER.encode(records))
+
+
+def _records_of(page: _RecordPage) -> Iterable[tuple[bytes, RecordState]]:
+    return zip(page.ids, _decoded(_RECORDS, page.rows), strict=True)
+
+
+def _request_page(keys: list[bytes], requests: list[_Known]) -> _RequestPage:
+    return _RequestPage(keys, _ENCODER.encode([(body, list(known.items())) for body, known in requests]))
+
+
+def _requests_of(page: _RequestPage) -> Iterator[tuple[bytes, _Known]]:
+    for key, (body, outcomes) in zip(page.keys, _decoded(_REQUESTS, page.rows), strict=True):
+        yield key, (body, dict(outcomes))
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[list[V]], rows: bytes) -> list[V]:
+    try:
+        return decoder.decode(rows)
+    except _UNDECODABLE as error:
+        raise CorruptNamespace("a page of a stored state holds something else") from error
+
+
+def _cut(pages: Iterator[P]) -> Iterator[list[P]]:
+    while block := list(islice(pages, _BLOCK_PAGES)):
+        yield block

@@ -8,9 +8,10 @@ finished jobs and erased sources are decided here and nowhere else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence, Sized
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,7 @@ from relayer.domain.operations import (
     decode_operation,
 )
 from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.paged_rows import PagedRows
 from relayer.domain.twins import Twins
 
 __all__ = ["Applied", "JobState", "NamespaceState", "RecordState", "Remembered", "Standing"]
@@ -41,10 +43,13 @@ __all__ = ["Applied", "JobState", "NamespaceState", "RecordState", "Remembered",
 NONCE_LIFE_MS = 10 * 60 * 1000
 NONCES_KEPT = 4096
 EXPIRY_GRACE_MS = 5 * 60 * 1000
-# Measured, with what the dictionaries take that they stand in.
+# Measured, with what the dictionaries take that they stand in; unread: in pages of a stored state.
 _RECORD_BYTES = 1100
+_UNREAD_RECORD_BYTES = 450
 _OUTCOME_BYTES = 500
+_UNREAD_OUTCOME_BYTES = 80
 _REQUEST_BYTES = 700
+_UNREAD_REQUEST_BYTES = 300
 # Works whose promise has no input of its own: they read their records when they run.
 _WITHOUT_INPUT = frozenset({"embed"})
 
@@ -119,23 +124,26 @@ class Remembered:
 
     Attributes:
         twins: which records say the same.
-        outcomes: of the operations whose nonces are kept (I8), oldest first, with the time of their entries.
         idempotency: by key, the body it belongs to and the outcomes of that request's operations by their index.
+        outcomes: returns those of the operations whose nonces are kept (I8), oldest first, with the time of their entries.
     """
 
     twins: Twins
-    outcomes: tuple[tuple[int, OperationId, Outcome], ...]
-    idempotency: dict[bytes, tuple[bytes, dict[int, Outcome]]]
+    idempotency: MutableMapping[bytes, tuple[bytes, dict[int, Outcome]]]
+    outcomes: Callable[[], Sequence[tuple[int, OperationId, Outcome]]]
 
 
-@dataclass(slots=True)
-class NamespaceState:
-    """The state after `position`. Mutable, and changed by `apply` only."""
+@dataclass(slots=True, eq=False)
+class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
+    """The state after `position`. Mutable, and changed by `apply` only.
+
+    Two are equal if they say the same, whatever of it has been read so far.
+    """
 
     position: Position
     last_time: int = 0
     closed: bool = False
-    records: dict[bytes, RecordState] = field(default_factory=dict)
+    records: dict[bytes, RecordState] | PagedRows[RecordState, Any] = field(default_factory=dict)
     jobs: dict[bytes, JobState] = field(default_factory=dict)
     erased: set[bytes] = field(default_factory=set)
     erasures: Erased = field(default_factory=Erased)
@@ -143,11 +151,30 @@ class NamespaceState:
     _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
     _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
     # By key: the body it belongs to, and what became of that request's operations, by their index in it.
-    _idempotency: dict[bytes, tuple[bytes, dict[int, Outcome]]] = field(default_factory=dict)
+    _idempotency: MutableMapping[bytes, tuple[bytes, dict[int, Outcome]]] = field(default_factory=dict)
+    # Of a stored state, until the next entry or question needs its outcomes: what returns them, and how many there are.
+    _unread: tuple[Callable[[], Sequence[tuple[int, OperationId, Outcome]]], int] | None = None
     # Of the entry that is being applied: ids that were asked for, and what they repeat.
     _repeats: dict[bytes, bytes] = field(default_factory=dict)
     # Made when something is first erased, of what is there then.
-    _readers: Readers | None = field(default=None, compare=False, repr=False)
+    _readers: Readers | None = field(default=None, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamespaceState) and self._said() == other._said()
+
+    def _said(self) -> tuple[object, ...]:
+        self._read_outcomes()
+        return (
+            (self.position, self.last_time, self.closed, self.jobs, self.erased, self.erasures),
+            list(self.records.items()),
+            (self._outcomes, self._order),
+            dict(self._idempotency.items()),
+            (self._twins.repeats, self._twins.older, self._twins.erased_texts),
+            [
+                (self._twins.like(one.likeness), self._twins.saying(one.content))
+                for one in self.records.values()
+            ],
+        )
 
     @property
     def next_seq(self) -> int:
@@ -158,9 +185,10 @@ class NamespaceState:
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
         return (
-            len(self.records) * _RECORD_BYTES
+            _weigh(self.records, _RECORD_BYTES, _UNREAD_RECORD_BYTES)
+            + _weigh(self._idempotency, _REQUEST_BYTES, _UNREAD_REQUEST_BYTES)
             + len(self._outcomes) * _OUTCOME_BYTES
-            + len(self._idempotency) * _REQUEST_BYTES
+            + (0 if self._unread is None else self._unread[1] * _UNREAD_OUTCOME_BYTES)
             + (len(self.jobs) + len(self.erased)) * _OUTCOME_BYTES
         )
 
@@ -175,18 +203,26 @@ class NamespaceState:
 
     def remembered(self) -> Remembered:
         """Return what `remember` takes; its parts are shared with this state."""
+        self._read_outcomes()
         order = tuple((time, known, self._outcomes[known]) for time, known in self._order)
-        return Remembered(self._twins, order, self._idempotency)
+        return Remembered(self._twins, self._idempotency, lambda: order)
 
-    def remember(self, known: Remembered) -> None:
-        """Take over what another state at the same position remembered."""
+    def remember(self, known: Remembered, outcomes: int) -> None:
+        """Take over what another state at the same position remembered, as many outcomes among it."""
         self._twins = known.twins
-        self._outcomes = {operation: outcome for _, operation, outcome in known.outcomes}
-        self._order = deque((time, operation) for time, operation, _ in known.outcomes)
         self._idempotency = known.idempotency
+        self._unread = (known.outcomes, outcomes)
+
+    def _read_outcomes(self) -> None:
+        if self._unread is not None:
+            known = self._unread[0]()
+            self._unread = None
+            self._outcomes = {operation: outcome for _, operation, outcome in known}
+            self._order = deque((time, operation) for time, operation, _ in known)
 
     def outcome_of(self, operation: Operation) -> Outcome | None:
         """Return what became of an operation, if it is in the state (I5)."""
+        self._read_outcomes()
         if isinstance(operation, JobFinished):
             return self._end_of(operation.job)
         known = self._outcomes.get(operation.origin.id)
@@ -205,6 +241,7 @@ class NamespaceState:
             UpgradeRequired: it holds an operation of a newer version; the state is unchanged.
         """
         operations = [decode_operation(raw) for raw in entry.operations]
+        self._read_outcomes()
         self.position = Position(entry.seq, digest)
         self.last_time = max(self.last_time, entry.time)
         applied = [self._apply_one(operation) for operation in operations]
@@ -556,3 +593,8 @@ class NamespaceState:
 def _job_end(job: bytes) -> OperationId:
     # No origin has this id: an index is never negative.
     return (b"", job, -1)
+
+
+def _weigh(rows: Sized, each: int, unread: int) -> int:
+    waiting = rows.unread if isinstance(rows, PagedRows) else 0
+    return (len(rows) - waiting) * each + waiting * unread

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from relayer.domain.stored_twins import StoredTwins
 
 __all__ = ["Twins"]
 
@@ -18,30 +19,35 @@ class Twins:
 
     Attributes:
         repeats: whether any two records ever had the same text.
+        older: records that are there, and that `like` does not return because others, alike, came later.
     """
 
+    # What changed since the state was stored, or all there is: nothing where what was there is erased.
     _alike: dict[bytes, bytes] = field(default_factory=dict)
     _by_text: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
     _erased_texts: set[bytes] = field(default_factory=set)
+    _stored: StoredTwins | None = None
     repeats: bool = False
+    older: set[bytes] = field(default_factory=set)
 
     def add(self, record: bytes, *, text: bytes, likeness: bytes) -> None:
         """Note a record; the newest of several alike is the one that `like` returns."""
+        before = self.like(likeness)
+        if before:
+            self.older.add(before)
+        self.older.discard(record)
         self._alike[likeness] = record
-        others = self._by_text.get(text, ())
+        others = self.saying(text)
         if record not in others:
             self.repeats = self.repeats or bool(others)
             self._by_text[text] = (*others, record)
 
     def erase(self, record: bytes, *, text: bytes, likeness: bytes) -> None:
         """Note that a record was destroyed; that its text was known stays known, as a MAC."""
-        if self._alike.get(likeness) == record:
-            del self._alike[likeness]
-        left = tuple(other for other in self._by_text.get(text, ()) if other != record)
-        if left:
-            self._by_text[text] = left
-        else:
-            self._by_text.pop(text, None)
+        if self.like(likeness) == record:
+            self._alike[likeness] = b""
+        self.older.discard(record)
+        self._by_text[text] = tuple(other for other in self.saying(text) if other != record)
         self._erased_texts.add(text)
 
     @property
@@ -49,41 +55,24 @@ class Twins:
         """The texts of which a record was destroyed, as MACs."""
         return frozenset(self._erased_texts)
 
-    def restore(
-        self,
-        records: Sequence[bytes],
-        *,
-        texts: Sequence[bytes],
-        likenesses: Sequence[bytes],
-        older: AbstractSet[bytes],
-    ) -> None:
-        """Note records of a stored state, in the order in which they were added.
-
-        ``older`` are those that `like` did not return for their likeness.
-        """
-        if older.isdisjoint(records):
-            self._alike.update(zip(likenesses, records, strict=True))
-        else:
-            alike = zip(likenesses, records, strict=True)
-            self._alike.update((likeness, record) for likeness, record in alike if record not in older)
-        different = set(texts)
-        if len(different) == len(texts) and self._by_text.keys().isdisjoint(different):
-            self._by_text.update(zip(texts, zip(records, strict=True), strict=True))
-            return
-        for text, record in zip(texts, records, strict=True):
-            self._by_text[text] = (*self._by_text.get(text, ()), record)
-
-    def restore_erased(self, texts: Iterable[bytes]) -> None:
-        """Note texts that a stored state knew as destroyed."""
-        self._erased_texts.update(texts)
+    @classmethod
+    def restored(cls, stored: StoredTwins, erased_texts: Iterable[bytes], *, repeats: bool) -> Twins:
+        """Go on from a stored state."""
+        return cls(_erased_texts=set(erased_texts), _stored=stored, repeats=repeats, older=set(stored.older))
 
     def like(self, likeness: bytes) -> bytes:
         """Return the newest record of this likeness, or nothing."""
-        return self._alike.get(likeness, b"")
+        known = self._alike.get(likeness)
+        if known is None:
+            return b"" if self._stored is None else self._stored.like(likeness)
+        return known
 
     def saying(self, text: bytes) -> tuple[bytes, ...]:
         """Return the records of this text, oldest first."""
-        return self._by_text.get(text, ())
+        known = self._by_text.get(text)
+        if known is None:
+            return () if self._stored is None else self._stored.saying(text)
+        return known
 
     def was_erased(self, text: bytes) -> bool:
         """Whether a record of this text was destroyed."""

@@ -11,6 +11,9 @@ anywhere leaves a state that the next one goes on from:
     sweep     delete slots up to the watermark, and what no manifest names
     done      gc_swept = gc_epoch
 
+A store that keeps versions keeps them for names that may be written again; a name of the log never is, and an erasure
+must not have to look for what a collection left behind: what goes, goes with its versions.
+
 What no manifest names may be an upload that its compactor is about to name. It read the manifest before the upload, and
 the confirming swap replaced that manifest after ``gc_moved_at``: an upload from before that time is named by now, or its
 swap will be refused.
@@ -18,24 +21,22 @@ swap will be refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
 
 from relayer.domain.namespace import Manifest
+from relayer.log.destruction import discard
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest_view import ManifestView, SeenManifest
-from relayer.log.together import together
 from relayer.ports import ObjectInfo, Swapped
 
-__all__ = ["GRACE_MS", "Collection", "Collector", "Stage", "stage_of"]
+__all__ = ["GRACE_MS", "Collection", "Collector", "Stage", "begun", "stage_of"]
 
 GRACE_MS = 60 * 60 * 1000
 # How far a listing's times may be from those of answers, which other machines of the store may have given.
 _SKEW_MS = 10 * 1000
-_DELETES_AT_ONCE = 4
 _STEPS = 5  # one run goes through all stages when nothing has to be waited for
 
 
@@ -73,6 +74,13 @@ def stage_of(manifest: Manifest, now_ms: int, grace_ms: int) -> Stage:
     return Stage.MOVE if manifest.snap_seq > manifest.gc_watermark else Stage.NOTHING
 
 
+def begun(manifest: Manifest) -> Manifest:
+    """Return a manifest as the next collection's first swap makes it; none may be under way."""
+    return msgspec.structs.replace(
+        manifest, gc_watermark=manifest.snap_seq, gc_epoch=manifest.gc_epoch + 1, gc_moved_at=0
+    )
+
+
 class Collector:
     """Collects one incarnation; one run at a time."""
 
@@ -94,7 +102,7 @@ class Collector:
         stage, slots, objects = Stage.NOTHING, 0, 0
         for _ in range(_STEPS):
             seen = await self._manifest.see()
-            stage = stage_of(seen.manifest, seen.store_time, self._grace_ms)
+            stage = self._stage_of(seen)
             if stage in {Stage.NOTHING, Stage.WAIT}:
                 break
             if stage is Stage.SWEEP:
@@ -104,13 +112,35 @@ class Collector:
                 break
         return Collection(stage, slots, objects)
 
+    async def tidy(self) -> Collection:
+        """Run, and see to what no collection is due for: what was merged, or came too late, since the last one.
+
+        A log that is written to comes to its next collection by itself; one that lies idle never would. Lists the log's
+        objects, so it is for now and then. Raises as `run`.
+        """
+        done = await self.run()
+        if done.stage is not Stage.NOTHING:
+            return done
+        seen = await self._manifest.see()
+        if self._stage_of(seen) is not Stage.NOTHING:
+            return done
+        watermark = seen.manifest.gc_watermark
+        # Up to the watermark nothing is alive, whenever it was made (I3).
+        dead = [row.key for row in await self._slots() if _seq_of(row.key) <= watermark]
+        await self._discard(dead)
+        if await self._loose(seen.store_time - self._grace_ms):
+            await self._manifest.swap(seen, begun(seen.manifest))
+            done = await self.run()
+        return Collection(done.stage, done.slots + len(dead), done.objects)
+
+    def _stage_of(self, seen: SeenManifest) -> Stage:
+        return stage_of(seen.manifest, seen.store_time, self._grace_ms)
+
     async def _advance(self, seen: SeenManifest, stage: Stage) -> bool:
         """Record that a stage was passed; False if somebody else changed the manifest, or the answer was lost."""
         manifest = seen.manifest
         if stage is Stage.MOVE:
-            new = msgspec.structs.replace(
-                manifest, gc_watermark=manifest.snap_seq, gc_epoch=manifest.gc_epoch + 1, gc_moved_at=0
-            )
+            new = begun(manifest)
         elif stage is Stage.CONFIRM:
             new = msgspec.structs.replace(manifest, gc_moved_at=seen.store_time)
         else:
@@ -123,31 +153,29 @@ class Collector:
 
     async def _sweep(self, decided: Manifest) -> Collection:
         """Delete what ``decided``, a manifest whose time has come, allows."""
-        layout, incarnation = self._layout, self._incarnation
-        slots = await self._list(layout.entries(incarnation))
-        objects = await self._list(layout.segments(incarnation)) + await self._list(
-            layout.indexes(incarnation)
-        )
-        named = _named(
-            (await self._manifest.see()).manifest
-        )  # after the listings: whatever they show and it names stays
+        slots = await self._slots()
+        loose = await self._loose(decided.gc_moved_at)
         dead = [row.key for row in slots if _seq_of(row.key) <= decided.gc_watermark]
-        loose = [
-            row.key
-            for row in objects
-            if row.key not in {layout.at(key) for key in named}
-            and row.modified + _SKEW_MS < decided.gc_moved_at
-        ]
-        await self._delete(dead)
-        await self._delete(loose)
+        await self._discard(dead)
+        await self._discard(loose)
         return Collection(Stage.SWEEP, len(dead), len(loose))
+
+    async def _discard(self, keys: list[str]) -> None:
+        await discard(self._store, keys, self._layout.at(self._layout.manifest(self._incarnation)))
+
+    async def _slots(self) -> list[ObjectInfo]:
+        return await self._list(self._layout.entries(self._incarnation))
+
+    async def _loose(self, before_ms: int) -> list[str]:
+        """List segments and indexes from before a store's time that no manifest names."""
+        layout, incarnation = self._layout, self._incarnation
+        rows = await self._list(layout.segments(incarnation)) + await self._list(layout.indexes(incarnation))
+        # After the listings: whatever they show and it names stays.
+        named = {layout.at(key) for key in _named((await self._manifest.see()).manifest)}
+        return [row.key for row in rows if row.key not in named and row.modified + _SKEW_MS < before_ms]
 
     async def _list(self, prefix: str) -> list[ObjectInfo]:
         return [row async for row in self._store.list(self._layout.at(prefix))]
-
-    async def _delete(self, keys: Sequence[str]) -> None:
-        for start in range(0, len(keys), _DELETES_AT_ONCE):
-            await together([self._store.delete(key) for key in keys[start : start + _DELETES_AT_ONCE]])
 
 
 def _named(manifest: Manifest) -> set[str]:

@@ -9,7 +9,7 @@ from relayer.errors import VersionsHidden
 from relayer.log.together import together
 from relayer.ports import Found, ObjectStore
 
-__all__ = ["destroy", "left_of"]
+__all__ = ["destroy", "discard", "left_of"]
 
 # Few, because requests want the store as well.
 _AT_ONCE = 4
@@ -23,6 +23,32 @@ async def destroy(store: ObjectStore, keys: Iterable[str]) -> int:
         StoreError: the store did not answer; doing it again is safe.
     """
     return sum(await _each(store, keys, _destroy))
+
+
+async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None:
+    """Delete objects that nobody will ask for again, and where a store keeps versions, those as well.
+
+    A listing for each name would cost as much as the append that wrote it. So one name is asked about: a store that shows
+    more than one version of it keeps versions. Where versions are kept and may not be listed they stay: that stops an
+    erasure, which says so, but nothing else.
+
+    Args:
+        store: where.
+        keys: of which objects.
+        swapped: the key of an object that was swapped since the store was last asked to keep versions, or not to.
+
+    Raises:
+        StoreError: the store did not answer; doing it again is safe.
+    """
+    rest = list(keys)
+    if not rest:
+        return
+    try:
+        keeps_versions = await store.versions(swapped) > 1
+    except VersionsHidden:
+        keeps_versions = False
+    # Never first the one and then the other: a name that is deleted and has versions left is not listed any more.
+    await _each(store, rest, _destroy if keeps_versions else _delete)
 
 
 async def left_of(store: ObjectStore, keys: Iterable[str]) -> int:
@@ -45,6 +71,11 @@ async def _destroy(store: ObjectStore, key: str) -> int:
     except VersionsHidden as error:
         if error.kept:
             raise
+    await store.delete(key)
+    return 1
+
+
+async def _delete(store: ObjectStore, key: str) -> int:
     await store.delete(key)
     return 1
 

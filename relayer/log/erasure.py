@@ -21,7 +21,7 @@ import msgspec
 from relayer.domain.bodies import reduce, take_out
 from relayer.domain.namespace import Manifest, SegmentRow
 from relayer.errors import CorruptNamespace, StoreUnavailable
-from relayer.log.collector import GRACE_MS
+from relayer.log.collector import GRACE_MS, begun
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.destruction import destroy, left_of
 from relayer.log.erasure_reports import (
@@ -98,7 +98,8 @@ class MemoryEraser:
             rows = _holding(manifest.manifest, seen.report)
             indexes = await self._indexes_before(seen.report.seq)
             doomed = [row.key for row in rows] + indexes
-            if not rows and not set(indexes) - set(seen.report.objects):
+            named = _is_from_before(manifest.manifest, seen.report.seq)
+            if not rows and not named and not set(indexes) - set(seen.report.objects):
                 break
             # Written down first: who goes on after a crash destroys them with their versions, named or not.
             seen = await self._note(seen, doomed)
@@ -136,7 +137,7 @@ class MemoryEraser:
     async def _drop_index(self, seen: SeenManifest, seq: int) -> None:
         """Have the manifest name no index from before an entry; if others change it meanwhile, the next round does."""
         manifest = seen.manifest
-        if manifest.index_key and manifest.index_seq < seq:
+        if _is_from_before(manifest, seq):
             new = msgspec.structs.replace(manifest, index_key="", index_seq=0, index_model="")
             await self._replica.manifest.swap(seen, new)
 
@@ -169,7 +170,11 @@ class MemoryEraser:
             or manifest.store_time - report.destroyed_at < self._grace_ms
         ):
             return seen
-        if _holding(manifest.manifest, report) or await self._indexes_before(report.seq):
+        if (
+            _holding(manifest.manifest, report)
+            or _is_from_before(manifest.manifest, report.seq)
+            or await self._indexes_before(report.seq)
+        ):
             # A relayer that had not heard of it wrote them since.
             return await self._advance(seen, msgspec.structs.replace(report, stage=Stage.ERASED))
         if await self._late_uploads(manifest.manifest, report):
@@ -199,10 +204,7 @@ class MemoryEraser:
         """Begin the next collection, unless one is under way; if the swap is lost, the next run does it."""
         last = manifest.manifest
         if last.gc_swept == last.gc_epoch:
-            new = msgspec.structs.replace(
-                last, gc_watermark=last.snap_seq, gc_epoch=last.gc_epoch + 1, gc_moved_at=0
-            )
-            await self._replica.manifest.swap(manifest, new)
+            await self._replica.manifest.swap(manifest, begun(last))
 
     async def _dead_slots(self, seq: int) -> list[str]:
         """List slots up to an entry, of which none can be alive: their time was over before this was asked."""
@@ -279,6 +281,11 @@ def _holding(manifest: Manifest, report: ErasureReport) -> list[SegmentRow]:
         for row in manifest.segments
         if row.reduced_at < report.seq and any(row.first_seq <= seq <= row.last_seq for seq in report.slots)
     ]
+
+
+def _is_from_before(manifest: Manifest, seq: int) -> bool:
+    """Whether a manifest names an index that does not know of an entry."""
+    return bool(manifest.index_key) and manifest.index_seq < seq
 
 
 def _seq_of(key: str) -> int:

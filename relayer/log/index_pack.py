@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Raised with every change of what the blocks of the view and of texts hold.
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 
 _MAGIC = b"MRI1"
 _HEADER = struct.Struct(">4sQI")
@@ -94,7 +94,7 @@ class IndexPlace:
         """Seal the head."""
         return self._sealer.seal(self._place("head"), msgspec.msgpack.encode(head))
 
-    def open_head(self, sealed: bytes) -> Head:
+    def open_head(self, sealed: memoryview) -> Head:
         """Open the head; raises `CorruptNamespace`."""
         try:
             return msgspec.msgpack.decode(self._sealer.unseal(self._place("head"), sealed), type=Head)
@@ -105,7 +105,7 @@ class IndexPlace:
         """Seal a block of the state."""
         return self._sealer.seal(self._place(f"state/{number}"), page)
 
-    def open_page(self, sealed: bytes, number: int) -> bytes:
+    def open_page(self, sealed: memoryview, number: int) -> bytes:
         """Open a block of the state; raises `CorruptNamespace`."""
         return self._sealer.unseal(self._place(f"state/{number}"), sealed)
 
@@ -157,7 +157,7 @@ class IndexBuilder:
         return b"".join((header, head, *(block for blocks in self._blocks for block in blocks)))
 
 
-def read_header(data: bytes) -> tuple[int, int]:
+def read_header(data: memoryview) -> tuple[int, int]:
     """Return the sizes of the object and of its head; raises `CorruptNamespace`."""
     try:
         magic, total, head = _HEADER.unpack_from(data)

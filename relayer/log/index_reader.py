@@ -14,7 +14,7 @@ from relayer.ports import Absent, ObjectStore, Unchanged
 __all__ = ["IndexReader"]
 
 # A small index is one request; of a large one, two pieces are in memory at a time.
-FIRST_BYTES = 1024 * 1024
+FIRST_BYTES = 2 * 1024 * 1024
 PIECE_BYTES = 8 * 1024 * 1024
 
 
@@ -66,14 +66,13 @@ class IndexReader:
         for number, size in enumerate(sizes[2:], 2):
             reader.add(await self._page(number, size))
             await asyncio.sleep(0)
-        # In a thread, because it is one step of a hundred milliseconds for a hundred thousand requests.
-        state = await asyncio.to_thread(reader.finish)
+        state = reader.finish()
         if state.position != self.head.position:
             raise CorruptNamespace("an index holds the state of another position")
         return Start(state, positions)
 
-    async def blocks(self, part: Part) -> AsyncIterator[bytes]:
-        """Yield the sealed blocks of a part; raises as `open`."""
+    async def blocks(self, part: Part) -> AsyncIterator[memoryview]:
+        """Yield the sealed blocks of a part, which are pieces of something larger: copy what is kept. Raises as `open`."""
         for size in self.head.blocks[part]:
             yield await self._pieces.take_all(size)
 
@@ -97,11 +96,11 @@ class _Pieces:
         self.read = 0
         self.at = 0
 
-    async def take(self, count: int) -> bytes | None:
+    async def take(self, count: int) -> memoryview | None:
         """Return the next bytes; None when the object is absent. Raises as `take_all`."""
         if count <= len(self._buffer):
             self.at += count
-            whole, self._buffer = bytes(self._buffer[:count]), self._buffer[count:]
+            whole, self._buffer = self._buffer[:count], self._buffer[count:]
             return whole
         taken = bytearray()
         while len(taken) < count:
@@ -111,9 +110,9 @@ class _Pieces:
             taken += part
             self._buffer = self._buffer[len(part) :]
         self.at += count
-        return bytes(taken)
+        return memoryview(taken)
 
-    async def take_all(self, count: int) -> bytes:
+    async def take_all(self, count: int) -> memoryview:
         """Return the next bytes; raises `CorruptNamespace` when they are not there, and `StoreError`."""
         taken = await self.take(count)
         if taken is None:

@@ -39,7 +39,7 @@ class ObjectSealer:
         salt = self._randomness.bytes(SALT_SIZE)
         return seal(self._metadata, place.kind, _context(place), plaintext, salt=salt)
 
-    def unseal(self, place: Place, sealed: bytes) -> bytes:
+    def unseal(self, place: Place, sealed: bytes | memoryview) -> bytes:
         """Open what the store holds at a place.
 
         Raises:

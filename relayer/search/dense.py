@@ -188,9 +188,9 @@ class DenseIndex:
         if parts.graph:
             block.graph, covered = Graph.load(dimension, parts.graph)
             block.covered = block.frozen = len(covered)
-            rows = np.concatenate((covered, rows))
+            rows = np.concatenate((covered, rows)) if len(rows) else covered.copy()
         block.rows = Rows.of(rows if len(keys) > crossover else rows.astype(np.float32))
-        block.keys = array("q", keys.tolist())
+        block.keys.frombytes(keys.astype(np.int64, copy=False).tobytes())
         block.positions = dict(zip(block.keys, range(len(keys)), strict=True))
         if len(rows) != len(keys) or len(block.positions) != len(keys):
             raise ValueError("keys and rows do not fit each other")

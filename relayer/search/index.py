@@ -183,7 +183,7 @@ class MemoryIndex:
         index._lexical = LexicalIndex.of_parts(parts.lexical)
         index._links = Links.of_flat(parts.links)
         index._own = OwnNull.of_parts(parts.null)
-        if index._dense.keys() - index._lexical.keys():
+        if not index._dense.keys() <= index._lexical.keys():
             raise ValueError("a stored vector has no text")
         return index
 

@@ -215,11 +215,13 @@ class LexicalIndex:
         """An index from its parts, which it goes on using; raises `ValueError` when they do not fit each other."""
         index = cls()
         stored = index._stored = StoredTerms(parts)
-        index._postings = {term: number for number, term in enumerate(stored.terms)}
-        index._keys = array("q", np.frombuffer(parts.keys, "<i8").tolist())
-        index._lengths = array("f", np.frombuffer(parts.lengths, "<f4").tolist())
-        index._slots = {key: slot for slot, key in enumerate(index._keys) if key != FREE}
-        index._free = [slot for slot, key in enumerate(index._keys) if key == FREE]
+        index._postings = dict(zip(stored.terms, range(len(stored.terms)), strict=True))
+        keys = np.frombuffer(parts.keys, "<i8").astype(np.int64, copy=False)
+        index._keys.frombytes(keys.tobytes())
+        index._lengths.frombytes(np.frombuffer(parts.lengths, "<f4").astype(np.float32, copy=False).tobytes())
+        index._slots = dict(zip(index._keys, range(len(keys)), strict=True))
+        index._slots.pop(FREE, None)
+        index._free = np.flatnonzero(keys == FREE).tolist()
         index._documents = [None] * stored.documents
         index._entries = index._untouched = stored.entries
         index._total = parts.total

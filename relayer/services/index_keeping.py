@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from weakref import WeakKeyDictionary
 
 from relayer.domain.snapshot import write_state
@@ -102,8 +103,7 @@ class IndexKeeper:
         known = self._known.get(opened)
         seq = await opened.log.indexes.indexed(self._model)
         if known is None or seq > known.seq:
-            covered = sum(record.seq <= seq for record in opened.log.state.records.values()) if seq else 0
-            known = self._known[opened] = _Known(seq, covered)
+            known = self._known[opened] = _Known(seq, _covered(opened, seq))
         due_at = self._due_at(known.records)
         # Also after this attempt, whatever becomes of it: what cannot be written is not tried every few seconds.
         known.look_again_at = due_at if records < due_at else records + max(least, records // 2)
@@ -132,3 +132,11 @@ class IndexKeeper:
     @property
     def _model(self) -> EmbeddingModel:
         return self._ctx.embedder.model
+
+
+def _covered(opened: OpenNamespace, seq: int) -> int:
+    """Return how many records are of entries up to one; only the newest are looked at, for the others are not read yet."""
+    if not seq:
+        return 0
+    records = opened.log.state.records
+    return len(records) - sum(1 for _ in takewhile(lambda one: one.seq > seq, reversed(records.values())))

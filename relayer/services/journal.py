@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
@@ -12,8 +12,10 @@ import msgspec
 __all__ = ["Change", "Journal", "JournalParts", "What"]
 
 Mark = tuple[int, int]
-# Measured: a change with its place in the dictionary.
+# Measured: a change with its place in the dictionary; one that is stored.
 _CHANGE_BYTES = 230
+_STORED_BYTES = 40
+_PAGE_CHANGES = 512
 
 
 class What(StrEnum):
@@ -36,10 +38,18 @@ class Change:
 
 
 class JournalParts(msgspec.Struct, frozen=True, array_like=True):
-    """What a `Journal` is stored as: the last mark, and each record with its slot, number and change, in order."""
+    """What a `Journal` is stored as: the last mark, and pages of each record with its slot, number and change, in order.
+
+    A page is a MessagePack array, encoded by itself: only what was changed lately is ever asked for.
+    """
 
     last: Mark
-    changes: list[tuple[bytes, tuple[int, int, What]]]
+    count: int
+    pages: list[bytes]
+
+
+_Row = tuple[bytes, tuple[int, int, What]]
+_PAGE = msgspec.msgpack.Decoder(list[_Row])
 
 
 class Journal:
@@ -49,11 +59,14 @@ class Journal:
         # In the order of the last changes; as little as can be for each, because there is one for every memory.
         self._changes: dict[bytes, tuple[int, int, What]] = {}
         self._last: Mark = (0, 0)
+        # What was stored, all of it before the changes above, which come in its place where they are of one record.
+        self._pages: list[bytes] = []
+        self._stored = 0
 
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return len(self._changes) * _CHANGE_BYTES
+        return len(self._changes) * _CHANGE_BYTES + self._stored * _STORED_BYTES
 
     def note(self, seq: int, what: What, record: bytes) -> None:
         """Note a change; called in the log's order."""
@@ -64,18 +77,32 @@ class Journal:
     def after(self, mark: Mark) -> list[Change]:
         """Return what changed after a mark, in the log's order."""
         newest_first: Iterator[Change] = (
-            Change((seq, number), what, record)
-            for record, (seq, number, what) in reversed(self._changes.items())
+            Change((seq, number), what, record) for record, (seq, number, what) in self._newest_first()
         )
         return list(takewhile(lambda change: change.mark > mark, newest_first))[::-1]
 
+    def _newest_first(self) -> Iterator[_Row]:
+        yield from reversed(self._changes.items())
+        for page in reversed(self._pages):
+            yield from reversed(self._left_of(page))
+
+    def _left_of(self, page: bytes) -> list[_Row]:
+        return [row for row in _PAGE.decode(page) if row[0] not in self._changes]
+
     def parts(self) -> JournalParts:
-        """Return what `of_parts` takes."""
-        return JournalParts(self._last, list(self._changes.items()))
+        """Return what `of_parts` takes; nothing may be noted meanwhile."""
+        left = [row for page in self._pages for row in self._left_of(page)] if self._changes else []
+        pages = [] if self._changes else list(self._pages)
+        rows: Sequence[_Row] = left + list(self._changes.items())
+        pages += [
+            msgspec.msgpack.encode(rows[start : start + _PAGE_CHANGES])
+            for start in range(0, len(rows), _PAGE_CHANGES)
+        ]
+        return JournalParts(self._last, len(rows) if self._changes else self._stored, pages)
 
     @classmethod
     def of_parts(cls, parts: JournalParts) -> Journal:
         """Return a journal from its parts."""
         journal = cls()
-        journal._last, journal._changes = parts.last, dict(parts.changes)
+        journal._last, journal._pages, journal._stored = parts.last, parts.pages, parts.count
         return journal

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -32,10 +32,10 @@ _BLOCK = msgspec.msgpack.Decoder(list[bytes])
 
 
 class _Block(NamedTuple):
-    """Sealed records ``first`` and following; an absent one is empty."""
+    """Sealed records ``first`` and following; an absent one is empty. ``name`` returns the id inside the seal."""
 
     first: int
-    name: bytes
+    name: Callable[[], bytes]
     sealed: bytes
 
 
@@ -66,16 +66,16 @@ class RecordShelf:
         """
         encoded = self._keys.unseal_record(record_id, sealed)
         record = decode_record(encoded)
-        self.keep(number, sealed, record, len(encoded))
+        self.keep(number, record_id, sealed, record, len(encoded))
         return record
 
-    def keep(self, number: int, sealed: bytes, record: Record, size: int) -> None:
+    def keep(self, number: int, record_id: bytes, sealed: bytes, record: Record, size: int) -> None:
         """Take a record of which the contents are known already; ``size`` is that of its encoding."""
-        self._single[number] = (record.id, sealed)
+        self._single[number] = (record_id, sealed)
         self._sealed_bytes += len(sealed)
         self._note(number, record, size)
 
-    def put_block(self, first: int, name: bytes, sealed: bytes) -> None:
+    def put_block(self, first: int, name: Callable[[], bytes], sealed: bytes) -> None:
         """Take a block of a stored index, unopened; blocks come in order, before any single record."""
         self._blocks.append(_Block(first, name, sealed))
         self._sealed_bytes += len(sealed)
@@ -113,7 +113,7 @@ class RecordShelf:
         if number - block.first < len(members):
             members[number - block.first] = b""
         self._sealed_bytes -= len(block.sealed)
-        sealed = self._keys.seal_index(block.name, msgspec.msgpack.encode(members), salt=salt)
+        sealed = self._keys.seal_index(block.name(), msgspec.msgpack.encode(members), salt=salt)
         self._blocks[at] = block._replace(sealed=sealed)
         self._sealed_bytes += len(sealed)
 
@@ -147,7 +147,7 @@ class RecordShelf:
 
     def _members(self, block: _Block) -> list[bytes]:
         if self._last is None or self._last[0] is not block:
-            self._last = (block, _BLOCK.decode(self._keys.unseal_index(block.name, block.sealed)))
+            self._last = (block, _BLOCK.decode(self._keys.unseal_index(block.name(), block.sealed)))
         return self._last[1]
 
     def _block_of(self, number: int) -> int | None:

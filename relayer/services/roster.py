@@ -174,12 +174,13 @@ class Roster:
         """Return a roster from its parts; raises `ValueError` when they do not fit each other."""
         roster = cls()
         count = len(parts.ids)
-        numbers = set(range(count))
         gone, hidden = _unpacked(parts.gone), _unpacked(parts.hidden)
-        roster._ids = list(parts.ids)
-        roster._occurred = array("q", np.frombuffer(parts.occurred, "<i8").tolist())
-        roster.shown = numbers.difference(gone, hidden)
-        roster.numbers = {record: number for number, record in enumerate(parts.ids)}
+        roster._ids = parts.ids
+        roster._occurred.frombytes(
+            np.frombuffer(parts.occurred, "<i8").astype(np.int64, copy=False).tobytes()
+        )
+        roster.shown = set(range(count)).difference(gone, hidden)
+        roster.numbers = dict(zip(parts.ids, range(count), strict=True))
         for number in gone:
             del roster.numbers[parts.ids[number]]
         for facet, value, members in parts.facets:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from functools import partial
 
 import msgspec
 
@@ -34,6 +35,10 @@ from relayer.wire.sealing import SALT_SIZE
 __all__ = ["read_view", "write_view"]
 
 _BLOCK_BYTES = 512 * 1024
+# Hashed in about a millisecond; more of it in a thread of its own.
+_HASH_BYTES = 1024 * 1024
+# As many records are rebuilt in about two milliseconds, for which no thread is asked.
+_FEW = 2000
 Buffer = bytes | bytearray | memoryview
 
 
@@ -70,7 +75,8 @@ async def write_view(
         builder.add(Part.TEXTS, sealed)
         await asyncio.sleep(0)
     index, past = await view.index.parts(), await view.past.parts()
-    small = _Small(view.roster.parts(), _about(index), _about(past), view.journal.parts(), digest.digest())
+    roster, journal = view.roster.parts(), await asyncio.to_thread(view.journal.parts)
+    small = _Small(roster, _about(index), _about(past), journal, digest.digest())
     sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
     number = 0
@@ -94,21 +100,34 @@ async def read_view(
         small = msgspec.msgpack.decode(sections[0], type=_Small)
         half = 1 + (len(sections) - 1) // 2
         current, former = _parts(small.index, sections[1:half]), _parts(small.past, sections[half:])
-        # In a thread, because each is one step of a hundred milliseconds for a hundred thousand memories.
-        roster = await asyncio.to_thread(Roster.of_parts, small.roster)
-        index = await asyncio.to_thread(MemoryIndex.of_parts, dimension, calibration, current)
-        past = await asyncio.to_thread(MemoryIndex.of_parts, dimension, calibration, former)
-        shelf = await _shelf(reader, keys, small, len(roster))
-        _check(roster, index, past)
+        rebuild = partial(_rebuilt, small.roster, current, former, calibration, dimension)
+        if len(small.roster.ids) <= _FEW:
+            shelf = await _shelf(reader, keys, small)
+            roster, index, past = rebuild()
+        else:
+            # In a thread, because these are steps of a hundred milliseconds for a hundred thousand memories; and
+            # meanwhile the texts are read.
+            rebuilding = asyncio.create_task(asyncio.to_thread(rebuild))
+            try:
+                shelf = await _shelf(reader, keys, small)
+            finally:
+                # Whatever became of the texts: what runs in a thread is not left alone, nor its error.
+                await asyncio.gather(rebuilding, return_exceptions=True)
+            roster, index, past = rebuilding.result()
     except (UnsealError, ValueError, msgspec.MsgspecError) as error:
         raise CorruptNamespace("a stored view does not open") from error
     view.roster, view.shelf, view.index, view.past = roster, shelf, index, past
     view.journal = Journal.of_parts(small.journal)
 
 
-def _check(roster: Roster, index: MemoryIndex, past: MemoryIndex) -> None:
+def _rebuilt(
+    stored: RosterParts, current: IndexParts, former: IndexParts, calibration: Calibration, dimension: int
+) -> tuple[Roster, MemoryIndex, MemoryIndex]:
+    roster = Roster.of_parts(stored)
+    index, past = (MemoryIndex.of_parts(dimension, calibration, parts) for parts in (current, former))
     if not roster.shown.issuperset(index.keys()) or not roster.shown.isdisjoint(past.keys()):
         raise ValueError("the stored index finds what may not be found")
+    return roster, index, past
 
 
 def _about(parts: IndexParts) -> _Index:
@@ -153,15 +172,16 @@ async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[bytearray]
     left = first[start:]
     sections = []
     for size in sizes:
-        section = bytearray(left[:size])
-        left = left[size:]
-        while len(section) < size:
-            block = memoryview(await anext(stream, b""))
-            if not block:
+        section = bytearray(size)
+        filled = 0
+        while filled < size:
+            if not left:
+                left = memoryview(await anext(stream, b""))
+            if not left:
                 raise ValueError("a stored view is cut short")
-            wanted = size - len(section)
-            section += block[:wanted]
-            left = block[wanted:]
+            part, left = left[: size - filled], left[size - filled :]
+            section[filled : filled + len(part)] = part
+            filled += len(part)
         sections.append(section)
     return sections
 
@@ -174,19 +194,51 @@ async def _opened(reader: IndexReader, keys: NamespaceKeys) -> AsyncIterator[byt
         await asyncio.sleep(0)
 
 
-async def _shelf(reader: IndexReader, keys: NamespaceKeys, small: _Small, count: int) -> RecordShelf:
+async def _shelf(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> RecordShelf:
     shelf = RecordShelf(keys)
-    digest = hashlib.sha256()
+    hashing = _Hashing()
     number = 0
-    async for sealed in reader.blocks(Part.TEXTS):
-        digest.update(sealed)
-        shelf.put_block(number * BLOCK_RECORDS, block_id(reader.key, Part.TEXTS, number), sealed)
+    async for piece in reader.blocks(Part.TEXTS):
+        sealed = bytes(piece)
+        shelf.put_block(number * BLOCK_RECORDS, partial(block_id, reader.key, Part.TEXTS, number), sealed)
+        await hashing.add(sealed)
         number += 1
-        if number % BLOCK_RECORDS == 0:
-            await asyncio.sleep(0)
-    if digest.digest() != small.texts or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS:
+    count = len(small.roster.ids)
+    if await hashing.digest() != small.texts or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS:
         raise ValueError("the stored records are not those of the stored view")
     return shelf
+
+
+class _Hashing:
+    """SHA-256 of many blocks, in a thread while the next ones are read."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self._running: asyncio.Future[None] | None = None
+
+    async def add(self, block: bytes) -> None:
+        self._waiting.append(block)
+        self._bytes += len(block)
+        if self._bytes >= _HASH_BYTES:
+            await self._hash()
+
+    async def digest(self) -> bytes:
+        if self._running is not None:
+            await self._running
+        self._update(self._waiting)
+        return self._digest.digest()
+
+    async def _hash(self) -> None:
+        if self._running is not None:
+            await self._running
+        blocks, self._waiting, self._bytes = self._waiting, [], 0
+        self._running = asyncio.ensure_future(asyncio.to_thread(self._update, blocks))
+
+    def _update(self, blocks: list[bytes]) -> None:
+        for block in blocks:
+            self._digest.update(block)
 
 
 async def _cut(sections: list[Buffer]) -> AsyncIterator[bytes]:

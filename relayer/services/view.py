@@ -260,7 +260,7 @@ class NamespaceView:
                 record = self.shelf.put(number, stored.record, stored.sealed)
             else:
                 record = known.record
-                self.shelf.keep(number, stored.sealed, record, known.size)
+                self.shelf.keep(number, stored.record, stored.sealed, record, known.size)
             row = self._row(record, stored, known)
         except (UnsealError, msgspec.MsgspecError):
             # One damaged record must not take the others with it; `verify` finds it, the count shows it.

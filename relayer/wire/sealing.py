@@ -105,22 +105,23 @@ def seal(key: SealingKey, object_type: ObjectType, place: bytes, plaintext: byte
     return header + salt + commitment + AESGCM(content_key).encrypt(_NONCE, plaintext, None)
 
 
-def unseal(key: SealingKey, object_type: ObjectType, place: bytes, sealed: bytes) -> bytes:
+def unseal(key: SealingKey, object_type: ObjectType, place: bytes, sealed: bytes | memoryview) -> bytes:
     """Open a sealed object.
 
     Raises:
         UnsealError: whatever is wrong: version, suite, type, key, place, a changed or missing byte.
     """
-    header = sealed[:_HEADER_SIZE]
+    view = memoryview(sealed)  # what is sealed may be large: none of it is copied
+    header = bytes(view[:_HEADER_SIZE])
     expected = _MAGIC + bytes((_VERSION, object_type)) + _SUITE.to_bytes(2, "big") + key.key_id
     # Refused before any cryptography: what this version does not know, it does not touch.
     if len(sealed) < OVERHEAD or header != expected:
         raise UnsealError
-    content_key, commitment = _keys(key, header, sealed[_HEADER_SIZE:56], place)
-    if not hmac.compare_digest(commitment, sealed[56:_BODY]):
+    content_key, commitment = _keys(key, header, bytes(view[_HEADER_SIZE:56]), place)
+    if not hmac.compare_digest(commitment, view[56:_BODY]):
         raise UnsealError
     try:
-        return AESGCM(content_key).decrypt(_NONCE, sealed[_BODY:], None)
+        return AESGCM(content_key).decrypt(_NONCE, view[_BODY:], None)
     except InvalidTag as error:
         raise UnsealError from error
 

@@ -1,4 +1,8 @@
-"""Real hosts, started as a user would start them. They are large and slow: ``make test-e2e`` asks for them, ``make test`` skips."""
+"""Real hosts, started as a user would start them. They are large and slow: ``make test-e2e`` asks for them, ``make test`` skips.
+
+One gateway serves all tests. A test names the configuration that it wants; where that is not the present one, the gateway
+takes it over while it runs, as it does when a person edits the file.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,11 @@ from pathlib import Path
 import pytest
 from e2e_relayer import Relayer
 from fault_proxy import FaultProxy
+from openclaw_gateway import Gateway, memrelay_plugins
 from openclaw_install import Installed, installed
 from stub_model import StubModel
+
+SECRET_VARIABLE = "MY_MEMORY_SECRET"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,20 +38,44 @@ def openclaw() -> Installed:
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model() -> Iterator[StubModel]:
     with StubModel() as server:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def line() -> Iterator[FaultProxy]:
-    """The line over which gateways reach their relayer; tests cut it."""
+    """The line over which gateways reach their relayer; tests cut it, and listen."""
     with FaultProxy() as proxy:
         yield proxy
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def relayer(tmp_path_factory: pytest.TempPathFactory, line: FaultProxy) -> Iterator[Relayer]:
     with Relayer(tmp_path_factory.mktemp("relayer"), line) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def running(
+    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    """The gateway, in whatever configuration the test before wanted."""
+    gateway = Gateway(
+        openclaw,
+        tmp_path_factory.mktemp("openclaw"),
+        model.url,
+        plugins=memrelay_plugins(relayer.url),
+        environment={SECRET_VARIABLE: "7b" * 32},
+    )
+    gateway.start()
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture
+def gateway(running: Gateway, relayer: Relayer) -> Gateway:
+    """The gateway as a user sets it up, with everything on."""
+    running.reload(memrelay_plugins(relayer.url))
+    return running

@@ -32,7 +32,7 @@ class Relayer:
         """Return the texts of an agent's memories, newest first, read with the gateway's own keys."""
         command = [str(BRIDGE), "list", "--json", "--limit", "100", *(["--agent", agent] if agent else [])]
         environment = gateway.environment | {"MEMRELAY_URL": self.url}
-        if "MY_MEMORY_SECRET" in environment:
+        if gateway.settings.get("key"):
             environment["MEMRELAY_SECRET"] = environment["MY_MEMORY_SECRET"]
         answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if answer.returncode:

@@ -7,6 +7,8 @@ import socket
 import threading
 from typing import Self
 
+_HEARD = 1 << 20
+
 
 class FaultProxy:
     """Forwards connections of loopback; use as a context manager.
@@ -15,12 +17,14 @@ class FaultProxy:
         target: the port to which new connections go; None refuses them.
         stalled: new connections are taken and never answered.
         connections: how many were made.
+        sent: the last bytes that were sent to the relayer, on connections that are not sealed here.
     """
 
     def __init__(self) -> None:
         self.target: int | None = None
         self.stalled = False
         self.connections = 0
+        self.sent = bytearray()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._open: set[socket.socket] = set()
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -61,11 +65,15 @@ class FaultProxy:
                 continue
             self._open.add(onward)
             for source, sink in ((line, onward), (onward, line)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                listens = {"listens": source is line}
+                threading.Thread(target=self._pump, args=(source, sink), kwargs=listens, daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, *, listens: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if listens:
+                    self.sent += data
+                    del self.sent[:-_HEARD]
                 sink.sendall(data)
         for end in (source, sink):
             self._open.discard(end)

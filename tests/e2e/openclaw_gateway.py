@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import openclaw_rpc
 from openclaw_install import Installed
 from processes import wait_until
 
@@ -21,6 +23,8 @@ TOKEN = "e2e-loopback-token"
 PLUGIN = Path(__file__).parents[2] / "gateway_plugin" / "hosts" / "openclaw"
 BRIDGE = Path(sys.executable).with_name("memrelay-gateway")
 READY_SECONDS = 400.0
+RELOADED = "config hot reload applied ("
+RELOAD_FAILED = "config reload failed: "
 _KEPT = ("PATH", "LANG", "TMPDIR", "TZ")
 
 
@@ -84,6 +88,11 @@ class Gateway:
 
     def config(self) -> dict[str, Any]:
         return json.loads(self.config_file.read_text())
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The plugin's present settings."""
+        return self.config()["plugins"].get("entries", {}).get("memrelay", {}).get("config", {})
 
     def start(self) -> None:
         """Start, and wait until requests are taken."""
@@ -158,11 +167,12 @@ class Gateway:
             stdin=subprocess.DEVNULL, cwd=self.folder,
         )  # fmt: skip
 
-    def command(self, text: str, *, session: str = "agent:main:main") -> str:
+    def command(self, text: str, *, session: str = "agent:main:main", admin: bool = True) -> str:
         """Send a slash command as a person at the gateway's own chat does, and return the answer."""
         key = uuid.uuid4().hex
         params = {"sessionKey": session, "message": text, "idempotencyKey": key}
-        self.call("chat.send", params)
+        scopes = openclaw_rpc.ADMIN if admin else ("operator.read", "operator.write")
+        self.call("chat.send", params, scopes=scopes)
         found: list[str] = []
 
         def answered() -> bool:
@@ -173,12 +183,24 @@ class Gateway:
         wait_until(answered)
         return found[-1]
 
-    def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    def call(
+        self, method: str, params: dict[str, Any], *, scopes: Sequence[str] = openclaw_rpc.ADMIN
+    ) -> dict[str, Any]:
         """Call a method of the gateway."""
-        run = self.cli("gateway", "call", method, "--params", json.dumps(params), "--json")
-        if run.returncode:
-            raise RuntimeError(f"{method}: {run.stdout}{run.stderr}")
-        return json.loads(run.stdout)
+        return openclaw_rpc.call(self.port, TOKEN, method, params, scopes=scopes)
+
+    def reload(self, plugins: dict[str, Any]) -> None:
+        """Change the ``plugins`` part of the configuration as an editor does, and wait until the gateway has taken it over."""
+        whole = self.config()
+        if whole["plugins"] == plugins:
+            return
+        before = len(self.log_text())
+        self.write_config(whole | {"plugins": plugins})
+        end = time.monotonic() + READY_SECONDS
+        while RELOADED not in self.log_text()[before:]:
+            if RELOAD_FAILED in self.log_text()[before:] or time.monotonic() > end:
+                raise RuntimeError(f"the gateway did not take its configuration over:\n{self.log_tail()}")
+            time.sleep(0.1)
 
     def bridges(self) -> list[int]:
         """Return the process ids of the bridges that this gateway runs."""

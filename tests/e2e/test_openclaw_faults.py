@@ -14,7 +14,6 @@ import pytest
 from e2e_relayer import Relayer
 from fault_proxy import FaultProxy
 from openclaw_gateway import Gateway, memrelay_plugins
-from openclaw_install import Installed
 from processes import wait_until
 from stub_model import StubModel, said
 
@@ -25,23 +24,20 @@ IN_TIME_MS = 4000
 
 
 @pytest.fixture(scope="module")
-def gateway(
-    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Gateway]:
-    folder = tmp_path_factory.mktemp("openclaw")
-    gateway = Gateway(openclaw, folder, model.url, plugins=memrelay_plugins(relayer.url))
-    gateway.start()
+def facts(running: Gateway, relayer: Relayer) -> tuple[str, ...]:
+    """What the gateway was told and the relayer holds."""
+    running.reload(memrelay_plugins(relayer.url))
     for fact in (FACT, BOILER):
-        gateway.chat(fact, user="telling")
-    wait_until(lambda: {FACT, BOILER} <= set(relayer.memories(gateway)))
-    yield gateway
-    gateway.stop()
+        running.chat(fact, user="telling")
+    wait_until(lambda: {FACT, BOILER} <= set(relayer.memories(running)))
+    return FACT, BOILER
 
 
-@pytest.fixture(autouse=True)
-def well(gateway: Gateway, relayer: Relayer) -> Iterator[None]:
-    """Begin and end with a relayer that answers, and with a bridge that has not learnt to spare it."""
-    yield
+@pytest.fixture
+def cut(gateway: Gateway, relayer: Relayer, line: FaultProxy, facts: tuple[str, ...]) -> Iterator[FaultProxy]:
+    """The line, for a test that breaks it; afterwards the relayer answers, and the bridge has not learnt to spare it."""
+    del facts
+    yield line
     relayer.reachable()
     replace_bridge(gateway)
 
@@ -76,37 +72,37 @@ def test_one_bridge_serves_turns_and_commands(gateway: Gateway) -> None:
 
 
 def test_with_no_relayer_the_turn_is_answered_and_the_status_says_so(
-    gateway: Gateway, line: FaultProxy
+    gateway: Gateway, cut: FaultProxy
 ) -> None:
-    line.lead(None)
+    cut.lead(None)
     status = turn_in_time(gateway, "Where does the piano of my grandmother stand?")
     assert "last recall: unavailable" in status
     assert "note: the connection to" in status
 
 
 def test_a_relayer_that_stalls_costs_the_turn_its_deadline_and_no_more(
-    gateway: Gateway, line: FaultProxy, relayer: Relayer
+    gateway: Gateway, cut: FaultProxy, relayer: Relayer
 ) -> None:
-    line.lead(relayer.port, stalled=True)
+    cut.lead(relayer.port, stalled=True)
     status = turn_in_time(gateway, "In which house is my grandmother's piano?")
     assert "last recall: timeout" in status
     assert "the deadline passed during" in status
 
 
 def test_a_relayer_of_another_identity_is_sent_nothing_and_named_in_the_status(
-    gateway: Gateway, line: FaultProxy, tmp_path: Path
+    gateway: Gateway, cut: FaultProxy, tmp_path: Path
 ) -> None:
-    with Relayer(tmp_path, line):
+    with Relayer(tmp_path, cut):
         replace_bridge(gateway)  # a new process: it asks who the relayer is
         status = turn_in_time(gateway, "Is the piano of my grandmother in the attic?")
     assert "last recall: untrusted" in status
 
 
 def test_what_was_said_while_the_relayer_was_gone_arrives_when_it_is_back(
-    gateway: Gateway, line: FaultProxy, relayer: Relayer
+    gateway: Gateway, cut: FaultProxy, relayer: Relayer
 ) -> None:
     said_meanwhile = "My cousin moved to the lighthouse near Ostende last spring."
-    line.lead(None)
+    cut.lead(None)
     gateway.chat(said_meanwhile, user="meanwhile")
     relayer.reachable()
     kill_bridges(gateway)
@@ -114,53 +110,52 @@ def test_what_was_said_while_the_relayer_was_gone_arrives_when_it_is_back(
 
 
 def test_a_bridge_that_was_killed_is_replaced_and_memory_comes_back(
-    gateway: Gateway, model: StubModel
+    gateway: Gateway, model: StubModel, facts: tuple[str, ...]
 ) -> None:
     kill_bridges(gateway)
     assert gateway.chat("Who services the boiler while memory is away?", user="asking") == "Noted."
     replace_bridge(gateway)
     gateway.chat("Who services our boiler every October?", user="back")
-    assert BOILER in said(model.asked("boiler every October?")[-1])
+    assert facts[1] in said(model.asked("boiler every October?")[-1])
 
 
 @pytest.mark.row("AR-23", "AR-10")
-def test_disabled_the_prompt_is_that_of_a_gateway_without_the_plugin_and_no_request_leaves(
-    gateway: Gateway, model: StubModel, line: FaultProxy
+def test_switched_off_or_absent_the_prompt_is_the_same_and_no_request_leaves(
+    gateway: Gateway, model: StubModel, line: FaultProxy, facts: tuple[str, ...]
 ) -> None:
-    question = "Where is the piano of my grandmother today?"
-    whole = gateway.config()
+    question = f"Where is the piano today, if not there: {len(facts)}?"
+    plugins = gateway.config()["plugins"]
+    entry = plugins["entries"]["memrelay"]
+    # Off by the environment; by the entry; and no such plugin at all.
+    disabled = plugins | {"entries": plugins["entries"] | {"memrelay": entry | {"enabled": False}}}
     without = {"slots": {"memory": "none"}, "entries": {"memory-core": {"enabled": False}}}
-    disabled = whole["plugins"] | {"entries": whole["plugins"]["entries"] | {"memrelay": {"enabled": False}}}
-    asked, prompts = line.connections, []
-    for user, plugins in (("without", without), ("disabled", disabled)):
-        gateway.stop()
-        gateway.write_config(whole | {"plugins": plugins})
-        gateway.start()
-        gateway.chat(question, user=user)
-        prompts.append(normal(model.asked(question)[-1], user))
-    assert line.connections == asked
-    gateway.write_config(whole)
-    gateway.restart()
-    assert prompts[1] == prompts[0]
-
-
-def test_the_switch_of_the_environment_leaves_the_message_as_it_was_and_lets_no_request_leave(
-    gateway: Gateway, model: StubModel, line: FaultProxy
-) -> None:
-    question = "Where is the piano of my grandmother tonight?"
     gateway.stop()
     asked = line.connections
     gateway.environment["MEMRELAY_DISABLE"] = "1"
     gateway.start()
-    gateway.chat(question, user="switch")
-    [request] = model.asked(question)
-    status = gateway.command("/memory status")
+    prompts = []
+    for user, configuration in (("switch", plugins), ("disabled", disabled), ("without", without)):
+        gateway.reload(configuration)
+        gateway.chat(question, user=user)
+        prompts.append(normal(model.asked(question)[-1], user))
+        if user == "switch":
+            assert gateway.command("/memory status").startswith("Memory: off (MEMRELAY_DISABLE)")
+    left = line.connections - asked
     gateway.environment["MEMRELAY_DISABLE"] = ""
-    assert line.connections == asked
+    gateway.write_config(gateway.config() | {"plugins": plugins})
     gateway.restart()
-    assert "memrelay-memories" not in said(request)
-    assert "memory_search" not in {tool["function"]["name"] for tool in request["tools"]}
-    assert status.startswith("Memory: off (MEMRELAY_DISABLE)")
+    assert left == 0
+    assert prompts[1] == prompts[2]
+    assert prompts[0] == prompts[2]
+
+
+@pytest.mark.row("CP-19", "AR-01", "AR-02", "CP-31", "CP-05", "CP-50")
+def test_what_was_said_before_a_restart_is_in_the_prompt_of_another_session_after_it(
+    gateway: Gateway, model: StubModel, facts: tuple[str, ...]
+) -> None:
+    question = "Where does my grandmother's piano stand, please?"
+    gateway.chat(question, user="after-restart")
+    assert facts[0] in said(model.asked(question)[-1])
 
 
 def normal(request: dict[str, object], user: str) -> str:

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
-from openclaw_install import Installed
 from stub_model import StubModel, latest, said, text_of
 
 from gateway_plugin.tool_arguments import TOOL_NAMES
+from relayer.wire.keys import RootKeys
 
 FACT = "The spare key of our allotment hangs behind the blue watering can."
 
 
-@pytest.fixture(scope="module")
-def gateway(
-    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Gateway]:
-    # Without capture: what is asked of the tools would itself be remembered, and found.
+def configuration(url: str) -> dict[str, Any]:
+    """With the host's own memory and active-memory beside us, the secret a reference, and without capture: what is asked of
+    the tools would itself be remembered, and found."""
     key = {"source": "env", "provider": "default", "id": "MY_MEMORY_SECRET"}
-    plugins = memrelay_plugins(relayer.url, core=True, autoCapture=False, key=key)
+    plugins = memrelay_plugins(url, core=True, autoCapture=False, key=key)
     plugins["entries"]["active-memory"] = {
         "enabled": True,
         "config": {
@@ -34,14 +31,23 @@ def gateway(
             "timeoutMs": 60_000,
         },
     }
-    folder = tmp_path_factory.mktemp("openclaw")
-    environment = {"MY_MEMORY_SECRET": "7b" * 32}
-    gateway = Gateway(openclaw, folder, model.url, plugins=plugins, environment=environment)
-    gateway.start()
+    return plugins
+
+
+@pytest.fixture(scope="module")
+def known(running: Gateway, relayer: Relayer) -> str:
+    """What both agents were told to remember."""
+    running.reload(configuration(relayer.url))
     for agent in ("main", "research"):
-        call(gateway, "memory_store", agent=agent, user="telling", text=FACT)
-    yield gateway
-    gateway.stop()
+        call(running, "memory_store", agent=agent, user="telling-tools", text=FACT)
+    return FACT
+
+
+@pytest.fixture
+def gateway(running: Gateway, relayer: Relayer, known: str) -> Gateway:
+    del known
+    running.reload(configuration(relayer.url))
+    return running
 
 
 def call(gateway: Gateway, tool: str, *, agent: str = "main", user: str = "tools", **arguments: Any) -> str:
@@ -80,6 +86,7 @@ def test_with_capture_switched_off_the_log_names_recall_alone_and_turns_are_not_
 ) -> None:
     gateway.chat("My bicycle bell is made of brass, by the way.", user="uncaptured")
     assert "memrelay: registered hooks: auto-recall\n" in gateway.log_text()
+    assert gateway.settings["autoCapture"] is False
     assert not [text for text in relayer.memories(gateway) if "brass" in text]
 
 
@@ -102,10 +109,19 @@ def test_beside_the_hosts_own_memory_the_search_is_still_ours(gateway: Gateway) 
     assert FACT in json.dumps(found)
 
 
-def test_a_secret_that_is_a_reference_is_used_and_no_other_is_made(gateway: Gateway) -> None:
+def test_a_secret_that_is_a_reference_is_used_for_another_account_than_the_usual_one(
+    gateway: Gateway, relayer: Relayer
+) -> None:
     assert FACT in call(gateway, "memory_search", query="Where hangs the spare key?")
-    assert "made a secret" not in gateway.log_text()
-    assert not (gateway.folder / "config/memrelay/secret").exists()
+    assert FACT in relayer.memories(gateway)
+    shown = json.loads(gateway.cli("memrelay", "keys", "show", "--json").stdout)
+    assert shown["account"] == RootKeys(bytes.fromhex("7b" * 32)).account
+
+
+@pytest.mark.row("AR-04")
+def test_the_hosts_own_search_of_memory_finds_what_we_hold(gateway: Gateway) -> None:
+    found = gateway.cli("memory", "search", "Where hangs the spare key of the allotment?", "--json")
+    assert FACT in found.stdout, found.stdout + found.stderr
 
 
 @pytest.mark.row("AM-10")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
-from openclaw_install import Installed
 from processes import wait_until
 from stub_model import StubModel, said
 
@@ -17,30 +16,22 @@ QUESTION = "Where do I always park my bicycle?"
 
 
 @pytest.fixture(scope="module")
-def gateway(
-    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Gateway]:
-    folder = tmp_path_factory.mktemp("openclaw")
-    gateway = Gateway(openclaw, folder, model.url, plugins=memrelay_plugins(relayer.url))
-    gateway.start()
-    yield gateway
-    gateway.stop()
+def fact(running: Gateway, relayer: Relayer) -> str:
+    """A fact that was told in one session and is stored by now."""
+    running.reload(memrelay_plugins(relayer.url))
+    running.chat(FACT, user="telling-turns")
+    wait_until(lambda: FACT in relayer.memories(running))
+    return FACT
 
 
-@pytest.fixture(scope="module")
-def told(gateway: Gateway, relayer: Relayer) -> Gateway:
-    """A gateway that was told a fact in one session, which is stored by now."""
-    gateway.chat(FACT, user="telling")
-    wait_until(lambda: FACT in relayer.memories(gateway))
+@pytest.fixture
+def told(gateway: Gateway, fact: str) -> Gateway:
+    del fact
     return gateway
 
 
-@pytest.mark.row("CP-19", "AR-01", "AR-02", "CP-31", "CP-05")
-def test_what_was_said_in_one_session_is_in_the_prompt_of_another_after_a_restart(
-    told: Gateway, model: StubModel
-) -> None:
-    told.restart()
-    told.chat(QUESTION, user="asking")
+def test_what_was_said_in_one_session_is_in_the_prompt_of_another(told: Gateway, model: StubModel) -> None:
+    told.chat(QUESTION, user="asking-turns")
     assert FACT in said(model.asked(QUESTION)[-1])
 
 
@@ -68,6 +59,39 @@ def test_each_turn_is_captured_once_and_alone(told: Gateway, relayer: Relayer) -
     wait_until(lambda: sayings[-1] in relayer.memories(told))
     texts = relayer.memories(told)
     assert [texts.count(saying) for saying in sayings] == [1, 1, 1]
+
+
+def test_what_was_only_asked_is_not_remembered(told: Gateway, relayer: Relayer) -> None:
+    said_last = "My canoe is painted in the colours of the rowing club."
+    for text in ("Do you know where my bicycle could be?", "Which colour has my canoe?", said_last):
+        told.chat(text, user="asking-only")
+    wait_until(lambda: said_last in relayer.memories(told))
+    assert not [text for text in relayer.memories(told) if text.endswith("?")]
+
+
+@pytest.mark.row("MS-08", "MW-31")
+def test_turns_of_two_agents_at_once_never_cross(told: Gateway, model: StubModel, relayer: Relayer) -> None:
+    colours = {
+        (agent, user): f"My {thing} of {agent} is kept in the {colour} shed."
+        for (agent, user), thing, colour in (
+            (("main", "p1"), "ladder", "crimson"), (("research", "p1"), "ladder", "turquoise"),
+            (("main", "p2"), "saw", "ochre"), (("research", "p2"), "saw", "indigo"),
+        )
+    }  # fmt: skip
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda one: told.chat(one[1], agent=one[0][0], user=one[0][1]), colours.items()))
+        for agent in ("main", "research"):
+            wanted = {text for (whose, _), text in colours.items() if whose == agent}
+            wait_until(lambda wanted=wanted, agent=agent: wanted <= set(relayer.memories(told, agent)))
+        asked = [
+            (agent, f"In which shed do I, {agent}, keep my ladder and my saw?")
+            for agent in ("main", "research")
+        ] * 2
+        list(threads.map(lambda one: told.chat(one[1], agent=one[0], user=f"ask-{one[0]}"), asked))
+    for agent, question in asked:
+        prompts = " ".join(json.dumps(request["messages"]) for request in model.asked(question))
+        for (whose, _), text in colours.items():
+            assert (text in prompts) is (whose == agent)
 
 
 @pytest.mark.row("AM-06")
@@ -102,6 +126,32 @@ def test_the_plugins_status_names_relayer_account_and_agent(told: Gateway, relay
 
 def test_the_command_of_the_plugin_ends_with_the_code_of_what_it_ran(told: Gateway) -> None:
     assert told.cli("memrelay", "forget", "no-such-id").returncode == 1
+
+
+@pytest.mark.row("AM-07")
+def test_memory_is_switched_off_for_everyone_by_who_may_and_by_nobody_else(
+    told: Gateway, model: StubModel
+) -> None:
+    assert "operator.admin" in told.command("/memory off --global", admin=False)
+    assert told.command("/memory off --global") == "Memory is off for every session of this gateway."
+    told.chat("Where do I park my bicycle in winter?", user="everyone")
+    told.chat("Where do I park my bicycle in spring?", agent="research", user="everyone")
+    assert told.command("/memory on --global") == "Memory is on for every session of this gateway."
+    told.chat("Where do I park my bicycle in summer?", user="everyone")
+    given = [
+        FACT in said(model.asked(f"my bicycle in {when}?")[-1]) for when in ("winter", "spring", "summer")
+    ]
+    assert given == [False, False, True]
+    assert told.config()["plugins"]["entries"]["memrelay"]["enabled"] is True
+
+
+@pytest.mark.row("MS-31", "CP-04")
+def test_doctor_finds_nothing_wrong_and_proves_recall_and_capture_for_each_agent(told: Gateway) -> None:
+    examined = told.cli("memrelay", "doctor", "--host", "openclaw", "--json")
+    checks = {check["name"]: check for check in json.loads(examined.stdout)}
+    assert {name: check["found"] for name, check in checks.items() if not check["ok"]} == {}
+    for agent in ("main", "research"):
+        assert "written and recalled" in checks[f"openclaw agent {agent}"]["found"]
 
 
 @pytest.mark.row("CP-18", "MW-26")

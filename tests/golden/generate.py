@@ -1,8 +1,9 @@
-"""Writes the golden bucket and the list of stored fields of a new format.
+"""Writes a golden bucket, its backup, and the list of stored fields of what is written now.
 
-    python tests/golden/generate.py 2
+    python tests/golden/generate.py format-1-index-2
 
-An existing one is never written again: it stands for what is in users' stores.
+It is named by the formats of the log and of its indexes. An existing one is never written again: it stands for what is in
+users' stores.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ def main() -> None:
     from golden_site import generate
     from stored_fields import stored_fields
 
-    folder = generate(int(sys.argv[1]))
+    folder = generate(sys.argv[1])
     lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in stored_fields().items()]
     (folder / "fields.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    print(f"wrote {folder}; commit it, and name it in test_golden_buckets.py")
+    print(f"wrote {folder}; commit it, and add it to BUCKETS in golden_site.py")
 
 
 if __name__ == "__main__":

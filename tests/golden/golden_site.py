@@ -13,33 +13,50 @@ from operator_site import ROOT, Site
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import Origin, Stored, Supersede
-from relayer.domain.record import encode_record
+from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, Supersede
+from relayer.domain.record import Audience, Role, encode_record
+from relayer.log.collector import GRACE_MS
+from relayer.log.erasure_reports import ErasureReports
+from relayer.log.log_ports import LogPorts
+from relayer.operator.backup import back_up
+from relayer.operator.backup_store import BackupStore
+from relayer.operator.catalogue import keys_below
 from relayer.search.calibration import calibrate
+from relayer.services.erase import erase_memory, erase_namespace
+from relayer.services.fact_jobs import EXTRACT, JobInput, JobLine, seal_input
+from relayer.services.fleet import FleetKeys
+from relayer.services.index_keeping import IndexKeeper, IndexLimits
 from relayer.services.memories import list_memories
 from relayer.services.recall import recall
 from relayer.services.remember import remember
+from relayer.services.restore import restore
+from relayer.services.tending import tend
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire import ulid
+from relayer.wire.erasure import EraseNamespaceRequest
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 HERE = Path(__file__).parent
+# By the formats of the log and, if there is one, of the stored index; the last one is what this version writes.
+BUCKETS = ("format-1", "format-1-index-1", "format-1-index-2")
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
 WRITTEN_AT = 1_700_000_000_000
 OWN = (".staging", ".locks")
 
 
-async def open_site(folder: Path, now_ms: int = WRITTEN_AT) -> Site:
-    clock = FakeClock(now_ms)
+async def open_site(folder: Path, seed: int = 6) -> Site:
+    """Open a store; with another seed than `write` did, whose nonces are in the log."""
+    clock = FakeClock(WRITTEN_AT)
     store = await DirectoryStore.open(folder, clock=clock)
-    return Site(clock, store, await calibrate(HashingEmbedder()))
+    return Site(clock, store, await calibrate(HashingEmbedder()), SeededRandomness(seed))
 
 
 async def write(folder: Path) -> None:
     """Make a bucket that holds every kind of object and operation of this version's format."""
-    site = await open_site(folder)
+    site = await open_site(folder, seed=5)
     await site.begin()
     ids = await site.say(*(f"the kettle number {number} stands on shelf {number}" for number in range(8)))
     await site.forget(ids[2])
@@ -48,6 +65,10 @@ async def write(folder: Path) -> None:
     await supersede(site, ids[4], "the kettle number 4 stands in the cellar now")
     await site.compact(entries=1, full_bytes=8192)
     await site.collect()
+    site.embedder.down = True
+    await site.say("the ladder leans on the barn")
+    site.embedder.down = False
+    await embed_later(site)
     site.embedder.down = True
     await site.say("a compass needs no battery")  # without a vector, and with a job for it
     site.embedder.down = False
@@ -69,6 +90,16 @@ async def write(folder: Path) -> None:
         idempotency_key="golden-1",
     )
     await remember(site.relayer(), access, request, site.deadline())
+    await restore_one(site, ids[5])
+    await promise_facts(site)
+    await erase_to_the_end(site, ids[6])
+    await erase_a_namespace(site)
+    assert await write_index(site)
+    await site.say("the lighthouse was painted in May", "the ferry leaves at noon")
+    await erase_memory(site.relayer(), site.access("researcher"), ids[7], site.deadline())
+    assert await write_index(site)
+    await site.say("the ferry was late again")
+    await FleetKeys(site.ports).start()
     await site.close()
     await site.store.close()
 
@@ -90,6 +121,72 @@ async def supersede(site: Site, old: str, text: str) -> None:
         )
         origin = Origin(access.principal.author, access.principal.nonce)
         assert (await opened.log.append([Supersede(origin, ulid.parse(old), stored)]))[0].refusal is None
+
+
+async def embed_later(site: Site) -> None:
+    """Keep the promise of vectors for what was said while there was no embedder."""
+    context = site.relayer()
+    async with context.namespaces.use(site.access("researcher"), site.deadline(), create=False) as opened:
+        await tend(context)
+        assert not opened.view.without_vector
+
+
+async def restore_one(site: Site, memory: str) -> None:
+    await site.forget(memory)
+    await restore(site.relayer(), site.access("researcher"), memory, site.deadline())
+
+
+async def promise_facts(site: Site) -> None:
+    """Promise facts of two messages: one promise is kept, with nothing found, the other is still to be."""
+    context, access = site.relayer(), site.access("researcher")
+    origin = Origin(access.principal.author, access.principal.nonce)
+    line = JobLine(Role.USER, "the lighthouse keeper is called Ines", WRITTEN_AT, "Ada", "m2")
+    given = JobInput((line,), Audience.DIRECT, "openclaw", "researcher", "s1", access.principal.author)
+    async with context.namespaces.use(access, site.deadline(), create=False) as opened:
+        for index, letter in enumerate((b"k", b"p")):
+            job = ulid.make(WRITTEN_AT, letter * 10)
+            sealed = seal_input(context, opened, job, given)
+            promise = JobAccepted(msgspec.structs.replace(origin, index=index), job, EXTRACT, (), sealed)
+            assert (await opened.log.append([promise]))[0].refusal is None
+        kept = JobFinished(ulid.make(WRITTEN_AT, b"k" * 10), reason="nothing to keep")
+        assert (await opened.log.append([kept]))[0].refusal is None
+
+
+async def erase_to_the_end(site: Site, memory: str) -> None:
+    """Erase a memory and see to it that this is confirmed."""
+    context = site.relayer()
+    await erase_memory(context, site.access("researcher"), memory, site.deadline())
+    while await ErasureReports(site.ports).pending():
+        site.clock.jump(GRACE_MS / 1000)
+        await site.clock.advance(3600)
+        await context.erasures.round(_raise)
+
+
+async def erase_a_namespace(site: Site) -> None:
+    access = site.access("scratch")
+    await site.say("this was for a day only", agent="scratch")
+    context = site.relayer()
+    asked = await erase_namespace(context, access, EraseNamespaceRequest(dry_run=True), site.deadline())
+    request = EraseNamespaceRequest(dry_run=False, confirm=asked.confirm)
+    await erase_namespace(context, site.access("scratch"), request, site.deadline())
+
+
+async def write_index(site: Site) -> bool:
+    """Write an index of what is there now; says whether the manifest names it."""
+    context = site.relayer()
+    keeper = IndexKeeper(context, IndexLimits(least=1, growth=1.0))
+    async with context.namespaces.use(site.access("researcher"), site.deadline(), create=False) as opened:
+        return await keeper.keep(opened)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+async def backup_of(site: Site, folder: Path) -> BackupStore:
+    """Open a backup in a folder, of this site's store or for it."""
+    store = await DirectoryStore.open(folder, clock=site.clock)
+    return BackupStore(LogPorts(store, site.clock, site.randomness, site.ports.keys))
 
 
 async def read(site: Site) -> dict[str, Any]:
@@ -121,6 +218,11 @@ async def read(site: Site) -> dict[str, Any]:
                 "without_vector": len(opened.view.without_vector),
             }
         seen[name]["recalled"] = await hears(site, name, custody)
+    reports = ErasureReports(site.ports)
+    found = [await reports.read(key) for key in await keys_below(site.ports, "eras")]
+    seen["erasures"] = sorted(
+        f"{one.report.namespace} {one.report.what} {one.report.stage}" for one in found if one is not None
+    )
     return seen
 
 
@@ -131,16 +233,16 @@ async def hears(site: Site, name: str, custody: Custody) -> list[str]:
     return sorted(hit.text for hit in answer.memories)
 
 
-def copied(format_number: int, folder: Path) -> Path:
-    """Copy a golden bucket to where it may be written to."""
-    target = folder / "objects"
-    shutil.copytree(HERE / f"format-{format_number}" / "objects", target)
+def copied(bucket: str, folder: Path, part: str = "objects") -> Path:
+    """Copy a golden bucket, or its backup, to where it may be written to."""
+    target = folder / part
+    shutil.copytree(HERE / bucket / part, target)
     return target
 
 
-def generate(format_number: int) -> Path:
-    """Write the golden bucket of this version; refuses to touch one that is there."""
-    folder = HERE / f"format-{format_number}"
+def generate(bucket: str) -> Path:
+    """Write the golden bucket of this version, and a backup of it; refuses to touch one that is there."""
+    folder = HERE / bucket
     folder.mkdir()
 
     async def work() -> None:
@@ -148,10 +250,14 @@ def generate(format_number: int) -> Path:
         site = await open_site(folder / "objects")
         seen = await read(site)
         (folder / "expected.json").write_text(json.dumps(seen, indent=2, sort_keys=True) + "\n")
+        backup = await backup_of(site, folder / "backup")
+        assert not (await back_up(site.ports, backup)).findings
+        await backup.ports.store.close()
         await site.close()
         await site.store.close()
 
     asyncio.run(work())
-    for own in OWN:
-        shutil.rmtree(folder / "objects" / own, ignore_errors=True)
+    for part in ("objects", "backup"):
+        for own in OWN:
+            shutil.rmtree(folder / part / own, ignore_errors=True)
     return folder

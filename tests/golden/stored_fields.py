@@ -2,55 +2,92 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from relayer.domain import entry, namespace, operations, outcomes, record, segment_page
-from relayer.log import erasure_reports
-from relayer.operator import backup_store
-from relayer.services import accounts
+import relayer
+from relayer.search.dense import DenseParts
+from relayer.search.index import IndexParts
+from relayer.search.own_null import NullParts
+from relayer.search.stored_terms import LexicalParts
 
-MODULES = (
-    entry,
-    namespace,
-    operations,
-    outcomes,
-    record,
-    segment_page,
-    erasure_reports,
-    backup_store,
-    accounts,
+# Read before the rest to learn a version, or what an operation is; they are never written.
+PEEKED = {
+    "relayer.domain.entry._Head",
+    "relayer.domain.namespace._Head",
+    "relayer.domain.segment_page._Head",
+    "relayer.log.erasure_reports._Head",
+    "relayer.domain.operations._Tag",
+}
+# What only an index holds. It is written anew when it does not fit, so its types change with its format.
+OF_INDEXES = (
+    "relayer.domain.erasures.",
+    "relayer.domain.snapshot.",
+    "relayer.domain.state.",
+    "relayer.log.index_pack.",
+    "relayer.search.",
+    "relayer.services.journal.",
+    "relayer.services.roster.",
+    "relayer.services.stored_view.",
 )
-# Read before the rest to learn a version; they are never written.
-PEEKED = {"_Head", "_Tag"}
+# Sections of an index that are no structs.
+_SECTIONS = (IndexParts, DenseParts, LexicalParts, NullParts)
+
+Fields = dict[str, list[list[str]]]
 
 
-def stored_fields() -> dict[str, list[list[str]]]:
-    """Return name, type and default of each field of each stored struct; the tag of an operation stands before them."""
-    found: dict[str, list[list[str]]] = {}
-    for module in MODULES:
-        for name, kind in vars(module).items():
-            if _is_stored(kind, module.__name__) and name not in PEEKED:
-                tag = kind.__struct_config__.tag
-                found[f"{module.__name__}.{name}"] = [
-                    *([["tag", str(tag), ""]] if tag else []),
-                    *(
-                        [field.encode_name, _type(field.type), _default(field)]
-                        for field in msgspec.structs.fields(kind)
-                    ),
-                ]
-    return found
+def stored_fields() -> Fields:
+    """Return name, type and default of each field of each stored type; the tag of an operation stands before them.
+
+    Stored is whatever is encoded by position: nothing else in the relayer is.
+    """
+    for module in pkgutil.walk_packages(relayer.__path__, "relayer."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found = {_name(kind): _fields(kind) for kind in _structs(msgspec.Struct) if _is_stored(kind)}
+    found |= {_name(kind): [[name, "section", ""] for name in kind._fields] for kind in _SECTIONS}
+    return dict(sorted(found.items()))
 
 
-def _is_stored(kind: object, module: str) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module
+def durable(fields: Fields) -> Fields:
+    """Return the types of what is kept for ever, that is all but an index's."""
+    return {name: value for name, value in fields.items() if not name.startswith(OF_INDEXES)}
+
+
+def _structs(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _structs(kind)
+
+
+def _is_stored(kind: type[msgspec.Struct]) -> bool:
+    return (
+        kind.__module__.startswith("relayer.")
+        and bool(kind.__struct_config__.array_like)
+        and _name(kind) not in PEEKED
+    )
+
+
+def _fields(kind: type[msgspec.Struct]) -> list[list[str]]:
+    tag = kind.__struct_config__.tag
+    fields = [
+        [field.encode_name, _type(field.type), _default(field)] for field in msgspec.structs.fields(kind)
+    ]
+    return [["tag", str(tag), ""], *fields] if tag else fields
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _type(annotation: Any) -> str:
     return (
         annotation.__name__
-        if isinstance(annotation, type)
+        if isinstance(annotation, type) and not hasattr(annotation, "__args__")
         else str(annotation).replace("relayer.domain.", "")
     )
 

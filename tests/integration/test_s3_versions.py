@@ -10,6 +10,7 @@ from s3_servers import S3Server
 
 from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock
+from relayer.log.destruction import discard
 from relayer.ports import Absent, Changed, Created, Exists, Swapped
 
 KEY = "ns/0f/manifest"
@@ -51,3 +52,15 @@ async def test_a_name_under_a_delete_marker_is_free(store: S3Store) -> None:
     await store.create("ns/0f/wal/1", b"one")
     await store.delete("ns/0f/wal/1")
     assert isinstance(await store.create("ns/0f/wal/1", b"two"), Created)
+
+
+async def test_what_a_collection_discards_leaves_no_version(store: S3Store) -> None:
+    keys = [f"ns/0f/wal/{number}" for number in range(7)]
+    for key in keys:
+        await store.create(key, b"an entry")
+    created = await store.create(KEY, b"one")
+    assert isinstance(created, Created)
+    await store.swap(KEY, b"two", created.etag)
+    await discard(store, keys, KEY)
+    assert [await store.versions(key) for key in keys] == [0] * 7
+    assert await store.versions(KEY) == 2

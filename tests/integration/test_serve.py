@@ -34,6 +34,7 @@ def _fleet_key(served: Served) -> bytes:
     return base64url.decode(listed[0]["public_key"])
 
 
+@pytest.mark.row("MS-15")
 def test_a_relayer_remembers_over_a_restart_and_its_log_and_store_keep_the_secret(
     serve: Callable[..., Served],
 ) -> None:

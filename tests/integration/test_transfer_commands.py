@@ -57,6 +57,24 @@ def test_what_is_exported_is_imported_whole_and_once(command, tmp_path):
     assert command("export", agent="second").stdout.count('"note ') == 150
 
 
+@pytest.mark.row("CP-24")
+def test_a_workspaces_memory_files_are_found_by_their_meaning(command, tmp_path):
+    workspace = tmp_path / "workspace"
+    (workspace / "memory").mkdir(parents=True)
+    (workspace / "MEMORY.md").write_text(
+        "# Me\n\n- The physician told me to avoid peanuts.\n- The deploy window is Tuesday.\n"
+    )
+    (workspace / "memory" / "2026-03-25.md").write_text("# 2026-03-25\n\n- We hired a new gardener, Olga.\n")
+    command("import", str(workspace))
+    for question, text in (
+        ("Which food does my doctor forbid me?", "The physician told me to avoid peanuts."),
+        ("Who looks after the plants?", "We hired a new gardener, Olga."),
+    ):
+        hits = json.loads(command("search", question, "--json").stdout)["memories"]
+        assert hits[0]["text"] == text, question
+        assert hits[0]["kind"] == "imported"
+
+
 @pytest.mark.row("CP-40")
 def test_daily_logs_are_written_by_the_days_of_this_machine_and_read_back(command, tmp_path):
     (tmp_path / "memory").mkdir()

@@ -1,10 +1,12 @@
-"""What stands between a simulated relayer and the objects: a slow link, and a witness who sees every entry."""
+"""What stands between a simulated relayer and the objects: a slow link, a record of requests, a witness of every entry."""
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,13 +15,13 @@ from virtual_time import VirtualClock
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.entry import decode_entry
-from relayer.domain.operations import JobFinished, Put, decode_operation
+from relayer.domain.operations import JobFinished, Put, Supersede, decode_operation
 from relayer.log.erasure_reports import ErasureReport
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer, Place
 from relayer.log.segment_pack import PackPlace, open_pack
-from relayer.ports import Clock, Created, CreateOutcome, Found, ObjectInfo
+from relayer.ports import Clock, Created, CreateOutcome, Found, GetOutcome, ObjectInfo, SwapOutcome, Swapped
 from relayer.testing.faulty_store import FaultyStore
 from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire.sealing import ObjectType, context, unseal
@@ -29,11 +31,26 @@ class Violation(AssertionError):
     """A promise was broken in this schedule."""
 
 
+def body_of(record: bytes) -> bytes:
+    """Return what stands for the text of a record, wherever it is kept."""
+    return b"x" * 40 + record[1:]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A version of an object."""
+
+    data: bytes
+    modified: int
+
+
 class Witness(MemoryStore):
-    """The objects, and what was ever written to a slot for the first time.
+    """The objects with all their versions, and what was ever written to a slot for the first time.
 
     Attributes:
         entries: by key, the bytes that a slot was first created with.
+        kept: by key, the versions that nobody purged.
+        trace: grows with every request that reached the store, when it did, and what it brought.
         violation: a slot that was created a second time although its entry still counted (I1, I2), or an erasure that
             was confirmed too early.
     """
@@ -41,13 +58,56 @@ class Witness(MemoryStore):
     def __init__(self, clock: Clock, account: str, keys: RelayerKeys) -> None:
         super().__init__(clock)
         self.entries: dict[str, bytes] = {}
+        self.kept: dict[str, list[Kept]] = {}
+        self.trace = hashlib.sha256()
         self.violation: Violation | None = None
         self._account = account
         self._keys = keys
         self._sealer = ObjectSealer(LogPorts(self, clock, SeededRandomness(0), keys))
 
+    def _note(self, what: str, key: str, data: bytes = b"") -> None:
+        self.trace.update(f"{self._clock.monotonic():.9f} {what} {key} ".encode())
+        self.trace.update(hashlib.sha256(data).digest())
+
+    def _keep(self, key: str, data: bytes) -> None:
+        self.kept.setdefault(key, []).append(Kept(data, self._clock.now_ms()))
+
+    async def get(
+        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
+    ) -> GetOutcome:
+        self._note("get", key, str((byte_range, if_none_match)).encode())
+        return await super().get(key, byte_range=byte_range, if_none_match=if_none_match)
+
+    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        self._note("swap", key, data + etag.encode())
+        outcome = await super().swap(key, data, etag)
+        if isinstance(outcome, Swapped):
+            self._keep(key, data)
+        return outcome
+
+    async def delete(self, key: str) -> None:
+        self._note("delete", key)
+        await super().delete(key)
+
+    async def versions(self, key: str) -> int:
+        self._note("versions", key)
+        return len(self.kept.get(key, ()))
+
+    async def purge(self, key: str) -> int:
+        self._note("purge", key)
+        await super().purge(key)
+        return len(self.kept.pop(key, ()))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        self._note("list", prefix)
+        async for row in super().list(prefix):
+            yield row
+
     async def create(self, key: str, data: bytes) -> CreateOutcome:
+        self._note("create", key, data)
         outcome = await super().create(key, data)
+        if isinstance(outcome, Created):
+            self._keep(key, data)
         if isinstance(outcome, Created) and key.startswith("erased/"):
             self._check_report(key, data)
         if isinstance(outcome, Created) and "/wal/" in key:
@@ -69,18 +129,29 @@ class Witness(MemoryStore):
     def bodies_of(
         self, incarnation: bytes, records: AbstractSet[bytes], before: int | None = None
     ) -> Iterator[str]:
-        """Yield the keys of objects that hold a body of one of these records."""
-        for key, stored in self._objects.items():
-            if before is not None and stored.modified >= before:
-                continue
-            for raw in self._operations(incarnation, key, stored.data):
-                operation = decode_operation(raw)
-                if isinstance(operation, Put):
-                    stored_here = [operation.stored]
-                else:
-                    stored_here = list(operation.stored) if isinstance(operation, JobFinished) else []
-                if any(one.record in records and one.sealed for one in stored_here):
+        """Yield the keys of objects of which a version holds a body of one of these records."""
+        for key, versions in self.kept.items():
+            for version in versions:
+                if before is not None and version.modified >= before:
+                    continue
+                if key.startswith(Layout.indexes(incarnation)):
+                    # What a simulated relayer stores of its view is not sealed.
+                    if any(body_of(record) in version.data for record in records):
+                        yield key
+                elif any(
+                    self._holds(raw, records) for raw in self._operations(incarnation, key, version.data)
+                ):
                     yield key
+
+    def _holds(self, raw: bytes, records: AbstractSet[bytes]) -> bool:
+        match decode_operation(raw):
+            case Put(stored=one) | Supersede(stored=one):
+                stored = (one,)
+            case JobFinished(stored=several):
+                stored = several
+            case _:
+                return False
+        return any(one.record in records and one.sealed for one in stored)
 
     def _operations(self, incarnation: bytes, key: str, data: bytes) -> Iterator[bytes]:
         if key.startswith(Layout.entries(incarnation)):

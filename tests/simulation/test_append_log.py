@@ -1,19 +1,24 @@
 """Many schedules of relayers that crash, stall and race over a store that fails."""
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from sim_plans import PLANS, Plan
+from sim_process import Parts
 from sim_store import Violation
-from sim_world import CROWDED, LATE, STALLED, TRUSTING, WORKERS, Parts, Plan, simulate
+from sim_world import simulate
 from wrong_variants import SOONER, WRONG, parts_with
 
 from relayer.errors import CorruptNamespace
 
 BLOCKS = 16
 SEEDS_TO_NOTICE = 2000
-PLANS = {"crowded": CROWDED, "workers": WORKERS, "stalled": STALLED, "trusting": TRUSTING, "late": LATE}
+HERE = Path(__file__).parent
 
 
 @pytest.mark.slow
@@ -30,11 +35,33 @@ def test_what_makes_wrong_variants_show_sooner_does_not_trouble_the_right_one(pl
         simulate(seed, plan)
 
 
-def test_a_seed_repeats_its_schedule() -> None:
-    first, second = simulate(7), simulate(7)
+def replay(*arguments: str, hash_seed: int) -> str:
+    environment = os.environ | {"PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(HERE / "replay.py"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    assert first.answers == second.answers
-    assert first.memory._objects.keys() == second.memory._objects.keys()
+
+@pytest.mark.parametrize("plan", ["drawn", "late"])
+def test_a_seed_repeats_its_schedule_in_any_process(plan: str) -> None:
+    first, second = (replay("7", "--seeds", "4", "--plan", plan, hash_seed=seed) for seed in (1, 2))
+
+    assert len(first.splitlines()) == len({line.split()[1] for line in first.splitlines()}) == 4
+    assert first == second
+
+
+def run_until_one_fails(plan: Plan, parts: Parts) -> None:
+    for seed in range(SEEDS_TO_NOTICE):
+        simulate(seed, plan, parts)
+
+
+def test_a_schedule_that_fails_says_how_to_repeat_it() -> None:
+    with pytest.raises((Violation, CorruptNamespace)) as caught:
+        run_until_one_fails(PLANS["stalled"], parts_with(WRONG["i3_no_check_after_the_create"]))
+
+    [note] = caught.value.__notes__
+    assert re.search(
+        r"seed (\d+), plan stalled; .* python tests/simulation/replay.py --plan stalled \1$", note
+    )
 
 
 def test_the_unpatched_source_passes_through_the_loader_of_wrong_variants() -> None:
@@ -58,7 +85,14 @@ def test_a_wrong_variant_is_noticed(name: str) -> None:
 
 def test_what_is_simulated_is_the_product() -> None:
     parts = Parts()
-    for part in (parts.replica, parts.committer, parts.compactor, parts.collector, parts.eraser):
+    for part in (
+        parts.replica,
+        parts.committer,
+        parts.compactor,
+        parts.collector,
+        parts.eraser,
+        parts.indexes,
+    ):
         assert part.__module__.startswith("relayer.log.")
     relayer = Path(importlib.import_module("relayer").__file__).parent
     for source in relayer.rglob("*.py"):

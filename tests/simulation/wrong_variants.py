@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from sim_world import CROWDED, LATE, STALLED, TRUSTING, WORKERS, Parts, Plan
+from sim_plans import CROWDED, LATE, STALLED, TRUSTING, WORKERS, Plan
+from sim_process import Parts
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,8 @@ class Patch:
     wrong: str
 
 
-def _load(name: str, patches: list[Patch], **replaced: object) -> ModuleType:
-    """Run a module's source anew, patched, with names of other modules replaced."""
+def _load(name: str, patches: list[Patch], loaded: Sequence[str]) -> ModuleType:
+    """Run a module's source anew, patched, importing from others that were loaded so as they are now."""
     original = importlib.import_module(name)
     assert original.__file__ is not None
     source = Path(original.__file__).read_text()
@@ -27,35 +29,44 @@ def _load(name: str, patches: list[Patch], **replaced: object) -> ModuleType:
         if patch.module == name:
             assert source.count(patch.right) == 1, f"the source has changed: {patch.right}"
             source = source.replace(patch.right, patch.wrong)
+    for other in loaded:
+        source = source.replace(f"from {other} import", f"from {other}.wrong import")
     module = ModuleType(f"{name}.wrong")
     module.__file__ = original.__file__
-    sys.modules[module.__name__] = module  # dataclasses look their module up
+    sys.modules[module.__name__] = module  # dataclasses look their module up, and so do imports
     exec(compile(source, f"{original.__file__} (wrong)", "exec"), module.__dict__)
-    module.__dict__.update(replaced)
     return module
 
 
+# Each after what it imports.
+_MODULES = (
+    "relayer.domain.state",
+    "relayer.domain.snapshot",
+    "relayer.log.destruction",
+    "relayer.log.single_flight",
+    "relayer.log.manifest_view",
+    "relayer.log.replica",
+    "relayer.log.committer",
+    "relayer.log.compactor",
+    "relayer.log.collector",
+    "relayer.log.index_reader",
+    "relayer.log.index_objects",
+    "relayer.log.erasure",
+)
+
+
 def parts_with(patches: list[Patch]) -> Parts:
-    state = _load("relayer.domain.state", patches)
-    flight = _load("relayer.log.single_flight", patches)
-    view = _load("relayer.log.manifest_view", patches)
-    replica = _load(
-        "relayer.log.replica",
-        patches,
-        NamespaceState=state.NamespaceState,
-        SingleFlight=flight.SingleFlight,
-        ManifestView=view.ManifestView,
-    )
-    committer = _load("relayer.log.committer", patches)
-    compactor = _load("relayer.log.compactor", patches)
-    collector = _load("relayer.log.collector", patches, ManifestView=view.ManifestView)
+    loaded: dict[str, ModuleType] = {}
+    for name in _MODULES:
+        loaded[name] = _load(name, patches, tuple(loaded))
     return Parts(
-        replica=replica.Replica,
-        committer=committer.Committer,
-        compactor=compactor.Compactor,
-        collector=collector.Collector,
-        eraser=_load("relayer.log.erasure", patches, Compactor=compactor.Compactor).MemoryEraser,
-        strong=replica.Consistency.STRONG,
+        replica=loaded[_REPLICA].Replica,
+        committer=loaded[_COMMITTER].Committer,
+        compactor=loaded[_COMPACTOR].Compactor,
+        collector=loaded[_COLLECTOR].Collector,
+        eraser=loaded[_ERASURE].MemoryEraser,
+        indexes=loaded[_INDEXES].IndexObjects,
+        strong=loaded[_REPLICA].Consistency.STRONG,
     )
 
 
@@ -66,6 +77,7 @@ _COMPACTOR = "relayer.log.compactor"
 _COLLECTOR = "relayer.log.collector"
 _MANIFEST = "relayer.log.manifest_view"
 _ERASURE = "relayer.log.erasure"
+_INDEXES = "relayer.log.index_objects"
 
 # Schedules in which a variant shows sooner than in those of every seed.
 SOONER: dict[str, Plan] = {
@@ -88,6 +100,28 @@ WRONG: dict[str, list[Patch]] = {
     ],
     "an_erasure_that_writes_no_segment_again": [
         Patch(_ERASURE, "if row.reduced_at < report.seq and any(", "if row.reduced_at < 0 and any("),
+    ],
+    "an_erasure_that_overlooks_stored_indexes": [
+        Patch(_ERASURE, "return [key for key in keys if _seq_of(key) < seq]", "return []"),
+        Patch(_ERASURE, "return bool(manifest.index_key) and manifest.index_seq < seq", "return False"),
+    ],
+    "an_index_that_stays_named_when_a_swap_was_lost": [
+        Patch(_ERASURE, "return bool(manifest.index_key) and manifest.index_seq < seq", "return False"),
+    ],
+    "a_collection_that_leaves_versions": [
+        Patch(
+            _COLLECTOR,
+            "await discard(self._store, keys, self._layout",
+            "await _only_delete(self._store, keys, self._layout",
+        ),
+        Patch(
+            _COLLECTOR,
+            "def _named(manifest",
+            "async def _only_delete(store, keys, _):\n"
+            "    for key in keys:\n"
+            "        await store.delete(key)\n\n\n"
+            "def _named(manifest",
+        ),
     ],
     "i2_deleted_before_the_watermark_moves": [
         Patch(
@@ -152,16 +186,8 @@ WRONG: dict[str, list[Patch]] = {
     "what_no_manifest_names_deleted_by_age_alone": [
         Patch(
             _COLLECTOR,
-            "            and row.modified + _SKEW_MS < decided.gc_moved_at\n",
-            "            and row.modified + self._grace_ms < now_ms\n",
-        ),
-        Patch(
-            _COLLECTOR, "async def _sweep(self, decided: Manifest)", "async def _sweep(self, decided, now_ms)"
-        ),
-        Patch(
-            _COLLECTOR,
-            "self._sweep(seen.manifest)",
-            "self._sweep(seen.manifest, seen.store_time)",
+            "loose = await self._loose(decided.gc_moved_at)",
+            "loose = await self._loose((await self._manifest.see()).store_time - self._grace_ms)",
         ),
     ],
     "i10_batch_acknowledged_under_a_kept_id": [

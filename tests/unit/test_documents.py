@@ -249,4 +249,8 @@ def _default(settings: PluginSettings, key: str) -> str:
     value: object = settings
     for part in key.split("."):
         value = getattr(value, re.sub(r"([A-Z])", r"_\1", part).lower())
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value).replace("True", "true")
+    return (
+        ", ".join(map(str, value))
+        if isinstance(value, tuple)
+        else str(value).replace("True", "true").replace("False", "false")
+    )

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 512 * 1024
 BINARY = {".png", ".ico", ".onnx"}
-SEALED = re.compile(r"tests/golden/format-\d+/objects/")
+SEALED = re.compile(r"tests/golden/format-[\w-]+/(objects|backup)/")
 # Data of others, and the one text that must quote what is forbidden.
 NOT_PROSE = {"relayer/adapters/models/tokenizer.json", "tests/unit/test_repository.py", "LICENSE"}
 

@@ -9,7 +9,7 @@ import msgspec
 
 from relayer.errors import ModelAnswerUnusable
 
-__all__ = ["SCHEMA", "Answer", "Proposal", "json_in", "read_answer"]
+__all__ = ["SCHEMA", "Answer", "Proposal", "is_nothing", "json_in", "read_answer"]
 
 KindName = Literal["fact", "preference", "decision", "event", "task"]
 ImportanceName = Literal["vital", "standard", "trivial"]
@@ -77,7 +77,7 @@ SCHEMA: dict[str, object] = {
 
 _FRAME = msgspec.json.Decoder(_Loose)
 _PROPOSAL = msgspec.json.Decoder(Proposal)
-_NONE = frozenset({"none", "[]", "{}", "null"})
+_NONE = frozenset({"none", "[]", "{}", "null", "[silent]", "silent", "no_reply"})
 # What msgspec raises on text that is not what it should be.
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
@@ -88,7 +88,7 @@ def read_answer(text: str, tokens: int = 0) -> Answer:
     Raises:
         ModelAnswerUnusable: ``not_json`` or ``wrong_shape``.
     """
-    if text.strip().strip(".\"'`").lower() in _NONE:
+    if is_nothing(text):
         return Answer()
     raw = json_in(text)
     if raw is None:
@@ -105,6 +105,11 @@ def read_answer(text: str, tokens: int = 0) -> Answer:
         except _UNDECODABLE:
             malformed += 1
     return Answer(tuple(facts), frame.summary or "", malformed)
+
+
+def is_nothing(text: str) -> bool:
+    """Whether an answer says, outside of its form, that there is nothing to write down."""
+    return text.strip().strip(".\"'`").lower() in _NONE
 
 
 def json_in(text: str) -> bytes | None:

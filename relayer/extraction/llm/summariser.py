@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from relayer.errors import ModelAnswerUnusable
-from relayer.extraction.llm.answer import json_in
+from relayer.extraction.llm.answer import is_nothing, json_in
 from relayer.extraction.llm.conversation import Line, render
 from relayer.extraction.llm.evidence import Ground, doubt_of
 from relayer.extraction.llm.folding import fold
@@ -27,7 +27,6 @@ _SCHEMA: dict[str, object] = {
     "required": ["points"],
     "additionalProperties": False,
 }
-_NONE = frozenset({"none", "[]", "{}", "null"})
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -82,7 +81,7 @@ class Summariser:
 
 
 def _read(text: str, tokens: int) -> list[str]:
-    if text.strip().strip(".\"'`").lower() in _NONE:
+    if is_nothing(text):
         return []
     raw = json_in(text)
     if raw is None:

@@ -20,6 +20,7 @@ def warm() -> Iterator[LocalEmbedder]:
     asyncio.run(embedder.close())
 
 
+@pytest.mark.row("MS-15")
 async def test_related_texts_are_nearer_than_unrelated_ones(warm):
     coffee, morning, code = await warm.embed(
         [

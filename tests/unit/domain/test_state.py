@@ -165,6 +165,13 @@ def test_the_end_of_a_job_nobody_accepted_is_refused_and_has_an_outcome(log: Log
     assert not log.state.records
 
 
+def test_what_names_one_source_twice_is_erased_with_it_once(log: Log) -> None:
+    twice = Stored(b"f", b"fact", b"", sources=(b"r", b"r"))
+    log.append(log.put(b"r"), Put(log.origin(), twice))
+    assert log.append(Erase(log.origin(), (b"r",)))[0].result is Result.ERASED
+    assert log.state.erasures.known[b"r"].derived == (b"f",)
+
+
 def test_a_job_of_which_no_input_is_left_is_cancelled_and_its_input_let_go(log: Log) -> None:
     log.append(log.put(b"r"), JobAccepted(log.origin(), b"job", "extract", (b"r",), b"sealed input"))
     log.append(Erase(log.origin(), (b"r",)))

@@ -154,7 +154,11 @@ class TestRelations:
 
 
 class TestReading:
-    @pytest.mark.parametrize("text", ["NONE", "none.", "[]", '{"facts": [], "summary": ""}', '{"facts": []}'])
+    @pytest.mark.row("CP-39")
+    @pytest.mark.parametrize(
+        "text",
+        ["NONE", "none.", "[SILENT]", "NO_REPLY", "[]", '{"facts": [], "summary": ""}', '{"facts": []}'],
+    )
     def test_nothing_is_an_answer(self, text):
         assert read_answer(text).facts == ()
 

@@ -156,8 +156,7 @@ def fill(outbox: FileOutbox) -> list[int]:
     while len(stored) < 1000:
         try:
             outbox.put(item(len(stored)))
-        except OutboxUnavailable as error:
-            assert "make room" in str(error)
+        except OutboxUnavailable:
             break
         stored.append(len(stored))
     return stored
@@ -169,6 +168,8 @@ def test_a_full_disk_refuses_a_turn_whole_and_takes_it_when_there_is_room_again(
     outbox = FileOutbox(small_disk / "memrelay" / "outbox.db", holder)
     stored = fill(outbox)
     assert 3 < len(stored) < 1000
+    with pytest.raises(OutboxUnavailable, match="make room"):
+        outbox.put(item(len(stored)))
     assert [letter.item.queued_at for letter in outbox.letters(dead=False)] == stored
     # What is delivered meanwhile cannot be taken out of the file, and is passed over.
     outbox.delivered(item(0))

@@ -18,6 +18,7 @@ def _refused(limits: Limits, account: str, agent: bytes, cost: float = 1) -> Htt
     return caught.value
 
 
+@pytest.mark.row("MW-41")
 async def test_who_waits_as_told_gets_in_and_not_a_moment_earlier() -> None:
     clock = FakeClock()
     limits = Limits(clock, account=ROOMY, agent=Limit(2, 0.5))

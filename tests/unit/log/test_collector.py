@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
+from erasing_world import ErasingWorld
 from log_world import ACCOUNT, World, compact, manifest_in, plain, put, settle, write_manifest
 
 from relayer.domain.namespace import MANIFEST_FORMAT, Manifest
@@ -213,6 +214,61 @@ async def test_dead_slots_that_a_stalled_writer_revived_go_with_the_next_collect
     await world.clock.advance(HOUR)
     assert (await collector(world).run()).slots == 2
     assert await objects(world, "wal") == []
+
+
+async def swept(world: World) -> Replica:
+    """Return the writer of a log whose collection is over."""
+    replica = await compacted(world)
+    await collector(world).run()
+    await world.clock.advance(HOUR)
+    await collector(world).run()
+    return replica
+
+
+async def test_an_idle_log_is_tidied_of_what_came_after_its_last_collection(world: World) -> None:
+    replica = await swept(world)
+    await world.memory.create(replica.slots.key(2), b"revived")
+    stray = Layout.segment(replica.incarnation, 1, bytes(16))
+    await world.memory.create(stray, b"lost a race")
+    assert await collector(world).run() == Collection(Stage.NOTHING)
+    assert await collector(world).tidy() == Collection(Stage.NOTHING, slots=1)
+    assert stray in await objects(world, "seg"), "an upload that is young may still be named"
+
+    await world.clock.advance(HOUR + 11)
+    assert await collector(world).tidy() == Collection(Stage.WAIT)
+    await world.clock.advance(HOUR)
+    assert await collector(world).tidy() == Collection(Stage.NOTHING, objects=1)
+    assert stray not in await objects(world, "seg")
+    assert (await reloaded(world)).state == replica.state
+
+
+async def test_tidying_a_log_that_is_tidy_changes_nothing(world: World) -> None:
+    await swept(world)
+    before = await manifest_in(world)
+    assert await collector(world).tidy() == Collection(Stage.NOTHING)
+    assert await manifest_in(world) == before
+
+
+async def test_what_goes_from_a_store_that_keeps_versions_goes_with_them() -> None:
+    world = ErasingWorld()
+    await world.create()
+    replica = await compacted(world)
+    await compact(world, replica, most_small=0)
+    await collector(world).run()
+    await world.clock.advance(HOUR)
+    await collector(world).run()
+    kept = {key for key in world.memory.history if "/wal/" in key or "/seg/" in key}
+    there = {row.key async for row in world.memory.list("ns/") if "/wal/" in row.key or "/seg/" in row.key}
+    assert kept == there
+    await world.stop()
+
+
+async def test_a_store_that_keeps_no_versions_is_not_asked_for_those_of_every_name(world: World) -> None:
+    await compacted(world, entries=12)
+    store = RecordingStore(world.memory)
+    assert (await collector(world, store, grace_ms=0).run()).slots == 12
+    asked = [call.operation for call in store.calls]
+    assert (asked.count("delete"), asked.count("versions"), asked.count("purge")) == (12, 1, 0)
 
 
 async def test_with_nothing_to_wait_for_one_run_does_it_all(world: World) -> None:

@@ -15,6 +15,8 @@ from relayer.log.committer import Committer
 from relayer.log.erasure_reports import ErasureReports, SeenReport, Stage
 from relayer.log.layout import Layout
 from relayer.log.replica import Replica
+from relayer.ports import SwapOutcome
+from relayer.testing.recording_store import RecordingStore
 from relayer.testing.stepping_store import Fate, SteppingStore
 
 
@@ -119,6 +121,42 @@ async def test_stored_indexes_from_before_are_destroyed_and_no_longer_named(worl
     await world.eraser(replica).run(seen)
     assert (await manifest_in(world)).index_key == ""
     assert {key for key in world.memory.history if "/index/" in key} == {newer}
+
+
+class NamesAnIndexFirst(RecordingStore):
+    """A store in which another relayer swaps the manifest just before this one's first swap of it."""
+
+    def __init__(self, world: ErasingWorld, index: str) -> None:
+        super().__init__(world.memory)
+        self._world = world
+        self._index = index
+
+    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        if self._index and key == Layout.manifest(self._world.incarnation):
+            index, self._index = self._index, ""
+            view = self._world.replica().manifest
+            named = await view.see()
+            await view.swap(named, msgspec.structs.replace(named.manifest, index_key=index, index_seq=1))
+        return await super().swap(key, data, etag)
+
+
+async def test_an_index_from_before_that_is_named_meanwhile_is_named_no_longer(world: ErasingWorld) -> None:
+    replica, committer = await world.writer()
+    said = canary()
+    await committer.submit([said])
+    await committer.submit([erase(said)])
+    await compact(world, replica, most_small=9)
+    old = Layout.index(world.incarnation, 1, bytes(16))
+    await world.memory.create(old, CANARY)
+    named = await replica.manifest.see()
+    await replica.manifest.swap(named, msgspec.structs.replace(named.manifest, index_key=old, index_seq=1))
+    await world.begin(replica, said.stored.record)
+
+    seen = await world.resumed(NamesAnIndexFirst(world, old))
+
+    assert seen.report.stage is Stage.DESTROYED
+    assert (await manifest_in(world)).index_key == ""
+    assert old not in world.memory.history
 
 
 async def test_what_a_stalled_writer_makes_again_is_destroyed_before_anything_is_confirmed(

@@ -244,6 +244,7 @@ def test_there_are_enough_calibration_texts_and_none_twice():
     assert len(UNRELATED_PROMPTS) == len(set(UNRELATED_PROMPTS)) >= 150
 
 
+@pytest.mark.row("MS-09")
 def test_what_one_half_proposes_the_other_half_scores_too(world):
     index = world.index(len(world.texts))
     hits = index.search(world.coffee, "Northwind contract", 5, floor=0.0).hits

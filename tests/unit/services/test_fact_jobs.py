@@ -117,6 +117,7 @@ class TestTheWay:
             answer = await say(house, wait_ms=5000)
         assert (answer.state, answer.extraction, len(answer.facts)) == ("done", "done", 1)
 
+    @pytest.mark.row("CP-39")
     async def test_small_talk_asks_no_model(self, house):
         house, chat = with_model(house)
         answer = await say(house, "thanks!")

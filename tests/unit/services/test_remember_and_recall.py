@@ -33,12 +33,39 @@ async def test_what_was_remembered_is_recalled_by_the_next_request(house):
     assert found.position == answer.position
 
 
+@pytest.mark.row("MS-21")
 async def test_done_means_recallable_through_another_replica(house):
     other = await house.another()
     await ask(other)  # the other replica has an older view
     await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
     assert [hit.text for hit in (await ask(other)).memories] == [COFFEE]
     await other.ctx.namespaces.close(1.0)
+
+
+@pytest.mark.row("MW-06")
+async def test_the_nearest_memories_of_the_one_namespace_come_first_by_distance(house):
+    texts = (COFFEE, "Oat milk is in the fridge", "I drink tea in the evening", "The tram leaves at nine")
+    await remember(house.ctx, house.access(), items(*texts), house.deadline())
+    await remember(house.ctx, house.access("coder"), items(QUERY), house.deadline())
+    found = (await ask(house, floor=0, limit=3)).memories
+    assert len(found) == 3
+    assert found[0].text == COFFEE
+    distances = [hit.distance for hit in found]
+    assert distances == sorted(distances)
+    assert distances == [round(1 - hit.relevance, 4) for hit in found]
+
+
+@pytest.mark.row("CP-25")
+async def test_what_is_less_relevant_than_the_floor_is_left_out_and_the_rest_is_not(house):
+    texts = (COFFEE, "Oat milk is in the fridge", "I drink tea in the evening", "The tram leaves at nine")
+    await remember(house.ctx, house.access(), items(*texts), house.deadline())
+    everything = {hit.text: hit.relevance for hit in (await ask(house, floor=0)).memories}
+    floor = everything[COFFEE]
+    assert [hit.text for hit in (await ask(house, floor=floor)).memories] == [
+        text for text, relevance in everything.items() if relevance >= floor
+    ]
+    assert min(everything.values()) < floor
+    assert (await ask(house, floor=1)).memories == ()
 
 
 async def test_recall_in_a_namespace_that_does_not_exist_writes_nothing(house):

@@ -58,6 +58,7 @@ async def _recalled(house, query: str) -> list[str]:
     return [hit.text for hit in (await recall(house.ctx, house.access(), request, house.deadline())).memories]
 
 
+@pytest.mark.row("MW-52")
 @pytest.mark.parametrize("seed", range(16))
 async def test_index_and_tail_answer_as_the_whole_log_does_scores_included(house, seed):
     rng = random.Random(seed)

@@ -1,0 +1,131 @@
+"""A dictionary whose values lie encoded, many to a page, until one of a page is asked for.
+
+A state that was stored is opened for a few of its rows: decoding all of them first is most of what opening it would take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, MutableMapping, ValuesView
+from typing import Generic, TypeVar, cast, overload
+
+__all__ = ["PagedRows"]
+
+V = TypeVar("V")
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class _Unread(Generic[T]):
+    """A page that nobody asked for yet: its keys, in order, and its rows encoded."""
+
+    __slots__ = ("encoded", "keys")
+
+    def __init__(self, keys: list[bytes], encoded: T) -> None:
+        self.keys = keys
+        self.encoded = encoded
+
+
+class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
+    """Values by key, in the order in which they were added; ``T`` is what a page is encoded as.
+
+    Args:
+        decode: returns the keys and values of a page, all that it was added with; what it raises comes out of whatever
+            asked for one of them.
+    """
+
+    def __init__(self, decode: Callable[[T], Iterable[tuple[bytes, V]]] | None = None) -> None:
+        self._decode = decode
+        self._held: dict[bytes, V | _Unread[T]] = {}
+        # Values that lie in pages nobody asked for.
+        self.unread = 0
+
+    def add_page(self, keys: list[bytes], encoded: T) -> None:
+        """Append the values of a page, unread."""
+        self._held.update(dict.fromkeys(keys, _Unread(keys, encoded)))
+        self.unread += len(keys)
+
+    def pages(self, size: int) -> Iterator[tuple[list[bytes], T | list[V]]]:
+        """Yield all keys and values in order: pages that nobody asked for as they are, others as lists of up to ``size``."""
+        keys: list[bytes] = []
+        values: list[V] = []
+        passed: _Unread[T] | None = None
+        for key, value in self._held.items():
+            if isinstance(value, _Unread):
+                if value is not passed:
+                    if keys:
+                        yield keys, values
+                        keys, values = [], []
+                    # Whole: a page of which something was changed or removed has been read.
+                    yield value.keys, value.encoded
+                    passed = value
+                continue
+            keys.append(key)
+            values.append(value)
+            if len(keys) == size:
+                yield keys, values
+                keys, values = [], []
+        if keys:
+            yield keys, values
+
+    def __getitem__(self, key: bytes) -> V:
+        value = self._held[key]
+        if isinstance(value, _Unread):
+            self._open(value)
+            return cast("V", self._held[key])
+        return value
+
+    @overload
+    def get(self, key: bytes, /) -> V | None: ...
+    @overload
+    def get(self, key: bytes, default: V, /) -> V: ...
+    @overload
+    def get(self, key: bytes, default: D, /) -> V | D: ...
+    def get(self, key: bytes, default: object = None, /) -> object:
+        """Return a value, or the default without one."""
+        return self[key] if key in self._held else default
+
+    def __setitem__(self, key: bytes, value: V) -> None:
+        if self.unread and key in self._held:
+            self[key]  # its page is not whole any more
+        self._held[key] = value
+
+    def __delitem__(self, key: bytes) -> None:
+        self[key]
+        del self._held[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._held
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def keys(self) -> KeysView[bytes]:
+        """The keys, in order; no page is read."""
+        return self._held.keys()
+
+    def values(self) -> _Values[V]:
+        """The values, in order; pages are read as they are come to."""
+        return _Values(self, self._held)
+
+    def _open(self, page: _Unread[T]) -> None:
+        if self._decode is None:
+            raise TypeError("there is no page without a decoder")
+        self._held.update(self._decode(page.encoded))
+        self.unread -= len(page.keys)
+
+
+class _Values(ValuesView[V]):
+    def __init__(self, rows: PagedRows[V, T], keys: dict[bytes, V | _Unread[T]]) -> None:
+        super().__init__(rows)
+        self._one: Callable[[bytes], V] = rows.__getitem__
+        self._keys: Collection[bytes] = keys.keys()
+        self._backwards: Callable[[], Iterator[bytes]] = keys.__reversed__
+
+    def __iter__(self) -> Iterator[V]:
+        return map(self._one, self._keys)
+
+    def __reversed__(self) -> Iterator[V]:
+        return map(self._one, self._backwards())

@@ -1,0 +1,172 @@
+"""Collects the logs that nobody has open: goes slowly through the whole store, one namespace after another.
+
+A log that is open somewhere is looked after there. One that was let go of keeps the slots that its last segment covers,
+the segments that were merged, uploads that lost a race, and what a stalled relayer wrote too late: until it is used again,
+or until this comes by. It needs no namespace's key, shares nothing with requests, and asks for a few objects a second.
+
+Where it stands is kept in memory: what fails is passed over until the next walk, and a walk that the store broke off goes
+on where it was. Several relayers may walk at the same time; the log makes that harmless, and uneven pauses make it rare.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from relayer.domain.namespace import PointerState
+from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreError, UpgradeRequired
+from relayer.log.collector import GRACE_MS, Collection, Collector, Stage
+from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer
+from relayer.ports import Found
+from relayer.services.accounts import account_at
+from relayer.services.paced_store import PacedStore
+
+__all__ = ["IdleCollection", "IdleLimits"]
+
+_MOST_WAITING = 10_000
+# A collection that begins now is over after one wait, and one that was under way is followed by another one.
+_VISITS = 2
+_PAUSE_AFTER_FAILURE = 60.0
+
+OnError = Callable[[BaseException], None]
+_Visit = Callable[[], Awaitable[Collection]]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleLimits:
+    """How often and how fast.
+
+    Attributes:
+        every: seconds from the end of a walk to the next one, give or take a half.
+        requests: to the store, in a second.
+        collect_after_ms: see `relayer.services.upkeep.UpkeepLimits`.
+    """
+
+    every: float = 86_400.0
+    requests: float = 5.0
+    collect_after_ms: int = GRACE_MS
+
+
+class IdleCollection:
+    """Walks over the namespaces of every account.
+
+    Attributes:
+        counts: since the start: ``walks`` ended, ``namespaces`` looked at, ``slots`` and ``objects`` deleted,
+            ``failures``.
+    """
+
+    def __init__(self, ports: LogPorts, limits: IdleLimits | None = None) -> None:
+        self.counts: Counter[str] = Counter()
+        self._limits = limits or IdleLimits()
+        self._ports = replace(ports, store=PacedStore(ports.store, ports.clock, self._limits.requests))
+        self._sealer = ObjectSealer(self._ports)
+        self._under_way = False
+        self._accounts: deque[str] = deque()
+        self._names: deque[tuple[str, str]] = deque()
+        self._waiting: deque[Collector] = deque()
+
+    async def run(self, on_error: OnError) -> None:
+        """Walk until cancelled; a failure is reported, and the walk goes on."""
+        # Not at once: relayers that were started together shall not walk together, nor a relayer that starts often.
+        await self._ports.clock.sleep(self._limits.every * self._draw())
+        while True:
+            try:
+                await self.walk(on_error)
+                pause = self._limits.every * (0.5 + self._draw())
+            except StoreError as error:
+                self._note(error, on_error)
+                pause = _PAUSE_AFTER_FAILURE * (0.5 + self._draw())
+            await self._ports.clock.sleep(pause)
+
+    async def walk(self, on_error: OnError) -> None:
+        """Walk once over everything, or to the end of the walk that was broken off.
+
+        Raises:
+            StoreError: the store did not answer; the next call goes on.
+        """
+        if not self._under_way:
+            keys = [key async for key in self._keys("acct/") if key.endswith("/account")]
+            self._accounts = deque(sorted(keys))
+            self._under_way = True
+        while self._accounts or self._names:
+            await self._next(on_error)
+        for _ in range(_VISITS):
+            if self._waiting:
+                # A second more than it takes: the store's clock and this one need not agree to the moment.
+                await self._ports.clock.sleep(self._limits.collect_after_ms / 1000 + 1.0)
+            await self._visit_again(on_error)
+        self._waiting.clear()
+        self._under_way = False
+        self.counts["walks"] += 1
+
+    async def _next(self, on_error: OnError) -> None:
+        """Look at the next name, or into the next account."""
+        try:
+            if self._names:
+                account, key = self._names[0]
+                await self._look_at(account, key)
+                self._names.popleft()
+            else:
+                await self._look_into(self._accounts[0])
+                self._accounts.popleft()
+        except (CorruptNamespace, UpgradeRequired) as error:
+            (self._names or self._accounts).popleft()
+            self._note(error, on_error)
+
+    async def _look_into(self, key: str) -> None:
+        found = await self._ports.store.get(self._ports.layout.at(key))
+        if not isinstance(found, Found):
+            return
+        account = account_at(self._ports.keys, key, found.data)
+        pointers = self._ports.layout.pointers(self._ports.keys.tag("account", account))
+        self._names.extend(sorted([(account, name) async for name in self._keys(pointers)]))
+
+    async def _look_at(self, account: str, key: str) -> None:
+        found = await self._ports.store.get(self._ports.layout.at(key))
+        if not isinstance(found, Found):
+            return
+        pointer = self._sealer.unseal_pointer(account, key, found.data)
+        if pointer.state is not PointerState.LIVE:
+            return  # its erasure leaves nothing
+        self.counts["namespaces"] += 1
+        collector = Collector(self._ports, account, pointer.incarnation, self._limits.collect_after_ms)
+        if await self._collect(collector.tidy) is Stage.WAIT and len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(collector)
+
+    async def _visit_again(self, on_error: OnError) -> None:
+        for _ in range(len(self._waiting)):
+            collector = self._waiting[0]
+            try:
+                stage = await self._collect(collector.run)
+            except (CorruptNamespace, UpgradeRequired) as error:
+                self._note(error, on_error)
+                stage = Stage.NOTHING
+            self._waiting.popleft()
+            if stage is Stage.WAIT:
+                self._waiting.append(collector)
+
+    async def _collect(self, visit: _Visit) -> Stage:
+        try:
+            collection = await visit()
+        except NamespaceClosed:
+            return Stage.NOTHING  # it was never finished, or is being erased
+        self.counts["slots"] += collection.slots
+        self.counts["objects"] += collection.objects
+        return collection.stage
+
+    async def _keys(self, start: str) -> AsyncIterator[str]:
+        """Yield the keys that begin so, without the store's prefix."""
+        layout = self._ports.layout
+        strip = len(layout.at("x")) - 1
+        async for row in self._ports.store.list(layout.at(start)):
+            yield row.key[strip:]
+
+    def _note(self, error: RelayerError, on_error: OnError) -> None:
+        self.counts["failures"] += 1
+        on_error(error)
+
+    def _draw(self) -> float:
+        """Return something between 0 and 1."""
+        return int.from_bytes(self._ports.randomness.bytes(4), "big") / 2**32

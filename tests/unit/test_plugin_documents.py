@@ -1,0 +1,109 @@
+"""What the documents of the plugin claim is what its settings, gates and commands do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from gateway_plugin.active_traces import MOST_KEPT
+from gateway_plugin.cli import app
+from gateway_plugin.gates import Purpose, TurnContext, gate
+from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PLUGIN = (DOCS / "plugin.md").read_text("utf-8")
+COMMANDS = (DOCS / "commands.md").read_text("utf-8")
+SETTINGS = PluginSettings()
+
+
+def _commands(group: typer.Typer, prefix: str = "") -> set[str]:
+    found = {
+        f"{prefix}{command.name or getattr(command.callback, '__name__', '')}"
+        for command in group.registered_commands
+        if not command.hidden
+    }
+    for inner in group.registered_groups:
+        assert inner.typer_instance is not None
+        found |= _commands(inner.typer_instance, f"{prefix}{inner.name} ")
+    return found
+
+
+def test_every_command_has_a_row_with_an_example_of_it() -> None:
+    rows = re.findall(r"^\| ((?:`[a-z ]+`(?:, )?)+) \| (.+) \|$", COMMANDS, re.MULTILINE)
+    listed = {name: example for names, example in rows for name in re.findall(r"`([a-z ]+)`", names)}
+    assert set(listed) == _commands(app)
+    assert not [name for name, example in listed.items() if f"memrelay-gateway {name}" not in example]
+
+
+def test_every_option_of_an_example_is_one_of_its_command() -> None:
+    group = typer.main.get_command(app)
+    for line in re.findall(r"`memrelay-gateway ([^`]+)`", COMMANDS):
+        command, words = group, line.split()
+        while words and (inner := getattr(command, "commands", {}).get(words[0])) is not None:
+            command, words = inner, words[1:]
+        known = {
+            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        assert known >= {word for word in words if re.fullmatch(r"-k|--[a-z-]+", word)}, line
+
+
+@pytest.mark.row("AR-27")
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "there is one service, the relayer",
+        f"`recall.maxTokens` ({SETTINGS.recall.max_tokens}, estimated)",
+        f"`recall.deadlineMs` ({SETTINGS.recall.deadline_ms} ms)",
+        f"`active.timeoutMs` ({SETTINGS.active.timeout_ms} ms)",
+        "true in direct mode, the default",
+    ],
+)
+def test_what_it_costs_is_said_with_the_numbers_of_the_settings(claim: str) -> None:
+    assert claim in PLUGIN
+    assert SETTINGS.recall.mode is RecallMode.DIRECT
+
+
+@pytest.mark.row("AM-13")
+def test_a_timeout_is_recommended_for_each_query_mode_and_each_is_accepted() -> None:
+    rows = re.findall(r"^\| `(\w+)`( \(default\))? \| [^|]+ \| ([^|]+) \|$", PLUGIN, re.MULTILINE)
+    assert [mode for mode, _, _ in rows] == [mode.value for mode in QueryMode]
+    times = {mode: [int(number) for number in re.findall(r"\d+", text)] for mode, _, text in rows}
+    assert times == {"message": [3000, 5000], "recent": [15000], "full": [15000, 120000]}
+    for mode, values in times.items():
+        for value in values:
+            settings = PluginSettings.model_validate({"active": {"queryMode": mode, "timeoutMs": value}})
+            assert settings.active.timeout_ms == value
+    (usual,) = [mode for mode, default, _ in rows if default]
+    assert (SETTINGS.active.query_mode.value, [SETTINGS.active.timeout_ms]) == (usual, times[usual])
+
+
+@pytest.mark.row("AM-28")
+def test_the_poor_fits_are_named_and_left_alone_as_the_page_says() -> None:
+    for name in (
+        "Automation",
+        "Internal workers",
+        "One-shot calls of an API",
+        "Where remembering would surprise",
+    ):
+        assert f"- **{name}**" in PLUGIN
+    listed = re.findall(r"`recall\.skipTriggers`: ([a-z, \n]+)\)", PLUGIN)[0]
+    assert tuple(re.split(r",\s+", listed)) == SETTINGS.recall.skip_triggers
+    session = parse_session_key("agent:main:main")
+    for trigger in SETTINGS.recall.skip_triggers:
+        turn = TurnContext(session=session, query="Where did I park the car?", trigger=trigger)
+        for purpose in Purpose:
+            assert not gate(turn, SETTINGS, purpose).allowed
+    active = PluginSettings.model_validate({"recall": {"mode": "active"}, "active": {"agents": ["main"]}})
+    waited_for = TurnContext(session=session, query="Where did I park the car?")
+    one_shot = TurnContext(session=session, query="Where did I park the car?", interactive=False)
+    assert gate(waited_for, active, Purpose.ACTIVE).allowed
+    assert not gate(one_shot, active, Purpose.ACTIVE).allowed
+    assert not gate(waited_for, SETTINGS, Purpose.ACTIVE).allowed
+
+
+def test_the_number_of_traces_on_the_page_is_the_one_that_is_kept() -> None:
+    assert f"in the clear, the newest {MOST_KEPT}." in PLUGIN
