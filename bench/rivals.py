@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,62 @@ def lancedb(texts: Sequence[str], rows: Rows, work: Path, name: str) -> Ask:
     return ask
 
 
+class _Given:
+    """The embedder that mem0 is given: it knows the vectors already."""
+
+    def __init__(self, texts: Sequence[str], rows: Rows) -> None:
+        self.known = dict(zip(texts, rows, strict=True))
+
+    def embed(self, text: str, memory_action: object = None) -> list[float]:
+        del memory_action
+        vector: list[float] = self.known[text].tolist()
+        return vector
+
+    def embed_batch(self, texts: Sequence[str], memory_action: object = None) -> list[list[float]]:
+        return [self.embed(text, memory_action) for text in texts]
+
+
+def mem0(texts: Sequence[str], rows: Rows, work: Path, name: str) -> Ask:
+    """mem0 without its language model (``infer=False``), over its default store, Qdrant, in memory; vectors alone.
+
+    Its keyword search needs further packages that fetch models from the network, so it is off, as in a plain installation.
+    """
+    os.environ["MEM0_TELEMETRY"] = "False"
+    os.environ["MEM0_DIR"] = str(work / "mem0")
+    library: Any = importlib.import_module("mem0")
+    qdrant: Any = importlib.import_module("qdrant_client")
+    unused = {"provider": "openai", "config": {"api_key": "unused"}}
+    memory = library.Memory.from_config(
+        {
+            "vector_store": {
+                "provider": "qdrant",
+                "config": {
+                    "client": qdrant.QdrantClient(":memory:"),
+                    "collection_name": name,
+                    "embedding_model_dims": rows.shape[1],
+                },
+            },
+            "llm": unused,
+            "embedder": unused,
+            "history_db_path": ":memory:",
+        }
+    )
+    given = memory.embedding_model = _Given(texts, rows)
+    numbers: dict[str, int] = {}
+    for at, text in enumerate(texts):
+        added = memory.add(text, user_id="bench", infer=False)["results"]
+        numbers |= {one["id"]: at for one in added}
+
+    def ask(text: str, vector: Rows, count: int) -> list[int]:
+        given.known[text] = vector
+        found = memory.search(text, filters={"user_id": "bench"}, top_k=count, threshold=0.0)
+        return [numbers[one["id"]] for one in found["results"]]
+
+    return ask
+
+
 RIVALS: dict[str, tuple[str, Callable[[Sequence[str], Rows, Path, str], Ask]]] = {
     "Chroma, vectors": ("chromadb", chroma),
     "LanceDB, hybrid": ("lancedb", lancedb),
+    "mem0, infer=False": ("mem0", mem0),
 }

@@ -165,6 +165,7 @@ class ActiveRecaller:
             max_chars=active.max_summary_chars,
             prompt_append=active.prompt_append,
             prompt_override=active.prompt_override,
+            thinking=active.thinking,
             audiences=audible_to(audience),
             trusts=_TRUSTED,
         )

@@ -127,14 +127,16 @@ def keys_rotate(
     key = _public_key(holder, old)
     with_client(context.settings, lambda client: revoke(client, holder, old, agent_keys=(key,)))
     output.say(f"taken back: the keys of agent {old}")
-    for moved in with_client(context.settings, lambda client: _moved(client, holder, old, new)):
+    copied = with_client(context.settings, lambda client: _moved(client, holder, old, new))
+    for moved in copied:
         output.say(f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories")
     output.say(
         f"Now let the gateway use them, in its settings:\n"
         f'  {{"namespace": {{"renamed": {{"{old}": "{new}"}}}}}}\n'
-        f"and when that works, destroy what the old keys still open:\n"
-        f"  memrelay-gateway erase --namespace --agent {old} --yes"
+        f"and when that works, destroy what the old keys still open:"
     )
+    for moved in copied:
+        output.say(f"  memrelay-gateway erase --namespace --agent {moved.source} --yes")
 
 
 async def _movable(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, NoReturn, TypeVar
 
 import typer
@@ -26,11 +26,12 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.identity import Identity, KeyHolder, identify
+from gateway_plugin.identity import Identity, KeyHolder, identify, normal_part
 from gateway_plugin.secret_store import secret_path
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
+from relayer.wire import names
 
 __all__ = [
     "FAILED",
@@ -56,7 +57,10 @@ USAGE: Final = 2
 UNREACHABLE: Final = 3
 
 _T = TypeVar("_T")
-AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Whose memories.")]
+AgentOption = Annotated[
+    str | None,
+    typer.Option("--agent", metavar="NAME", help="Whose memories; NAME/BELOW for a namespace below it."),
+]
 LimitOption = Annotated[
     int, typer.Option("--limit", "-k", "--max-results", min=1, max=100, help="How many at most.")
 ]
@@ -78,7 +82,10 @@ class CliContext:
 
 
 def find_context(url: str | None, agent: str | None) -> CliContext:
-    """Find settings and keys; ``url`` and ``agent`` from the command line win."""
+    """Find settings and keys; ``url`` and ``agent`` from the command line win.
+
+    ``agent`` may name a namespace below the agent's own, as `namespaces` shows them: ``coder/sender-ana``.
+    """
 
     def find() -> CliContext:
         settings = settings_from(None, os.environ, url=url)
@@ -86,10 +93,19 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
         # An empty name, as of an unset variable, is refused: it must not fall back to somebody else's memories.
         usual = settings.agent or (None if holder.only_agent else settings.namespace.default)
         fallback = usual if agent is None else agent
-        identity = identify(holder, parse_session_key(""), default_agent=fallback)
+        named, slash, below = (fallback or "").partition("/")
+        identity = identify(holder, parse_session_key(""), default_agent=named if slash else fallback)
+        if slash:
+            parts = (identity.namespace, *(_part(part) for part in below.split("/")))
+            identity = replace(identity, namespace="/".join(parts))
         return CliContext(settings, holder, identity)
 
     return guarded(find)
+
+
+def _part(name: str) -> str:
+    # A name as `namespaces` shows it is taken as it is, also one that stands for a name that was not plain.
+    return name if names.is_normal(name) else normal_part(name)
 
 
 def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:

@@ -17,7 +17,10 @@ from gateway_plugin.outbox_file import FileOutbox
 from gateway_plugin.settings import PluginSettings
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
 
-__all__ = ["Check", "canary", "examine"]
+__all__ = ["CANARY", "Check", "canary", "examine"]
+
+CANARY: Final = "memrelay-canary"
+"""The namespace, below an agent's own, in which a canary lives."""
 
 _SKEW_SECONDS: Final = 5
 _CANARY_SECONDS: Final = 30.0
@@ -58,7 +61,7 @@ async def examine(
 
 async def canary(client: RelayerClient, identity: Identity, *, clock: Clock) -> Check:
     """Say something to memory in a namespace of its own, recall it, and forget it again."""
-    whose = replace(identity, namespace=f"{identity.namespace}/memrelay-canary")
+    whose = replace(identity, namespace=f"{identity.namespace}/{CANARY}")
     word = secrets.token_hex(6)
     text = f"Remember that the harbour's canary of today is called {word}."
     start = clock.monotonic()

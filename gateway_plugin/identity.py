@@ -31,6 +31,7 @@ __all__ = [
     "identify",
     "mint",
     "named",
+    "normal_part",
 ]
 
 OWNER: Final = "memrelay-owner"
@@ -338,16 +339,21 @@ def identify(
     )
 
 
+def normal_part(name: str) -> str:
+    """Return the normal form of one part of a namespace's name; raises `IdentityError` when it has none."""
+    try:
+        return names.normalise(name)
+    except InvalidName as error:
+        raise IdentityError(f"{error}") from error
+
+
 def named(agent: str) -> str:
     """Return the normal form of an agent's name.
 
     Raises:
         IdentityError: it has none, or is the owner's.
     """
-    try:
-        normal = names.normalise(agent)
-    except InvalidName as error:
-        raise IdentityError(f"{error}") from error
+    normal = normal_part(agent)
     if normal == OWNER:
         raise IdentityError(f"{OWNER} is the name of the account's owner, and no agent's")
     return normal

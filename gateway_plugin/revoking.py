@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway_plugin.client import RelayerClient
+from gateway_plugin.doctor import CANARY
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, RootHolder
 from gateway_plugin.transfer.pages import pages
@@ -102,12 +103,16 @@ async def revoke(
 
 
 async def namespaces_of(client: RelayerClient, holder: RootHolder, agent: str) -> list[str]:
-    """Return the names of the namespaces of an agent that hold something."""
+    """Return the names of an agent's namespaces; that of the canary holds nothing of anybody's."""
     found: list[str] = []
     cursor = None
     while True:
         page = await client.namespaces(holder.person(agent), cursor=cursor)
-        found += [view.name for view in page.namespaces if view.state == "live"]
+        found += [
+            view.name
+            for view in page.namespaces
+            if view.state == "live" and not view.name.endswith(f"/{CANARY}")
+        ]
         cursor = page.next_cursor
         if not cursor:
             return found

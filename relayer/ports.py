@@ -231,6 +231,7 @@ class ChatModel(Protocol):
         schema: Mapping[str, object] | None,
         max_tokens: int,
         seconds: float,
+        effort: str = "",
     ) -> ChatAnswer:
         """Ask the model; cancelling the caller ends the request.
 
@@ -239,6 +240,7 @@ class ChatModel(Protocol):
             schema: a JSON schema that the answer should follow. A hint: not every server can hold a model to it.
             max_tokens: of the answer.
             seconds: for everything, retries included.
+            effort: how much a model that reasons should, in its server's words; empty leaves it to the model.
 
         Raises:
             ModelUnavailable: no answer in time; trying again later may work.

@@ -16,6 +16,11 @@ from relayer.wire.schemas import RecallResponse
 
 __all__ = ["active_recall"]
 
+# What a server is told as it is; the others leave it to the model.
+_EFFORTS = frozenset({"minimal", "low", "medium", "high", "xhigh"})
+# Models that reason take it out of the length of their answer.
+_THOUGHT = 8
+
 
 async def active_recall(
     ctx: Context, access: Access, request: ActiveRecallRequest, deadline: Deadline
@@ -59,7 +64,14 @@ async def _remind(
     messages = ask_for_reminder(request, memories)
     try:
         answer = await consult(
-            ctx, work, access.account, messages, schema=None, max_tokens=MAX_TOKENS, deadline=deadline
+            ctx,
+            work,
+            access.account,
+            messages,
+            schema=None,
+            max_tokens=MAX_TOKENS * (_THOUGHT if request.thinking in _EFFORTS else 1),
+            deadline=deadline,
+            effort=request.thinking if request.thinking in _EFFORTS else "",
         )
     except TimeoutError as error:
         raise _Undecided("model_timeout") from error

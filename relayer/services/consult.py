@@ -52,6 +52,7 @@ async def consult(
     schema: Mapping[str, object] | None,
     max_tokens: int,
     deadline: Deadline,
+    effort: str = "",
 ) -> ChatAnswer:
     """Ask the model once and count it; a request that ends takes the question with it.
 
@@ -65,7 +66,7 @@ async def consult(
     try:
         async with asyncio.timeout(seconds):
             answer = await work.model.complete(
-                messages, schema=schema, max_tokens=max_tokens, seconds=seconds
+                messages, schema=schema, max_tokens=max_tokens, seconds=seconds, effort=effort
             )
         spent = answer.tokens
     except ModelAnswerUnusable as error:

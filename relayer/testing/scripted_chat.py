@@ -20,6 +20,7 @@ class ScriptedChat:
     Attributes:
         script: the next answers: a text, an error to raise, or what makes a text of the user message.
         asked: the messages of every call.
+        efforts: how much each was to reason.
         gate: while it is not set, answers wait; set at first.
         tokens: what each answer costs.
     """
@@ -27,6 +28,7 @@ class ScriptedChat:
     def __init__(self, *script: Step, tokens: int = 10) -> None:
         self.script: deque[Step] = deque(script)
         self.asked: list[tuple[ChatMessage, ...]] = []
+        self.efforts: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.tokens = tokens
@@ -43,10 +45,12 @@ class ScriptedChat:
         schema: Mapping[str, object] | None,
         max_tokens: int,
         seconds: float,
+        effort: str = "",
     ) -> ChatAnswer:
         """Answer with the script's next step; without one, that there is nothing to say."""
         del schema, max_tokens, seconds
         self.asked.append(tuple(messages))
+        self.efforts.append(effort)
         step = self.script.popleft() if self.script else _NOTHING
         await self.gate.wait()
         if isinstance(step, Exception):

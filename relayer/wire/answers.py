@@ -28,6 +28,9 @@ FallbackReason = Literal[
 ]
 
 
+Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"]
+
+
 class _Search(Request):
     """The filters that both have in common with a recall."""
 
@@ -48,7 +51,8 @@ class ActiveRecallRequest(_Search):
     """``POST /v1/active-recall``: what to remind an assistant of before it answers ``query``.
 
     ``context`` is the conversation as the model reads it, ``query`` what is searched for. ``prompt_override`` takes the
-    place of the style's prompt, ``prompt_append`` follows whichever is used.
+    place of the style's prompt, ``prompt_append`` follows whichever is used. ``thinking`` is how much a model that reasons may do
+    so; ``off`` and ``adaptive`` leave that to the model.
     """
 
     query: Text
@@ -57,6 +61,7 @@ class ActiveRecallRequest(_Search):
     max_chars: Annotated[int, Field(ge=40, le=1000)] = 220
     prompt_append: Annotated[str, Field(max_length=8000)] = ""
     prompt_override: Annotated[str, Field(max_length=8000)] = ""
+    thinking: Thinking = "off"
 
 
 class ActiveRecallResponse(Answer):

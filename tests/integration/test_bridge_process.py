@@ -147,6 +147,7 @@ def test_a_session_switched_off_stays_off_in_the_next_process(tmp_path, silent):
     assert other["text"].startswith("Memory: on")
 
 
+@pytest.mark.row("AM-07")
 def test_switching_memory_off_for_all_takes_the_owner(bridge):
     bridge.initialize()
     refused = bridge.call("command", args="off --global", context=CONTEXT | {"senderIsOwner": False})
@@ -156,6 +157,7 @@ def test_switching_memory_off_for_all_takes_the_owner(bridge):
     assert bridge.call("command", args="status", context=CONTEXT)["text"].startswith("Memory: on")
 
 
+@pytest.mark.row("AM-07")
 def test_the_owner_switches_memory_off_for_all(bridge):
     bridge.initialize()
     bridge.call("command", args="off --global", context=CONTEXT | {"senderIsOwner": True})
@@ -195,6 +197,7 @@ def test_a_thousand_turns_leave_nothing_behind(serve, tmp_path):
         )
 
 
+@pytest.mark.row("AR-04")
 def test_what_a_tool_stored_is_found_by_the_model_and_by_the_host_in_the_hosts_own_terms(serve, tmp_path):
     fact = "The tandem is chained to the third lamp post."
     with BridgeProcess(tmp_path, {"url": serve().url}) as bridge:
@@ -206,7 +209,7 @@ def test_what_a_tool_stored_is_found_by_the_model_and_by_the_host_in_the_hosts_o
         options = {"maxResults": 3, "sessionKey": "agent:main:main"}
         hosts = bridge.call("memory.search", options=options, context={"agentId": "main"}, **search)
         read = bridge.call("memory.read", place={"relPath": hit["path"]}, context=CONTEXT)
-        probed = bridge.call("memory.probe")
+        probed = bridge.call("health")
     assert (hit["snippet"], hit["source"], hit["startLine"]) == (fact, "memory", 1)
     assert f"1 = {found['details']['memories'][0]['id']}" in found["text"]
     assert hosts["hits"] == found["details"]["results"]

@@ -126,3 +126,17 @@ def test_a_thousand_requests_leave_nothing_pending(ask):
         """
     )
     assert answers["pending"] == 0
+
+
+def test_a_bridge_that_has_more_to_deliver_does_not_hold_up_a_host_that_stops(ask):
+    # The host gives a service five seconds, and takes no new settings over when they were not enough.
+    _, answers = ask(
+        """
+        bridge.start();
+        const begun = performance.now();
+        await bridge.stop();
+        answers.stop = { ms: performance.now() - begun };
+        """,
+        command=[sys.executable, "-c", "import time; time.sleep(60)"],
+    )
+    assert 2900 < answers["stop"]["ms"] < 4900

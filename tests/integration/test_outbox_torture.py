@@ -103,7 +103,7 @@ class Harbour:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600 + 30 * ROUNDS)
 def test_what_was_queued_arrives_once_whatever_is_killed(tmp_path, capsys):
     seed = int(os.environ.get("MEMRELAY_TORTURE_SEED") or secrets.randbits(32))
     rng = random.Random(seed)

@@ -118,6 +118,19 @@ def test_a_rotation_keeps_the_memories_and_shuts_the_old_keys_out(
     assert SAID in owner.run(relayer, "list", "--agent", "r-2")
 
 
+def test_every_namespace_of_an_agent_is_moved_and_can_be_named(
+    relayer: Served, owner: Home, thief: Home
+) -> None:
+    owner.run(relayer, "remember", "Ana likes the morning train.", "--agent", "researcher/Sender Ana")
+    owner.run(relayer, "canary", "--agent", "researcher")
+    shown = owner.run(relayer, "keys", "rotate", "--agent", "researcher", "--to", "r-2", "--yes")
+    assert shown.count("copied: ") == 2
+    below = next(word for word in shown.split() if word.startswith("r-2/"))
+    assert "morning train" in owner.run(relayer, "list", "--agent", below.strip(","))
+    assert f"--agent {below.strip(',').replace('r-2', 'researcher')} --yes" in shown
+    assert "morning train" not in owner.run(relayer, "list", "--agent", "r-2")
+
+
 def test_turns_that_waited_under_the_old_keys_arrive_under_the_new_ones(
     relayer: Served, owner: Home, thief: Home
 ) -> None:

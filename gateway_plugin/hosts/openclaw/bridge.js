@@ -1,6 +1,5 @@
 // The line to the bridge process: starts it, asks it, restarts it, and never makes a turn wait for it longer than asked.
 import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { createInterface } from "node:readline";
 
 const PROTOCOL = 1;
@@ -9,6 +8,7 @@ const HEARTBEAT_MS = 10_000;
 const SILENCE_MS = 30_000;
 const START_MS = 60_000;
 const STOP_MS = 7_000;
+const LET_GO_MS = 3_000;
 const LONGEST_PAUSE_MS = 60_000;
 const SETTLED_MS = 5_000;
 const MAX_PENDING = 256;
@@ -19,7 +19,7 @@ const MAX_TOLD = 200;
 export function sharedBridge(options) {
   const bridges = (globalThis[Symbol.for("memrelay.bridges")] ??= new Map());
   const key = JSON.stringify([options.command, options.hello]);
-  if (!bridges.has(key)) bridges.set(key, new Bridge(options));
+  if (!bridges.has(key)) bridges.set(key, Object.assign(new Bridge(), options));
   return bridges.get(key);
 }
 
@@ -30,16 +30,13 @@ export function cannotRun(program, pluginId, { code }) {
 }
 
 class Bridge {
+  // Besides these: command, hello and logger, as sharedBridge was given them.
   info = null;
   pending = new Map();
   told = new Set();
   lastId = 0;
   failures = 0;
   wanted = false;
-
-  constructor(options) {
-    Object.assign(this, options); // command, hello, logger
-  }
 
   // Says a thing once: a bridge that cannot start must not fill the log.
   tell(level, sentence) {
@@ -139,16 +136,18 @@ class Bridge {
     });
   }
 
+  // The host gives a service 5 s to stop; a bridge that has more to deliver ends by itself, a little later.
   async stop() {
     this.wanted = false;
     clearTimeout(this.retry);
     clearInterval(this.heart);
     const child = this.child;
     if (!child) return;
-    const force = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
+    const gone = new Promise((resolve) => child.once("exit", resolve));
+    const late = new Promise((resolve) => setTimeout(resolve, LET_GO_MS));
+    setTimeout(() => child.kill("SIGKILL"), STOP_MS).unref();
     child.stdin.end();
-    await once(child, "exit");
-    clearTimeout(force);
+    await Promise.race([gone, late]);
     this.logger.info("memrelay: stopped");
   }
 }

@@ -33,6 +33,7 @@ class OpenAIChat:
         self._endpoint = endpoint
         self._model = model
         self._form = 0
+        self._takes_effort = True
 
     @property
     def name(self) -> str:
@@ -66,10 +67,11 @@ class OpenAIChat:
         schema: Mapping[str, object] | None,
         max_tokens: int,
         seconds: float,
+        effort: str = "",
     ) -> ChatAnswer:
-        """Ask the model; see `relayer.ports.ChatModel`."""
+        """Ask the model; see `relayer.ports.ChatModel`. An effort that its server does not know is left out."""
         try:
-            choice = await self._ask(messages, schema, max_tokens, seconds)
+            choice = await self._ask(messages, schema, max_tokens, seconds, effort)
         except EndpointFault as fault:
             if fault.fault is Fault.REJECTED:
                 raise ModelAnswerUnusable("request_rejected") from None
@@ -86,11 +88,35 @@ class OpenAIChat:
         schema: Mapping[str, object] | None,
         max_tokens: int,
         seconds: float | None,
+        effort: str = "",
+    ) -> _Choice:
+        """Ask with the effort, unless this server is known to take none."""
+        if effort and self._takes_effort:
+            try:
+                return await self._ask_plainly(
+                    messages, schema, max_tokens, seconds, {"reasoning_effort": effort}
+                )
+            except EndpointFault as fault:
+                if fault.fault is not Fault.REJECTED:
+                    raise
+            found = await self._ask_plainly(messages, schema, max_tokens, seconds, {})
+            # It was the effort, then: the same question without it was taken.
+            self._takes_effort = False
+            return found
+        return await self._ask_plainly(messages, schema, max_tokens, seconds, {})
+
+    async def _ask_plainly(
+        self,
+        messages: Sequence[ChatMessage],
+        schema: Mapping[str, object] | None,
+        max_tokens: int,
+        seconds: float | None,
+        more: dict[str, object],
     ) -> _Choice:
         """Ask in the form that this server is known to take, then in plainer ones."""
         told = [{"role": message.role, "content": message.text} for message in messages]
         for form in range(self._form, len(_FORMS)):
-            body = {"model": self._model, "messages": told} | _options(form, schema, max_tokens)
+            body = {"model": self._model, "messages": told} | _options(form, schema, max_tokens) | more
             try:
                 found = await self._endpoint.post("/chat/completions", body, _choice, seconds=seconds)
             except EndpointFault as fault:

@@ -218,6 +218,23 @@ class TestChat:
         asked = [request.body.get("response_format", {}).get("type") for request in server.requests]
         assert asked == ["json_schema", "json_schema", "json_object", None, None]
 
+    @pytest.mark.row("AM-16")
+    async def test_an_effort_goes_with_the_request_and_is_left_out_where_it_is_not_known(
+        self, endpoint, server
+    ):
+        chat = OpenAIChat(endpoint(), "a-model")
+
+        async def think(effort: str) -> object:
+            await chat.complete(ASK, schema=SCHEMA, max_tokens=100, seconds=30.0, effort=effort)
+            return server.requests[-1].body.get("reasoning_effort")
+
+        assert await think("low") == "low"
+        assert await think("") is None
+        server.will_chat(*[Fault.REJECTED] * 5)
+        assert await think("xhigh") is None
+        assert await think("low") is None
+        assert len(server.requests) == 2 + 6 + 1
+
     async def test_a_request_that_no_form_helps_is_not_the_forms_fault(self, endpoint, server):
         chat = OpenAIChat(endpoint(), "a-model")
         server.will_chat(*[Fault.REJECTED] * 5)

@@ -250,14 +250,18 @@ def test_the_model_reads_as_much_conversation_as_the_mode_says_in_the_style_that
 def test_the_settings_of_the_prompt_reach_the_model(wire, plugin):
     says(wire, "word " * 100)
     made = plugin(
-        promptStyle="recall-heavy", promptAppend="Be brief.", promptOverride="Say it.", maxSummaryChars=60
+        promptStyle="recall-heavy",
+        promptAppend="Be brief.",
+        promptOverride="Say it.",
+        maxSummaryChars=60,
+        thinking="low",
     )
     found = turn(made)
     sent = reminders(wire)[-1]
     assert (sent["style"], sent["prompt_append"], sent["prompt_override"]) == (
         "recall-heavy", "Be brief.", "Say it."
     )  # fmt: skip
-    assert sent["max_chars"] == 60
+    assert (sent["max_chars"], sent["thinking"]) == (60, "low")
     said = found.text.split("\n")[2]
     assert len(said) <= 60
     assert said.endswith("word")

@@ -328,7 +328,6 @@ def _secret():
     return "gh" + "p_" + "Z9" * 18
 
 
-@pytest.mark.row("MW-30")
 def test_a_secret_is_taken_out_of_what_is_captured(wire, environ):
     with MemoryPlugin(wire.url, secret="11" * 32, environ=environ) as plugin:
         text = f"Remember that I push to the mirror with {_secret()} every Monday."

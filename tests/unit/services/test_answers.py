@@ -97,6 +97,14 @@ async def test_each_of_the_six_styles_tells_the_model_something_else(house, mode
     assert all("NONE" in text and "220 characters" in text for text in told)
 
 
+@pytest.mark.row("AM-16")
+async def test_how_much_to_think_is_passed_on_and_off_leaves_it_to_the_model(house, model, known):
+    for thinking in ("off", "adaptive", "minimal", "low", "medium", "high", "xhigh"):
+        model.script.append("NONE")
+        await remind(house, thinking=thinking)
+    assert model.efforts == ["", "", "minimal", "low", "medium", "high", "xhigh"]
+
+
 @pytest.mark.row("AM-17")
 async def test_a_prompt_is_added_to_or_replaced_and_the_context_is_given_all_the_same(house, model, known):
     for more in (

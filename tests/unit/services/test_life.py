@@ -69,7 +69,6 @@ async def refusal(attempt):
     return caught.value.code
 
 
-@pytest.mark.row("MW-33")
 async def test_a_new_version_is_recalled_in_place_of_the_old_one_which_stays_in_the_history(house):
     (old,) = await put(house, OLD, kind="decision", pinned=True)
     await house.clock.advance(1)

@@ -1,0 +1,66 @@
+"""``memrelay-gateway doctor --host openclaw`` as a person runs it, against a real relayer and a real bridge."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import CLEAN
+
+from gateway_plugin.hosts.openclaw.manifest import FOLDER
+from gateway_plugin.hosts.openclaw.settings_block import settings_block
+
+BRIDGE = Path(sys.executable).with_name("memrelay-gateway")
+
+
+@pytest.fixture
+def examine(tmp_path):
+    """Runs doctor in a gateway of two agents; returns its checks by name, and its exit code."""
+
+    def run(url, **entry):
+        block = settings_block(url=url, command=str(BRIDGE), consent=True)
+        block["plugins"]["load"] = {"paths": [str(FOLDER)]}
+        block["plugins"]["entries"]["memrelay"] |= entry
+        block["agents"] = {"entries": {"main": {}, "research": {}}}
+        (tmp_path / "openclaw.json").write_text(json.dumps(block))
+        environment = CLEAN | {
+            "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "OPENCLAW_STATE_DIR": str(tmp_path),
+        }  # fmt: skip
+        done = subprocess.run(
+            [str(BRIDGE), "doctor", "--host", "openclaw", "--json"],
+            capture_output=True, text=True, env=environment, timeout=110, check=False,
+        )  # fmt: skip
+        return {check["name"]: check for check in json.loads(done.stdout)}, done.returncode
+
+    return run
+
+
+@pytest.mark.row("MS-31")
+def test_where_nothing_is_wrong_it_proves_recall_and_capture_for_each_agent(serve, examine):
+    checks, code = examine(serve("--accounts", "open").url)
+    assert {name: check["found"] for name, check in checks.items() if not check["ok"]} == {}
+    assert code == 0
+    assert "starts, version" in checks["bridge"]["found"]
+    for agent in ("main", "research"):
+        found = checks[f"openclaw agent {agent}"]["found"]
+        assert found.startswith("written and recalled in ")
+        assert found.endswith("no turn was noted yet: send one, and look again")
+
+
+def test_what_keeps_the_bridge_from_its_work_is_named_with_the_setting(examine):
+    config = {"url": "http://127.0.0.1:9", "command": str(BRIDGE), "recall": {"maxResult": 3}}
+    checks, code = examine("http://127.0.0.1:9", config=config)
+    assert code == 1
+    assert "maxResult" in checks["bridge"]["found"]
+    assert "plugins.entries.memrelay.config" in checks["bridge"]["fix"]
+
+
+@pytest.mark.parametrize("command", ["/nowhere/memrelay-gateway", sys.executable])
+def test_a_program_that_is_no_bridge_is_named_with_what_to_install(examine, command):
+    checks, _ = examine("http://127.0.0.1:9", config={"url": "http://127.0.0.1:9", "command": command})
+    assert checks["bridge"]["ok"] is False
+    assert command in checks["bridge"]["found"]
+    assert "pip install memrelay" in checks["bridge"]["fix"]
