@@ -166,6 +166,8 @@ class ActiveRecaller:
             prompt_append=active.prompt_append,
             prompt_override=active.prompt_override,
             thinking=active.thinking,
+            model=active.model,
+            model_fallback=active.model_fallback_policy,
             audiences=audible_to(audience),
             trusts=_TRUSTED,
         )

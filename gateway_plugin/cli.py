@@ -18,11 +18,12 @@ from gateway_plugin import (
     cli_init,
     cli_life,
     cli_revoke,
+    cli_switch,
     cli_transfer,
 )
 from gateway_plugin.cli_hosts import bridge, openclaw
 from gateway_plugin.cli_keys import keys
-from gateway_plugin.cli_outbox import outbox
+from gateway_plugin.cli_outbox import open_file_outbox, outbox
 from gateway_plugin.cli_output import Output
 from gateway_plugin.cli_run import (
     FAILED,
@@ -41,6 +42,7 @@ from gateway_plugin.cli_run import (
 )
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
 from relayer.wire.answers import AskRequest
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
@@ -206,6 +208,9 @@ def forget(
 def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Show whether the relayer answers, is trusted, and accepts this gateway."""
     context = find_context(url, agent)
+    file = open_file_outbox(url)
+    switched_on = cli_switch.gateway_is_on(context, file)
+    file.close()
 
     async def check(client: RelayerClient) -> dict[str, str]:
         version = await client.version()
@@ -221,6 +226,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
             "memories": str(held.total),
+            "memory": _switches(context.settings, switched_on=switched_on),
             "accepted": "yes, and it has namespaces" if listed.namespaces else "yes, nothing stored yet",
         }
 
@@ -274,6 +280,7 @@ cli_revoke.add_to(keys)
 app.add_typer(keys, name="keys")
 app.add_typer(outbox, name="outbox")
 cli_doctor.add_to(app)
+cli_switch.add_to(app)
 cli_life.add_to(app)
 cli_erase.add_to(app)
 cli_transfer.add_to(app)
@@ -286,6 +293,12 @@ app.add_typer(openclaw, name="openclaw")
 def main() -> None:
     """Run the command line."""
     app(prog_name="memrelay-gateway")
+
+
+def _switches(settings: PluginSettings, *, switched_on: bool) -> str:
+    if settings.disabled:
+        return "off: MEMRELAY_DISABLE is set"
+    return "on" if switched_on else "off for every session: memrelay-gateway on"
 
 
 def _moment(option: str, text: str) -> str:

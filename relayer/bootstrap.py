@@ -375,7 +375,30 @@ async def _chat(
     except ModelUnavailable as error:
         log.warning("model_endpoint_away", what=str(error))
     daily = DailyLimits(settings.model_calls_per_day, settings.model_tokens_per_day)
-    return ChatWork(chat, ModelBudget(daily), settings.model_timeout)
+    fallback = await _fallback(settings, ports, readiness, stack)
+    return ChatWork(chat, ModelBudget(daily), settings.model_timeout, fallback)
+
+
+async def _fallback(
+    settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
+) -> OpenAIChat | None:
+    """Make the model that is asked when the first one is away, if the settings name one."""
+    if settings.fallback_model_name is None:
+        return None
+    limits = EndpointLimits(total=settings.model_timeout, at_once=settings.model_at_once)
+    url = settings.fallback_model_url or settings.model_url or ""
+    key = find_model_key(settings, "fallback_model")
+    endpoint = Endpoint(url, ports.clock, ports.randomness, key, limits)
+    chat = OpenAIChat(endpoint, settings.fallback_model_name)
+    stack.push_async_callback(chat.close)
+    readiness.watch("fallback_model_endpoint", lambda: chat.trouble)
+    try:
+        await chat.start()
+    except ModelUnavailable as error:
+        log.warning("fallback_model_endpoint_away", what=str(error))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--fallback-model-name: {error}") from error
+    return chat
 
 
 def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) -> FactWork | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.domain.record import Audience, Record, Trust
+from relayer.domain.record import Audience, Kind, Record, Trust
 from relayer.domain.state import Standing
 from relayer.extraction.change import Relation, relation_of
 from relayer.extraction.gist import LONGEST, Gist, gist_of
@@ -24,7 +24,7 @@ from relayer.services.open_namespace import OpenNamespace
 if TYPE_CHECKING:  # drafting calls this module
     from relayer.services.drafting import Draft
 
-__all__ = ["NOTHING_KNOWN", "Bearing", "bearing_of"]
+__all__ = ["NOTHING_KNOWN", "Bearing", "bearing_of", "is_noted"]
 
 _LOOKED_AT = 12
 _MOST_CONTRADICTED = 3
@@ -57,6 +57,21 @@ def bearing_of(opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] 
     if twin or draft.suspect or draft.trust is not Trust.USER:
         return Bearing(twin=twin)
     return _change(opened, draft, [record for record, _ in near])
+
+
+def is_noted(opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | None) -> bool:
+    """Whether what a job made says what one made before, or what was forgotten; settle first.
+
+    A verbatim turn that says the same is no reason to leave it out: it has neither a kind nor a weight.
+    """
+    if draft.kind is Kind.SUMMARY:
+        return False
+    twin = bearing_of(opened, draft, vector).twin
+    record = opened.view.get(twin) if twin else None
+    if record is None:
+        return False
+    is_live = opened.log.state.records[twin].standing is Standing.LIVE
+    return not is_live or record.extractor.name == draft.extractor.name
 
 
 def _near(opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32]) -> Iterator[tuple[Record, float]]:

@@ -20,7 +20,7 @@ from relayer.extraction.normal_text import normal_text
 from relayer.ports import EmbeddingModel
 from relayer.search.text import context_text, indexed_text
 from relayer.services.access import Access
-from relayer.services.consolidating import Bearing, bearing_of
+from relayer.services.consolidating import Bearing, bearing_of, is_noted
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.open_namespace import OpenNamespace
@@ -166,12 +166,19 @@ def _with_bearing(ctx: Context, draft: Draft, bearing: Bearing) -> Draft:
 
 async def seal_results(
     ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft], author: bytes, deadline: Deadline
-) -> list[Stored]:
-    """Embed and seal what a job made of memories; without an embedder, without vectors. ``author`` is who asked for it."""
+) -> list[Stored | None]:
+    """Embed and seal what a job made of memories; without an embedder, without vectors. ``author`` is who asked for it.
+
+    None stands for what was noted before in other words, or was noted and forgotten.
+    """
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
     voice = _Voice(opened.namespace.pointer.name, author, "")
-    results: list[Stored] = []
+    await opened.settle()
+    results: list[Stored | None] = []
     for draft, (own, _, model) in zip(drafts, vectors, strict=True):
+        if is_noted(opened, draft, own if model == opened.view.model else None):
+            results.append(None)
+            continue
         record = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
         built = _record(ctx, voice, draft, model, record=record, context_of=b"")
         results.append(_seal(ctx, opened, draft, built, own=own, context=None).stored)

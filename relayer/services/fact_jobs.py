@@ -138,13 +138,15 @@ async def _append(
     replaced = tuple(
         (stored.record, known[fact.known].id)
         for fact, stored in zip(facts, results, strict=False)
-        if fact.known is not None
+        if stored is not None
+        and fact.known is not None
         and fact.relation == "supersedes"
         and _may_replace(work, given, known[fact.known])
     )
-    operations: list[Operation] = [JobFinished(job.job, stored=tuple(results), supersedes=replaced)]
-    if any(not stored.vector for stored in results):
-        operations.append(vectors_later(ctx, job, results))
+    kept = [stored for stored in results if stored is not None]
+    operations: list[Operation] = [JobFinished(job.job, stored=tuple(kept), supersedes=replaced)]
+    if any(not stored.vector for stored in kept):
+        operations.append(vectors_later(ctx, job, kept))
     await opened.log.append(operations)
 
 

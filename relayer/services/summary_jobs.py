@@ -123,7 +123,9 @@ async def finish_summary(
     summary = await summariser.summarise(lines, seconds=work.seconds)
     work.budget.spend(opened.namespace.account, summary.tokens, ctx.clock.now_ms())
     drafts = [_draft(summariser, given, shown, summary.text)] if summary.points else []
-    results = await seal_results(ctx, opened, drafts, given.author, Deadline.after(ctx.clock, APPEND_SECONDS))
+    deadline = Deadline.after(ctx.clock, APPEND_SECONDS)
+    sealed = await seal_results(ctx, opened, drafts, given.author, deadline)
+    results = [stored for stored in sealed if stored is not None]
     earlier = _earlier(opened, current, given)
     replaced = tuple((stored.record, earlier) for stored in results if earlier)
     operations: list[Operation] = [JobFinished(job.job, stored=tuple(results), supersedes=replaced)]

@@ -120,7 +120,8 @@ def test_a_secret_that_is_a_reference_is_used_for_another_account_than_the_usual
 
 @pytest.mark.row("AR-04")
 def test_the_hosts_own_search_of_memory_finds_what_we_hold(gateway: Gateway) -> None:
-    found = gateway.cli("memory", "search", "Where hangs the spare key of the allotment?", "--json")
+    question = "Where hangs the spare key of the allotment?"
+    found = gateway.cli("memory", "search", question, "--agent", "main", "--json")
     assert FACT in found.stdout, found.stdout + found.stderr
 
 

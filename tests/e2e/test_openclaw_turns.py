@@ -9,7 +9,7 @@ import pytest
 from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from processes import wait_until
-from stub_model import StubModel, said
+from stub_model import StubModel, said, system
 
 FACT = "I always park my bicycle behind the red library on Elm Street."
 QUESTION = "Where do I always park my bicycle?"
@@ -82,7 +82,11 @@ def test_turns_of_two_agents_at_once_never_cross(told: Gateway, model: StubModel
         list(threads.map(lambda one: told.chat(one[1], agent=one[0][0], user=one[0][1]), colours.items()))
         for agent in ("main", "research"):
             wanted = {text for (whose, _), text in colours.items() if whose == agent}
-            wait_until(lambda wanted=wanted, agent=agent: wanted <= set(relayer.memories(told, agent)))
+            wait_until(
+                lambda wanted=wanted, agent=agent: (
+                    wanted <= set(relayer.memories(told, None if agent == "main" else agent))
+                )
+            )
         asked = [
             (agent, f"In which shed do I, {agent}, keep my ladder and my saw?")
             for agent in ("main", "research")
@@ -115,6 +119,12 @@ def test_the_commands_of_the_plugin_print_what_memrelay_gateway_prints(told: Gat
     found = told.cli("memrelay", "search", QUESTION, "--json")
     assert found.returncode == 0, found.stderr
     assert [memory["text"] for memory in json.loads(found.stdout)["memories"]][:1] == [FACT]
+
+
+@pytest.mark.row("MS-13")
+def test_the_skill_is_offered_while_memory_is_on(told: Gateway, model: StubModel) -> None:
+    told.chat("Is there a skill for looking into memory?", user="skill")
+    assert "memory-recall" in system(model.asked("a skill for looking into memory?")[-1])
 
 
 @pytest.mark.row("MW-25")

@@ -87,6 +87,28 @@ def test_a_killed_relayers_job_is_finished_by_another_one_and_its_results_stand_
     assert len(job["memories"]) == 1
 
 
+NOTE = "Kim decided to sell the boat in Lisbon."
+
+
+def test_a_session_that_ends_leaves_a_summary_where_there_is_a_model_without_extraction(serve):
+    caller = Caller()
+    with ScriptedModelServer(chat=lambda _: json.dumps({"points": [NOTE, "Kim bought a castle."]})) as models:
+        served = serve("--model-url", models.url, "--model-name", "chatty")
+        for text in (ANA, "I decided to sell the boat in Lisbon.", "I prefer trains to planes."):
+            turn = {"role": "user", "text": text, "speaker": "Kim"}
+            kept = caller.call(served, "POST", "/v1/analyze", {"turns": [turn], "session": "s1"}).json()
+            assert (kept["kept"], kept["extraction"]) == (1, "local")
+        ended = caller.call(
+            served, "POST", "/v1/analyze", {"turns": [], "session": "s1", "session_end": True}
+        ).json()
+        job = caller.call(served, "GET", f"/v1/jobs/{ended['summary_job_id']}?wait_ms=20000").json()
+        assert (job["state"], job["work"]) == ("done", "summarise")
+        found = caller.call(
+            served, "POST", "/v1/recall", {"query": "What became of Kim's boat?", "kinds": ["summary"]}
+        ).json()
+        assert [hit["text"] for hit in found["memories"]] == [f"- {NOTE}"]
+
+
 def test_when_the_models_are_away_turns_are_kept_and_recall_answers_by_words(serve, models):
     caller = Caller()
     served = serve(*options(models, "--embeddings-dimension", "64"))

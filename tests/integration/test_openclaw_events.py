@@ -47,9 +47,7 @@ def gateway(serve, tmp_path):
     def start(**config):
         settings = {"url": url, "recall": {"deadlineMs": 20_000}, **config}
         started.append(Gateway(tmp_path, settings))
-        started[-1].call(
-            "initialize", protocol=[1], host="openclaw", config=settings, stateDir=str(tmp_path / "state")
-        )
+        started[-1].initialize()
         return started[-1]
 
     yield start
@@ -184,7 +182,7 @@ def test_memories_and_the_namespace_instruction_stand_apart(gateway):
 
 @pytest.mark.row("MS-11")
 def test_the_model_reads_the_dialogue_of_a_session_of_its_own_agent_alone(gateway, tmp_path):
-    write_sessions(tmp_path / "state")
+    write_sessions(tmp_path / ".openclaw")
     bridge = gateway()
 
     def asked(context):

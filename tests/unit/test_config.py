@@ -296,6 +296,11 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
+        ({"fallback_model_name": "b"}, "--fallback-model-name: only with --model-url and --model-name"),
+        (
+            {"fallback_model_url": "https://b.example/v1"},
+            "--fallback-model-url: only with --fallback-model-name",
+        ),
         ({"former_embedder": "local"}, "--former-embedder: is the model of --embedder"),
         ({"former_embedder": "openai"}, "--former-embeddings-model: --former-embedder openai needs it"),
         (
@@ -313,7 +318,7 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
         ),
     ],
 )
-def test_the_embedding_model_before_is_given_whole(flags: dict[str, str], named: str) -> None:
+def test_a_second_model_is_given_whole(flags: dict[str, str], named: str) -> None:
     assert named in _mistake(**flags)
 
 

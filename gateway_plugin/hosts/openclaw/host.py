@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin import __version__
@@ -19,6 +18,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.hosts.openclaw.config import without_host_keys
+from gateway_plugin.hosts.openclaw.host_config import state_folder
 from gateway_plugin.hosts.openclaw.settling import HeardTurn, Settling
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
@@ -60,7 +60,7 @@ class OpenClawHost:
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem = "memory was not started"
         self._runs = Runs()
-        self._state: Path | None = None
+        self._state = state_folder(self._environ)
         self._settles = False
         self._settling = Settling(0, self._settled)
         # Sessions of which a turn could not be put into the outbox: their next capture looks further back.
@@ -69,8 +69,6 @@ class OpenClawHost:
     async def initialize(self, params: Json) -> Json:
         """Take the configuration; see `Host.initialize`."""
         await self.aclose()
-        state = params.get("stateDir")
-        self._state = Path(state) if isinstance(state, str) and state else None
         try:
             settings = load_settings(without_host_keys(params.get("config")), self._environ)
             self._plugin = self._make_plugin(settings)

@@ -42,8 +42,7 @@ function register(api) {
   const isOn = (flag, group) => !disabled && config[flag] !== false && config[group]?.enabled !== false;
   const recalls = isOn("autoRecall", "recall") && config.enabled !== false;
   const captures = isOn("autoCapture", "capture");
-  const stateDir = api.runtime?.state?.resolveStateDir?.();
-  const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: manifest.version, stateDir, config };
+  const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: manifest.version, config };
   const bridge = sharedBridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
   const ask = (method, params, ctx, ms = TOOL_MS, signal) =>
     bridge.ask(method, { ...params, context: some(ctx, CONTEXT) }, ms, signal);

@@ -51,9 +51,7 @@ def tool_definitions() -> list[dict[str, Any]]:
     return [_definition(schema) for schema in tool_schemas()]
 
 
-async def call_tool(
-    plugin: AsyncMemoryPlugin, params: Json, context: Json, *, state: Path | None = None
-) -> Json:
+async def call_tool(plugin: AsyncMemoryPlugin, params: Json, context: Json, *, state: Path) -> Json:
     """Do what the model asks; every failure is an answer.
 
     Args:
@@ -64,7 +62,7 @@ async def call_tool(
     """
     arguments = params.get("arguments")
     name = str(params.get("name", ""))
-    logs = _sessions(plugin, context, state) if name == "memory_transcript" and state is not None else None
+    logs = _sessions(plugin, context, state) if name == "memory_transcript" else None
     answer = await _call(plugin, name, arguments, context, logs=logs)
     details: dict[str, Any] = {**answer.details, "failed": answer.failed}
     if name == "memory_search":

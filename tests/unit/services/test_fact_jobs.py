@@ -117,6 +117,26 @@ class TestTheWay:
             answer = await say(house, wait_ms=5000)
         assert (answer.state, answer.extraction, len(answer.facts)) == ("done", "done", 1)
 
+    async def test_a_fact_that_was_noted_before_in_other_words_is_not_noted_again(self, house):
+        again = SAYS_ANA | {"text": "Kim's sister, Ana, moved to Lisbon."}
+        moved = SAYS_ANA | {"text": "Kim's sister Ana moved to Lisbon in May 2026."}
+        house, _ = with_model(house, says(SAYS_ANA), says(again), says(moved))
+        async with working(house):
+            for text in (ANA, f"{ANA} She likes it.", f"{ANA} I visit her."):
+                await ended(house, (await say(house, text)).job_id)
+        facts = [memory.text for memory in await listed(house) if memory.extractor.startswith("llm")]
+        assert sorted(facts) == sorted([SAYS_ANA["text"], moved["text"]])
+
+    async def test_a_fact_that_was_forgotten_is_not_noted_again_in_other_words(self, house):
+        again = SAYS_ANA | {"text": "Kim's sister, Ana, moved to Lisbon."}
+        house, _ = with_model(house, says(SAYS_ANA), says(again))
+        async with working(house):
+            first = await ended(house, (await say(house)).job_id)
+            await forget_memory(house.ctx, house.access(), first.memories[0], house.deadline())
+            await ended(house, (await say(house, f"{ANA} She likes it.")).job_id)
+        live = [memory for memory in await listed(house) if memory.state == "live"]
+        assert [memory.text for memory in live if memory.extractor.startswith("llm")] == []
+
     @pytest.mark.row("CP-39")
     async def test_small_talk_asks_no_model(self, house):
         house, chat = with_model(house)
