@@ -91,7 +91,10 @@ async def open_existing(
     manifest = await creation.read_manifest(pointer)
     if manifest is None:
         return None
-    return OpenedNamespace(account, pointer, await creation.open_epoch(pointer, manifest.key_epoch, secret))
+    keys = await creation.open_epoch(pointer, manifest.key_epoch, secret)
+    if manifest.snap_seq == 0 and not await creation.is_current(pointer):
+        raise NamespaceClosed("the namespace is being erased")
+    return OpenedNamespace(account, pointer, keys)
 
 
 async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> OpenedNamespace:
@@ -114,12 +117,12 @@ async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> O
         manifest = await creation.read_manifest(pointer)
         if manifest is not None:
             keys = await creation.open_epoch(pointer, manifest.key_epoch, secret)
-            return OpenedNamespace(new.account, pointer, keys)
-        keys = await creation.settle_keyring(pointer, secret)
-        await creation.settle_manifest(pointer)
-        # The name may have been erased since its pointer was read: what was just made would belong to nobody.
-        current = await creation.read_pointer(new.name)
-        if current is not None and current.pointer == pointer:
+            if manifest.snap_seq:
+                return OpenedNamespace(new.account, pointer, keys)
+        else:
+            keys = await creation.settle_keyring(pointer, secret)
+            await creation.settle_manifest(pointer)
+        if await creation.is_current(pointer):
             return OpenedNamespace(new.account, pointer, keys)
     raise StoreUnavailable("the namespace is being made and erased by others; try again")
 
@@ -192,6 +195,15 @@ class _Creation:
         if isinstance(found, Absent):
             return None
         return _ReadPointer(self._sealer.unseal_pointer(self._account, key, found.data), found.etag)
+
+    async def is_current(self, pointer: Pointer) -> bool:
+        """Whether the name still leads here, asked after the manifest was seen or made.
+
+        The name may have been erased since its pointer was read, and what was just made belong to nobody. A manifest that
+        names segments is older than that; a young one may have been made by somebody who came too late.
+        """
+        current = await self.read_pointer(pointer.name)
+        return current is not None and current.pointer == pointer
 
     async def read_manifest(self, pointer: Pointer) -> Manifest | None:
         key = self._ports.layout.manifest(pointer.incarnation)

@@ -1,7 +1,8 @@
 """Erases a namespace: its keys at once, its objects after them, its last traces when nobody can hold on to any.
 
-    close      an operation after which `apply` refuses everything, so that whoever is late learns of it from the log
     erasing    the pointer says so: nobody opens the namespace any more, nor makes its missing parts again
+    close      an operation after which `apply` refuses everything, so that whoever is late learns of it from the log. Second,
+               because a log that is just being made may be opened until the pointer says so, and must have its end, too
     destroy    the keyrings with every version of them: from here on, no secret opens any content, wherever a copy of it
                may be. Then the manifest, segments and stored indexes
     erased     the pointer says so: the name can be used again, and gets another incarnation
@@ -84,9 +85,8 @@ class NamespaceEraser:
         pointer = await find(self._ports, report.account, report.namespace)
         ours = pointer if pointer is not None and pointer.incarnation == report.incarnation else None
         if ours is not None:
-            if ours.state is PointerState.LIVE:
-                await self._close(report.account, ours)
             await mark(self._ports, report.account, ours, PointerState.ERASING)
+            await self._close(report.account, ours)
         keyrings = await self._keys_below(layout.keyrings(report.incarnation))
         objects = tuple(dict.fromkeys((*report.objects, *keyrings, layout.manifest(report.incarnation))))
         if objects != report.objects:

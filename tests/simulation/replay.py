@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from sim_lives import simulate_lives
 from sim_plans import PLANS
 from sim_world import simulate
 
@@ -18,10 +19,11 @@ def main() -> None:
     parser.add_argument(
         "--plan", default="drawn", choices=["drawn", *PLANS], help="drawn: each seed draws its own"
     )
+    parser.add_argument("--lives", action="store_true", help="the lives of a name, not a log's")
     parser.add_argument("--quiet", action="store_true", help="print failures alone")
     options = parser.parse_args()
     for seed in range(options.seed, options.seed + options.seeds):
-        world = simulate(seed, PLANS.get(options.plan))
+        world = (simulate_lives if options.lives else simulate)(seed, PLANS.get(options.plan))
         if not options.quiet:
             print(seed, world.digest)
 

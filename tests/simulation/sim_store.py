@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.entry import decode_entry
 from relayer.domain.operations import JobFinished, Put, Supersede, decode_operation
-from relayer.log.erasure_reports import ErasureReport
+from relayer.log.erasure_reports import ErasureReport, What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer, Place
@@ -122,6 +123,13 @@ class Witness(MemoryStore):
             self._keys.metadata, ObjectType.ERASURE, context(ObjectType.ERASURE, "", b"", key), data
         )
         report = msgspec.msgpack.decode(plain, type=ErasureReport)
+        below = Layout.incarnation(report.incarnation)
+        if report.what is What.NAMESPACE and any(
+            found.startswith(below) and version.modified < report.confirmed_at
+            for found, versions in self.kept.items()
+            for version in versions
+        ):
+            self.violation = Violation(f"{key}: confirmed, and something of the namespace is left")
         gone = {*report.records, *report.derived}
         if any(self.bodies_of(report.incarnation, gone, before=report.confirmed_at)):
             self.violation = Violation(f"{key}: confirmed, and a body is left")
@@ -166,7 +174,8 @@ class Witness(MemoryStore):
         incarnation = bytes.fromhex(key.split("/")[1])
         at = Layout.manifest(incarnation)
         found = await self.get(at)
-        assert isinstance(found, Found)
+        if not isinstance(found, Found):
+            return sys.maxsize  # it was erased: nothing in it counts
         return self._sealer.unseal_manifest(self._account, incarnation, at, found.data).gc_watermark
 
 

@@ -12,7 +12,8 @@ import asyncio
 import dataclasses
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
@@ -37,7 +38,7 @@ from relayer.log.slots import FoundSlot
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.seeded_randomness import SeededRandomness
 
-__all__ = ["World", "same", "simulate"]
+__all__ = ["World", "repeatable", "same", "simulate"]
 
 # A collector does not trust the times of a listing to the second.
 _SKEW = 10.0
@@ -318,18 +319,18 @@ def _content(value: Any) -> Any:
 def simulate(seed: int, plan: Plan | None = None, parts: Parts | None = None) -> World:
     """Run one schedule; raises `Violation` if a promise was broken in it, with the command that repeats it."""
     world = World(seed, plan or Plan.of(seed), parts or Parts())
-    try:
+    with repeatable(seed, f"--plan {world.plan.name}"):
         virtual_time.run(world.run())
-    except BaseExceptionGroup as errors:
-        raise _repeatable(errors.exceptions[0], world) from errors
-    except Exception as error:
-        raise _repeatable(error, world) from error
     return world
 
 
-def _repeatable(error: BaseException, world: World) -> BaseException:
-    again = (
-        f"PYTHONPATH=tests/simulation python tests/simulation/replay.py --plan {world.plan.name} {world.seed}"
-    )
-    error.add_note(f"seed {world.seed}, plan {world.plan.name}; the same schedule again: {again}")
-    return error
+@contextmanager
+def repeatable(seed: int, options: str) -> Iterator[None]:
+    """Have what a schedule raises say how to run the same one again."""
+    try:
+        yield
+    except Exception as error:
+        first = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+        again = f"PYTHONPATH=tests/simulation python tests/simulation/replay.py {options} {seed}"
+        first.add_note(f"seed {seed}; the same schedule again: {again}")
+        raise first from error

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sim_lives import simulate_lives
 from sim_plans import PLANS, Plan
 from sim_process import Parts
 from sim_store import Violation
@@ -18,6 +19,7 @@ from relayer.errors import CorruptNamespace
 
 BLOCKS = 16
 SEEDS_TO_NOTICE = 2000
+MOST_LIVES = 96
 HERE = Path(__file__).parent
 
 
@@ -59,9 +61,21 @@ def test_a_schedule_that_fails_says_how_to_repeat_it() -> None:
         run_until_one_fails(PLANS["stalled"], parts_with(WRONG["i3_no_check_after_the_create"]))
 
     [note] = caught.value.__notes__
-    assert re.search(
-        r"seed (\d+), plan stalled; .* python tests/simulation/replay.py --plan stalled \1$", note
-    )
+    assert re.search(r"seed (\d+); .* python tests/simulation/replay.py --plan stalled \1$", note)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_a_name_that_is_erased_and_used_again_never_meets_its_past(block: int, seeds: range) -> None:
+    for seed in seeds[block::BLOCKS][: MOST_LIVES // BLOCKS]:
+        simulate_lives(seed)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_name_lives_through_what_a_log_does(plan: Plan) -> None:
+    for seed in range(2):
+        simulate_lives(seed, plan)
 
 
 def test_the_unpatched_source_passes_through_the_loader_of_wrong_variants() -> None:

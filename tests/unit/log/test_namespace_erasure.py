@@ -1,7 +1,7 @@
 """Erasing a namespace: in any order of accidents its keys go first, its name is free again, and nobody is misled."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
@@ -15,7 +15,8 @@ from relayer.log import creation
 from relayer.log.erasure_reports import ErasureReports, SeenReport, Stage
 from relayer.log.layout import Layout
 from relayer.log.namespace_erasure import NamespaceEraser, namespace_report
-from relayer.ports import ObjectStore
+from relayer.ports import GetOutcome, ObjectStore
+from relayer.testing.recording_store import RecordingStore
 from relayer.testing.stepping_store import Fate, SteppingStore
 
 
@@ -142,6 +143,49 @@ async def test_a_namespace_that_was_never_finished_can_be_erased(world: ErasingW
     await begin(world)
     assert (await resumed(world)).report.stage is Stage.DESTROYED
     assert await pointer_state(world) is PointerState.ERASED
+
+
+class StoppedBefore(RecordingStore):
+    """A store in front of which a relayer is stopped, before it reads a key, while something happens."""
+
+    def __init__(self, world: ErasingWorld, key: str, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(world.memory)
+        self._key = key
+        self._meanwhile = meanwhile
+
+    async def get(
+        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
+    ) -> GetOutcome:
+        if key == self._key:
+            self._key = ""
+            await self._meanwhile()
+        return await super().get(key, byte_range=byte_range, if_none_match=if_none_match)
+
+
+@pytest.mark.parametrize("creates", [False, True], ids=["read", "write"])
+async def test_parts_made_after_an_erasure_open_nothing_to_who_still_takes_the_name_for_alive(
+    world: ErasingWorld, creates: bool
+) -> None:
+    parts = [Layout.keyring(world.incarnation, 1), Layout.manifest(world.incarnation)]
+    made = [world.memory.history[key][0] for key in parts]
+    for key in parts:
+        await world.memory.purge(key)
+    before = await creation.find(world.ports(), ACCOUNT, "research")
+    assert before is not None
+
+    async def erased_and_made_late() -> None:
+        await begin(world)
+        assert (await resumed(world)).report.stage is Stage.DESTROYED
+        for key, data in zip(parts, made, strict=True):
+            await world.memory.create(key, data)
+
+    ports = world.ports(StoppedBefore(world, parts[1], erased_and_made_late))
+    if creates:
+        opened = await creation.open_or_create(ports, new(), SECRET)
+        assert opened.pointer.incarnation != world.incarnation
+    else:
+        with pytest.raises(NamespaceClosed):
+            await creation.open_existing(ports, before, ACCOUNT, SECRET)
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.APPLIED_UNANSWERED])
