@@ -11,7 +11,9 @@ import msgspec
 
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import StoreUnavailable
+from relayer.log.collector import begun
 from relayer.log.compactor import CompactionLimits, Compactor
+from relayer.log.destruction import destroy
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
@@ -62,20 +64,12 @@ async def _rewrite(ports: LogPorts, listed: Listed) -> None:
         if done is None or not done.won:
             raise StoreUnavailable(f"{row.key} could not be rewritten; running the restore again is safe")
     seen = await replica.manifest.see()
-    new = msgspec.structs.replace(
-        seen.manifest,
-        gc_watermark=seen.manifest.snap_seq,
-        gc_epoch=seen.manifest.gc_epoch + 1,
-        gc_moved_at=0,
-        index_key="",
-        index_seq=0,
-        index_model="",
-    )
+    # As the first step of a collection: nobody reads what is at or below the watermark, or an index.
+    new = begun(msgspec.structs.replace(seen.manifest, index_key="", index_seq=0, index_model=""))
     if not isinstance(await replica.manifest.swap(seen, new), Swapped):
         raise StoreUnavailable("the manifest was not swapped; running the restore again is safe")
     named = {row.key for row in new.segments}
     layout, incarnation = Layout, listed.incarnation
     for start in (layout.entries(incarnation), layout.segments(incarnation), layout.indexes(incarnation)):
-        for key in await keys_below(ports, start):
-            if key not in named:
-                await ports.store.purge(ports.layout.at(key))
+        loose = [ports.layout.at(key) for key in await keys_below(ports, start) if key not in named]
+        await destroy(ports.store, loose)

@@ -47,6 +47,7 @@ PAUSE = 0.12
 # When everything is mended, relayers and store may still be busy with what was queued.
 QUIET_SECONDS = 120.0
 FINAL_PATIENCE = 30.0
+SETTLED_SECONDS = 4.0
 _SHOWN = 5
 
 
@@ -140,6 +141,7 @@ async def _run(
                 group.create_task(client.run(stop, PAUSE))
             await asyncio.gather(nemesis.run(deeds), asyncio.sleep(seconds))
             stop.set()
+        await _settle(town, clients[0])
         stuck = await _look(town, clients[0])
         # What is in no relayer's memory any more must be in the store.
         for unit in units:
@@ -173,6 +175,21 @@ async def _town(folder: Path, units: Sequence[RelayerUnit], seed: int) -> Town:
     finally:
         await client.aclose()
     return Town(urls, fleet.keys[0], seed)
+
+
+async def _settle(town: Town, client: Client) -> None:
+    """Wait until nobody writes: relayers go on with what clients have given up on, longer than any pause between tries."""
+    end = time.monotonic() + QUIET_SECONDS
+    before: dict[str, set[object]] = {}
+    while time.monotonic() < end:
+        now: dict[str, set[object]] = {space.name: set() for space in town.spaces}
+        for space, relayer in itertools.product(town.spaces, range(RELAYERS)):
+            read = await client.recall(space, relayer, "strong", None, patience=FINAL_PATIENCE)
+            now[space.name].add(read.position if read.end is End.OK else read)
+        if now == before and all(len(positions) == 1 for positions in now.values()):
+            return
+        before = now
+        await asyncio.sleep(SETTLED_SECONDS)
 
 
 async def _look(town: Town, client: Client) -> list[str]:

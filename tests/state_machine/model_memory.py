@@ -16,6 +16,7 @@ class Memory:
     ends: int | None = None
     state: str = "live"
     superseded_by: str | None = None
+    supersedes: str | None = None
     reinforced: int = 0
 
     def shown(self, now: int) -> bool:
@@ -29,6 +30,7 @@ class Model:
     memories: dict[str, Memory] = field(default_factory=dict)
     # The newest memory of a text is the one that another of the same text is a duplicate of.
     newest: dict[str, str] = field(default_factory=dict)
+    erased: set[str] = field(default_factory=set)
 
     def twin(self, text: str, ends: int | None, now: int) -> Memory | None:
         """Return the memory that a new one would only repeat: live, and not ending before the new one would."""
@@ -71,6 +73,7 @@ class Model:
             return "stale_head"
         found.state, found.superseded_by = "superseded", memory
         self.add(memory, text)
+        self.memories[memory].supersedes = head
         return "superseded"
 
     def head_of(self, memory: str) -> str:
@@ -97,11 +100,20 @@ class Model:
         return "restored"
 
     def erase(self, memory: str) -> str:
-        found = self.memories.pop(memory, None)
-        if found is None:
+        """Take a memory away with its earlier and later versions, and all that say the same as any of these."""
+        if memory in self.erased:
+            return "erased"
+        if memory not in self.memories:
             return "not_found"
-        if self.newest.get(found.text) == memory:
-            del self.newest[found.text]
+        gone = [memory]
+        for one in gone:  # grows while it is read
+            known = self.memories[one]
+            others = [known.supersedes, known.superseded_by]
+            others += [other.id for other in self.memories.values() if other.text == known.text]
+            gone += [other for other in dict.fromkeys(others) if other in self.memories and other not in gone]
+        for one in gone:
+            self.newest.pop(self.memories.pop(one).text, None)
+        self.erased.update(gone)
         return "erased"
 
     def shown(self, now: int) -> list[Memory]:

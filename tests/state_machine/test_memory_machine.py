@@ -178,6 +178,22 @@ class MemoryMachine(RuleBasedStateMachine):
     def erase(self, which: int, memory: str) -> None:
         assert self.relayers.erase(which, self.nonce(), memory) == self.model.erase(memory)
 
+    @rule(which=relayers)
+    def go_on_erasing(self, which: int) -> None:
+        self.relayers.go_on_erasing(which)
+
+    @rule(which=relayers)
+    def compact(self, which: int) -> None:
+        self.relayers.compact(which)
+
+    @rule(which=relayers)
+    def collect(self, which: int) -> None:
+        self.relayers.collect(which)
+
+    @rule(which=relayers)
+    def store_index(self, which: int) -> None:
+        self.relayers.store_index(which)
+
     @rule(which=relayers, memory=ids)
     def get(self, which: int, memory: str) -> None:
         told = self.relayers.get(which, memory)
@@ -209,9 +225,9 @@ class MemoryMachine(RuleBasedStateMachine):
     def restart(self, which: int) -> None:
         self.relayers.restart(which)
 
-    @rule(seconds=st.sampled_from([3, LIFE_SECONDS + 1, 700]))
+    @rule(seconds=st.sampled_from([3, LIFE_SECONDS + 1, 700, 4000]))
     def pass_time(self, seconds: int) -> None:
-        """Long enough for a view to be stale, for a memory to end, for a namespace to be let go."""
+        """Long enough for a view to be stale, for a memory to end, for a namespace to be let go, for a collection to end."""
         self.relayers.pass_time(seconds)
 
 

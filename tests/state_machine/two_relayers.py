@@ -10,16 +10,20 @@ from typing import Any, TypeVar
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import Erase, Operation, Origin, Put, Restore, Supersede
+from relayer.domain.operations import Operation, Origin, Put, Restore, Supersede
 from relayer.domain.record import Audience, Kind, Source, Trust
 from relayer.errors import Refused
 from relayer.extraction.statements import StatementExtractor
+from relayer.log.collector import Collector
+from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
 from relayer.search.calibration import Calibration
 from relayer.services.access import Access, Principal
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.drafting import Draft, seal_drafts
+from relayer.services.erase import erase_memory
+from relayer.services.index_keeping import IndexKeeper, IndexLimits
 from relayer.services.memories import forget_memory, get_memory, list_memories
 from relayer.services.open_namespaces import OpenNamespaces
 from relayer.services.recall import recall
@@ -51,7 +55,12 @@ CERTIFICATE = Certificate(
     2**40,
     bytes(16),
 )
+_TAIL = CompactionLimits(entries=1, most_small=1)
 ALL_STATES = ("live", "superseded", "forgotten")
+
+
+def _fail(error: BaseException) -> None:
+    raise error
 
 
 class TwoRelayers:
@@ -206,7 +215,45 @@ class TwoRelayers:
         return self._append(which, nonce, Restore(origin, ulid.parse(memory), ulid.parse(head)))
 
     def erase(self, which: int, nonce: bytes, memory: str) -> str:
-        return self._append(which, nonce, Erase(self._origin(nonce), (ulid.parse(memory),)))
+        return self._told(
+            erase_memory(self._relayers[which], self.access(nonce), memory, self._deadline()),
+            lambda answer: answer.state,
+        )
+
+    def go_on_erasing(self, which: int) -> None:
+        """Do what a relayer does about erasures every second."""
+        self.run(self._relayers[which].erasures.round(_fail))
+
+    def compact(self, which: int) -> None:
+        """Make a segment of what a relayer has open."""
+
+        async def work() -> None:
+            for opened in self._relayers[which].namespaces.all():
+                await opened.log.compact(_TAIL)
+
+        self.run(work())
+
+    def collect(self, which: int) -> None:
+        """Collect as far as time allows."""
+
+        async def work() -> None:
+            context = self._relayers[which]
+            for opened in context.namespaces.all():
+                found = opened.namespace
+                await Collector(context.ports, found.account, found.pointer.incarnation).tidy()
+
+        self.run(work())
+
+    def store_index(self, which: int) -> None:
+        """Have what a relayer has open begin with an index the next time."""
+        context = self._relayers[which]
+        keeper = IndexKeeper(context, IndexLimits(least=1, growth=1.0))
+
+        async def work() -> None:
+            for opened in context.namespaces.all():
+                await keeper.keep(opened)
+
+        self.run(work())
 
     def _origin(self, nonce: bytes) -> Origin:
         principal = self.access(nonce).principal
