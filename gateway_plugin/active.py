@@ -33,6 +33,7 @@ __all__ = ["ActiveRecaller", "Reminder"]
 
 # Less than this is not worth a model's while.
 _LEAST_SECONDS: Final = 0.05
+_MAX_MODEL: Final = 256
 _TRUSTED: Final = ("user", "imported", "assistant")
 
 
@@ -92,6 +93,7 @@ class ActiveRecaller:
         identity: Identity,
         audience: Audience | None,
         seconds: float,
+        model: str = "",
     ) -> Reminder:
         """Say what to remind of.
 
@@ -101,6 +103,7 @@ class ActiveRecaller:
             identity: whose memories.
             audience: who reads the answer.
             seconds: what is left of the turn's time.
+            model: the chat session's model, which is wished for where the settings name none (AM-15).
         """
         if not direct.considered or (self._settings.active.mode == "escalate" and not direct.memories):
             return Reminder("empty")
@@ -114,7 +117,7 @@ class ActiveRecaller:
                 detail=f"the model failed repeatedly; it is asked again in {self._breaker.remaining:.0f} s",
             )
         try:
-            answer = await self._ask(self._request(query, audience), identity, seconds)
+            answer = await self._ask(self._request(query, audience, model), identity, seconds)
         except GatewayError as error:
             if isinstance(error, DeadlineExceeded):
                 self._breaker.failed()
@@ -155,8 +158,16 @@ class ActiveRecaller:
             return Reminder("empty", detail="the model's answer reads like an instruction; it was left out")
         return Reminder("ok", text, answer.summary)
 
-    def _request(self, query: Query, audience: Audience | None) -> ActiveRecallRequest:
+    def _request(self, query: Query, audience: Audience | None, model: str) -> ActiveRecallRequest:
         active, policy = self._settings.active, self._settings.capture.redaction
+        # What was not set is left out: a relayer that does not know it answers all the same.
+        about_model = {
+            "thinking": active.thinking if active.thinking != "off" else "",
+            "model": (active.model or model)[:_MAX_MODEL],
+            "model_fallback": active.model_fallback_policy
+            if active.model_fallback_policy != "default-remote"
+            else "",
+        }
         return ActiveRecallRequest(
             query=query.search,
             # A conversation may hold a secret that the search did not need to see.
@@ -165,9 +176,9 @@ class ActiveRecaller:
             max_chars=active.max_summary_chars,
             prompt_append=active.prompt_append,
             prompt_override=active.prompt_override,
-            thinking=active.thinking,
             audiences=audible_to(audience),
             trusts=_TRUSTED,
+            **{name: value for name, value in about_model.items() if value},
         )
 
 

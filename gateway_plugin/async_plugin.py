@@ -395,6 +395,7 @@ class AsyncMemoryPlugin:
                 seconds=seconds,
                 active=self._recaller.active_gate(context),
                 first_turn=host.first_turn,
+                model=host.model,
             )
         except Exception as error:  # noqa: BLE001 - as in before_turn; whose turn it is stays known
             injection, trace = self._silent("failed", _defect(error))

@@ -16,7 +16,6 @@ from gateway_plugin.cli_run import (
     CliContext,
     JsonOption,
     UrlOption,
-    ask,
     fail,
     find_context,
     guarded,
@@ -65,7 +64,11 @@ def erasure(
     as_json: JsonOption = False,
 ) -> None:
     """Show how far an erasure is."""
-    view = ask(url, agent, lambda client, identity: client.erasure(identity, erasure_id))
+    context = find_context(url, agent)
+    if isinstance(context.holder, RootHolder):
+        # The agent's own keys may have been taken back before its memories were erased.
+        context = _as_a_person(context)
+    view = with_client(context.settings, lambda client: client.erasure(context.identity, erasure_id))
     if as_json:
         Output(as_json=True).json(view.model_dump(mode="json"))
     else:

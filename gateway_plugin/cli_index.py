@@ -272,7 +272,8 @@ class _Run:
                         self.output.say(_sentence(counts))
                 await asyncio.sleep(_EVERY)
 
-        self.output.say(f"watching {len(self.found.roots)} places; end with Ctrl-C")
+        places = ", ".join(str(root.path) for root in sorted(self.found.roots))
+        self.output.say(f"watching {places}; end with Ctrl-C")
         try:
             with_client(self.context.settings, forever)
         except KeyboardInterrupt:
@@ -286,12 +287,13 @@ def _opened(url: str | None, agent: str | None) -> tuple[CliContext, Index]:
 
 
 def _sentence(counts: Counter[str]) -> str:
-    said = [f"indexed: {counts['files']} files"]
     words = {
-        "stored": "memories stored",
-        "duplicate": "known already",
-        "refused": "refused",
-        "unchanged": "files unchanged",
-        "unreadable": "files unreadable",
+        "stored": ("memory stored", "memories stored"),
+        "duplicate": ("known already", "known already"),
+        "refused": ("refused", "refused"),
+        "unchanged": ("file unchanged", "files unchanged"),
+        "unreadable": ("file unreadable", "files unreadable"),
     }
-    return ", ".join(said + [f"{counts[name]} {word}" for name, word in words.items() if counts[name]])
+    said = [f"indexed: {counts['files']} {'file' if counts['files'] == 1 else 'files'}"]
+    said += [f"{counts[name]} {forms[counts[name] != 1]}" for name, forms in words.items() if counts[name]]
+    return ", ".join(said)

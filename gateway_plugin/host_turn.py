@@ -30,6 +30,7 @@ class HostTurn:
         interactive: a person waits in a lasting session.
         stop_reason: why the last answer ended; ``error`` and ``aborted`` are not captured.
         first_turn: the session begins with this turn: it may be given what was said lately.
+        model: the session's language model, as the host names it.
         transcripts: the directory of the host's session logs, outside of which no tool reads; or its sessions.
     """
 
@@ -45,6 +46,7 @@ class HostTurn:
     interactive: bool = True
     stop_reason: str = ""
     first_turn: bool = False
+    model: str = ""
     transcripts: Path | SessionLogs | None = None
 
     def context(

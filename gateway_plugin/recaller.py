@@ -78,6 +78,7 @@ class Recaller:
         seconds: float,
         active: Decision | None = None,
         first_turn: bool = False,
+        model: str = "",
     ) -> tuple[Injection, TurnTrace]:
         """Recall for a turn that the gates let through, and tell a session that begins what was said lately.
 
@@ -90,6 +91,7 @@ class Recaller:
             seconds: the deadline for all of it.
             active: what the gates say about active mode; None in direct mode.
             first_turn: the session begins.
+            model: the chat session's model, for active mode.
         """
         start = self._clock.monotonic()
         end = start + seconds
@@ -101,6 +103,7 @@ class Recaller:
             audience=audience,
             seconds=seconds,
             active=active,
+            model=model,
         )
         if (
             not first_turn
@@ -136,6 +139,7 @@ class Recaller:
         audience: Audience | None,
         seconds: float,
         active: Decision | None,
+        model: str,
     ) -> tuple[Injection, TurnTrace]:
         start = self._clock.monotonic()
         query = build_query(prompt, history(earlier), self._settings)
@@ -158,7 +162,12 @@ class Recaller:
             trace = replace(trace, active=f"skipped:{active.gate}", detail=active.reason)
         elif active is not None:
             reminder = await self._active.remind(
-                query, answer, identity=identity, audience=audience, seconds=end - self._clock.monotonic()
+                query,
+                answer,
+                identity=identity,
+                audience=audience,
+                seconds=end - self._clock.monotonic(),
+                model=model,
             )
             trace = replace(trace, active=reminder.outcome, detail=reminder.detail)
             if reminder.decided:

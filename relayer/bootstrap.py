@@ -318,6 +318,7 @@ async def _former(
         Endpoint(url, ports.clock, ports.randomness, key, limits),
         settings.former_embeddings_model or "",
         settings.former_embeddings_dimension,
+        setting="former-embeddings",
     )
     stack.push_async_callback(remote.close)
     readiness.watch("former_embeddings_endpoint", lambda: remote.trouble)
@@ -327,7 +328,7 @@ async def _former(
         log.warning("former_embeddings_endpoint_away", what=str(error))
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"--former-embedder: {error}. Without --former-embedder memories are found by words until they are embedded anew"
+            f"{error}. Without --former-embedder memories are found by words until they are embedded anew"
         ) from error
     return remote
 
@@ -375,7 +376,28 @@ async def _chat(
     except ModelUnavailable as error:
         log.warning("model_endpoint_away", what=str(error))
     daily = DailyLimits(settings.model_calls_per_day, settings.model_tokens_per_day)
-    return ChatWork(chat, ModelBudget(daily), settings.model_timeout)
+    fallback = await _fallback(settings, ports, readiness, stack)
+    return ChatWork(chat, ModelBudget(daily), settings.model_timeout, fallback)
+
+
+async def _fallback(
+    settings: RelayerSettings, ports: LogPorts, readiness: Readiness, stack: AsyncExitStack
+) -> OpenAIChat | None:
+    """Make the model that is asked when the first one is away, if the settings name one."""
+    if settings.fallback_model_name is None:
+        return None
+    limits = EndpointLimits(total=settings.model_timeout, at_once=settings.model_at_once)
+    url = settings.fallback_model_url or settings.model_url or ""
+    key = find_model_key(settings, "fallback_model")
+    endpoint = Endpoint(url, ports.clock, ports.randomness, key, limits)
+    chat = OpenAIChat(endpoint, settings.fallback_model_name, setting="fallback-model")
+    stack.push_async_callback(chat.close)
+    readiness.watch("fallback_model_endpoint", lambda: chat.trouble)
+    try:
+        await chat.start()
+    except ModelUnavailable as error:
+        log.warning("fallback_model_endpoint_away", what=str(error))
+    return chat
 
 
 def _facts(settings: RelayerSettings, ports: LogPorts, chat: ChatWork | None) -> FactWork | None:

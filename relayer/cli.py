@@ -93,6 +93,10 @@ def serve(
     extractor: Annotated[str | None, typer.Option(help="statements, or llm for facts as well.")] = None,
     model_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,
     model_name: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    fallback_model_url: Annotated[str | None, typer.Option(help="Its URL, if not --model-url.")] = None,
+    fallback_model_name: Annotated[
+        str | None, typer.Option(help="Asked what the model is asked, when that is away.")
+    ] = None,
     model_timeout: Annotated[float | None, typer.Option(help="Seconds for one answer.")] = None,
     model_at_once: Annotated[int | None, typer.Option(help="Requests under way.")] = None,
     model_calls_per_day: Annotated[int | None, typer.Option(help="Of one account; 0: no limit.")] = None,

@@ -144,6 +144,9 @@ class RelayerSettings(BaseSettings):
     model_name: ModelName | None = None
     model_api_key: SecretStr | None = None
     model_api_key_file: Path | None = None
+    fallback_model_url: ModelUrl | None = None
+    fallback_model_name: ModelName | None = None
+    fallback_model_api_key_file: Path | None = None
     model_timeout: Annotated[float, Field(ge=1, le=600)] = 60.0
     model_at_once: Annotated[int, Field(ge=1, le=64)] = 4
     model_calls_per_day: Annotated[int, Field(ge=0)] = 5_000
@@ -203,6 +206,7 @@ class RelayerSettings(BaseSettings):
         if (self.model_url is None) != (self.model_name is None):
             missing = "model-url" if self.model_url is None else "model-name"
             raise ValueError(f"--{missing}: --model-url and --model-name belong together")
+        self._check_fallback()
         if self.embedder != "openai" and self.embeddings_dimension is not None:
             raise ValueError("--embeddings-dimension: only with --embedder openai")
         for name in ("embeddings_api_key", "model_api_key"):
@@ -211,6 +215,14 @@ class RelayerSettings(BaseSettings):
                     f"MEMRELAY_{name.upper()} and MEMRELAY_{name.upper()}_FILE: give one of them"
                 )
         self._check_model_urls()
+
+    def _check_fallback(self) -> None:
+        if self.fallback_model_name is None:
+            for name in ("fallback_model_url", "fallback_model_api_key_file"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"--{name.replace('_', '-')}: only with --fallback-model-name")
+        elif self.model_url is None:
+            raise ValueError("--fallback-model-name: only with --model-url and --model-name")
 
     def _check_former(self) -> None:
         """The embedding model before this one is given whole, and is another one."""
@@ -234,7 +246,7 @@ class RelayerSettings(BaseSettings):
             )
 
     def _check_model_urls(self) -> None:
-        for name in ("embeddings_url", "former_embeddings_url", "model_url"):
+        for name in ("embeddings_url", "former_embeddings_url", "model_url", "fallback_model_url"):
             url = getattr(self, name)
             parts = urlsplit(url or "https://")
             if (

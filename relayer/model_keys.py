@@ -11,21 +11,24 @@ __all__ = ["find_model_key"]
 
 
 def find_model_key(
-    settings: RelayerSettings, which: Literal["embeddings", "former_embeddings", "model"]
+    settings: RelayerSettings, which: Literal["embeddings", "former_embeddings", "model", "fallback_model"]
 ) -> str:
     """Return the key of an endpoint; empty when there is none, which is right for a server of one's own.
 
-    Former embeddings from the same URL take the same key, unless they have one of their own.
+    Former embeddings from the same URL take the same key, unless they have one of their own; so does the fallback model.
 
     Raises:
         ConfigurationError: the file cannot be read, or what was given cannot be a key.
     """
     if which == "former_embeddings" and settings.former_embeddings_api_key_file is None:
         return find_model_key(settings, "embeddings") if settings.former_embeddings_url is None else ""
+    if which == "fallback_model" and settings.fallback_model_api_key_file is None:
+        return find_model_key(settings, "model") if settings.fallback_model_url is None else ""
     name = f"MEMRELAY_{which.upper()}_API_KEY"
     given, file = {
         "embeddings": (settings.embeddings_api_key, settings.embeddings_api_key_file),
         "former_embeddings": (None, settings.former_embeddings_api_key_file),
+        "fallback_model": (None, settings.fallback_model_api_key_file),
         "model": (settings.model_api_key, settings.model_api_key_file),
     }[which]
     key = "" if given is None else given.get_secret_value()

@@ -110,8 +110,7 @@ class JobState(msgspec.Struct, array_like=True, gc=False):
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """One operation and what became of it; what projections (indexes) are built from."""
 
     operation: Operation | Malformed
@@ -306,7 +305,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         return self._change(operation, origin)
 
     def _change(self, operation: Operation, origin: Origin) -> Outcome:
-        outcome = self._refused(Refusal.MALFORMED)
         match operation:
             case Put(stored=stored, twin=twin, replaces=replaces):
                 outcome = self._put(stored, origin, twin=twin)
@@ -325,6 +323,8 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             case Close():
                 self.closed = True
                 outcome = self._done(Result.CLOSED)
+            case _:
+                outcome = self._refused(Refusal.MALFORMED)
         return outcome
 
     def _put(self, stored: Stored, origin: Origin, *, twin: bytes = b"") -> Outcome:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from relayer.domain.entry import MAX_ENTRY, MAX_RECORD
 from relayer.domain.operations import JobFinished, Operation, Put, Supersede, encode_operation
@@ -48,8 +50,8 @@ class CommitterLimits:
     most_skew_ms: int = EXPIRY_GRACE_MS
 
 
-@dataclass(eq=False, slots=True)
-class Submission:
+# Two of these are made for nearly every write: a struct is made in a third of the time that a dataclass takes.
+class Submission(msgspec.Struct, eq=False):
     """One caller's operations and where its answer goes."""
 
     deadline: float
@@ -60,12 +62,11 @@ class Submission:
     dropped: bool = False
 
 
-@dataclass(eq=False, slots=True)
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """One operation of a submission, encoded."""
 
     operation: Operation
-    raw: bytes = field(repr=False)
+    raw: bytes
     submission: Submission
     index: int
 
@@ -105,14 +106,16 @@ class SubmissionQueue:
 
     def _check_sizes(self, operations: Sequence[Operation], encoded: Sequence[bytes], size: int) -> None:
         limits = self._limits
-        if any(
-            record > limits.record_bytes for operation in operations for record in _record_sizes(operation)
-        ):
-            raise Refused("too_large", f"a memory takes at most {limits.record_bytes} sealed bytes")
-        if any(len(raw) > limits.entry_bytes - _ENTRY_FRAME for raw in encoded):
-            raise Refused(
-                "too_large", f"an operation takes at most {limits.entry_bytes - _ENTRY_FRAME} bytes"
-            )
+        for operation, raw in zip(operations, encoded, strict=True):
+            # An operation holds its records: where it is small enough for one, so are they.
+            if len(raw) > limits.record_bytes and any(
+                record > limits.record_bytes for record in _record_sizes(operation)
+            ):
+                raise Refused("too_large", f"a memory takes at most {limits.record_bytes} sealed bytes")
+            if len(raw) > limits.entry_bytes - _ENTRY_FRAME:
+                raise Refused(
+                    "too_large", f"an operation takes at most {limits.entry_bytes - _ENTRY_FRAME} bytes"
+                )
         if size > limits.queue_bytes or len(encoded) > limits.queue_operations:
             raise Refused("too_large", "a request holds more than this relayer takes at once; split it")
 

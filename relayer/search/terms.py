@@ -36,6 +36,8 @@ MONTHS = {
 def terms(text: str) -> list[str]:
     """Terms of a text, in order, repeated as often as they occur."""
     folded = unicodedata.normalize("NFKC", text).casefold()
+    if folded.isascii():  # most are: no word of theirs is without spaces
+        return [stem for word in WORD.findall(folded) if (stem := _stem(word[:LONGEST])) is not None]
     found: list[str] = []
     for match in WORD.finditer(folded):
         word = match.group()[:LONGEST]

@@ -8,7 +8,7 @@ from typing import Literal
 from relayer.answering.reminder import MAX_TOKENS, ask_for_reminder, read_reminder
 from relayer.errors import ModelAnswerUnusable, ModelUnavailable, QueueFull
 from relayer.services.access import Access
-from relayer.services.consult import consult, known_of, search
+from relayer.services.consult import consult, known_of, models_for, search
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.wire.answers import ActiveRecallRequest, ActiveRecallResponse, FallbackReason
@@ -60,6 +60,9 @@ async def _remind(
         raise _Undecided("no_model")
     if work.budget.wait_ms(access.account, ctx.clock.now_ms()):
         raise _Undecided("over_budget")
+    models = models_for(work, request.model, resolved_only=request.model_fallback == "resolved-only")
+    if not models:
+        raise _Undecided("no_model")
     memories = known_of(found.memories)
     messages = ask_for_reminder(request, memories)
     try:
@@ -71,6 +74,7 @@ async def _remind(
             schema=None,
             max_tokens=MAX_TOKENS * (_THOUGHT if request.thinking in _EFFORTS else 1),
             deadline=deadline,
+            models=models,
             effort=request.thinking if request.thinking in _EFFORTS else "",
         )
     except TimeoutError as error:

@@ -21,11 +21,15 @@ __all__ = ["ChatWork", "Context", "FactWork"]
 
 @dataclass(frozen=True, slots=True)
 class ChatWork:
-    """A language model for questions about memories; ``seconds`` bounds one call of it."""
+    """A language model for questions about memories; ``seconds`` bounds one call of it.
+
+    ``fallback`` is asked such questions when the first one is not available.
+    """
 
     model: ChatModel
     budget: ModelBudget
     seconds: float = 60.0
+    fallback: ChatModel | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ class ActiveRecallRequest(_Search):
 
     ``context`` is the conversation as the model reads it, ``query`` what is searched for. ``prompt_override`` takes the
     place of the style's prompt, ``prompt_append`` follows whichever is used. ``thinking`` is how much a model that reasons may do
-    so; ``off`` and ``adaptive`` leave that to the model.
+    so; ``off`` and ``adaptive`` leave that to the model. ``model`` is a wish, for when the relayer has that one; after it comes
+    the relayer's own, then its fallback. With ``resolved-only`` no other model is asked than the one that is meant.
     """
 
     query: Text
@@ -62,6 +63,8 @@ class ActiveRecallRequest(_Search):
     prompt_append: Annotated[str, Field(max_length=8000)] = ""
     prompt_override: Annotated[str, Field(max_length=8000)] = ""
     thinking: Thinking = "off"
+    model: Annotated[str, Field(max_length=256)] = ""
+    model_fallback: Literal["default-remote", "resolved-only"] = "default-remote"
 
 
 class ActiveRecallResponse(Answer):

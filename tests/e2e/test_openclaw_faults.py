@@ -154,8 +154,10 @@ def test_what_was_said_before_a_restart_is_in_the_prompt_of_another_session_afte
     gateway: Gateway, model: StubModel, facts: tuple[str, ...]
 ) -> None:
     question = "Where does my grandmother's piano stand, please?"
+    # A gateway that has just started takes its time for everything; a turn's two seconds are not what is tested here.
+    wait_until(lambda: facts[0] in json.dumps(gateway.invoke("memory_search", {"query": question})))
     gateway.chat(question, user="after-restart")
-    assert facts[0] in said(model.asked(question)[-1])
+    assert facts[0] in said(model.asked(question)[-1]), gateway.command("/memory why")
 
 
 def normal(request: dict[str, object], user: str) -> str:

@@ -9,6 +9,8 @@ from bridge_process import BridgeProcess
 from openclaw_sessions import write_sessions
 from processes import wait_until
 
+from gateway_plugin.demo.relayer_process import RelayerProcess
+
 CONTEXT = {"sessionKey": "agent:main:openai-user:one", "agentId": "main", "trigger": "user"}
 FACT = "Our dinghy lies at berth seven of the old harbour."
 ANSWER = "I will keep in mind that your dinghy lies at berth seven."
@@ -38,10 +40,16 @@ class Gateway(BridgeProcess):
         return self.call("status")["delivered"] == turns
 
 
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """A relayer for all tests: each has a gateway of its own, and so an account."""
+    with RelayerProcess(tmp_path_factory.mktemp("relayer"), arguments=("--accounts", "open")) as relayer:
+        yield relayer.url
+
+
 @pytest.fixture
-def gateway(serve, tmp_path):
+def gateway(url, tmp_path):
     """Starts bridges over one relayer, with settings of the test's choice."""
-    url = serve().url
     started = []
 
     def start(**config):
@@ -121,7 +129,7 @@ def test_output_is_left_alone_where_the_end_of_a_run_captures_it(gateway):
 
 @pytest.mark.row("MS-06")
 def test_a_session_that_begins_delivers_what_an_earlier_process_left_and_opens_its_namespace(
-    gateway, serve, tmp_path
+    gateway,
 ):
     away = gateway(url="http://127.0.0.1:9")
     away.begins()

@@ -112,8 +112,10 @@ def test_a_rotation_keeps_the_memories_and_shuts_the_old_keys_out(
     with MemoryPlugin(settings=settings, secret=SECRET, environ=dict(owner.environment)) as gateway:
         assert SAID in gateway.before_turn(QUESTION, session_key="agent:researcher:s", deadline=20).text
     assert "destroyed" in owner.run(relayer, "erase", "--namespace", "--agent", "researcher")
+    erased = owner.run(relayer, "erase", "--namespace", "--agent", "researcher", "--yes")
+    assert "namespace researcher" in erased
     assert "namespace researcher" in owner.run(
-        relayer, "erase", "--namespace", "--agent", "researcher", "--yes"
+        relayer, "erasure", erased.split()[-1], "--agent", "researcher"
     )
     assert SAID in owner.run(relayer, "list", "--agent", "r-2")
 

@@ -300,7 +300,7 @@ class World:
 
 def same(left: NamespaceState, right: NamespaceState) -> bool:
     """Compare by content: a negative control's classes are not the source's."""
-    return left == right or _content(left) == _content(right)
+    return left == right or _content(left._said()) == _content(right._said())
 
 
 def _content(value: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from relayer.config import RelayerSettings, load_settings
 from relayer.errors import ConfigurationError
+from relayer.http.authorities import is_loopback
 from relayer.model_keys import find_model_key
 from relayer.relayer_key import find_relayer_key, make_relayer_key, read_sheet, recovery_sheet
 
@@ -296,6 +297,11 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
+        ({"fallback_model_name": "b"}, "--fallback-model-name: only with --model-url and --model-name"),
+        (
+            {"fallback_model_url": "https://b.example/v1"},
+            "--fallback-model-url: only with --fallback-model-name",
+        ),
         ({"former_embedder": "local"}, "--former-embedder: is the model of --embedder"),
         ({"former_embedder": "openai"}, "--former-embeddings-model: --former-embedder openai needs it"),
         (
@@ -313,7 +319,7 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
         ),
     ],
 )
-def test_the_embedding_model_before_is_given_whole(flags: dict[str, str], named: str) -> None:
+def test_a_second_model_is_given_whole(flags: dict[str, str], named: str) -> None:
     assert named in _mistake(**flags)
 
 
@@ -335,3 +341,17 @@ def test_the_key_of_the_model_before_is_that_of_the_same_url_alone(
     assert find_model_key(_load(**elsewhere), "former_embeddings") == ""
     settings = _load(**elsewhere, former_embeddings_api_key_file=file)
     assert find_model_key(settings, "former_embeddings") == "two"
+
+
+@pytest.mark.row("MW-49")
+def test_without_a_word_a_relayer_serves_this_machine_alone_and_sends_no_text_anywhere() -> None:
+    settings = _load()
+    assert is_loopback(settings.host)
+    assert (settings.embedder, settings.extractor, settings.model_url) == ("local", "statements", None)
+    assert (settings.store, settings.public_url) == (None, None)
+
+
+@pytest.mark.row("MW-49")
+def test_off_this_machine_a_relayer_is_told_whom_it_serves_and_keeps_keys_off_the_network() -> None:
+    assert "--accounts" in _mistake(host="192.0.2.1")
+    assert "--tls-cert" in _mistake(host="192.0.2.1", accounts="open")

@@ -193,7 +193,8 @@ def test_every_variable_that_a_document_names_is_read_somewhere() -> None:
     code = "".join(
         file.read_text(encoding="utf-8")
         for package in ("relayer", "gateway_plugin")
-        for file in (root / package).rglob("*.py")
+        for file in (root / package).rglob("*.*")
+        if file.suffix in {".py", ".js"}
     )
     known = {f"MEMRELAY_{name.upper()}" for name in RelayerSettings.model_fields} | set(
         re.findall(r"MEMRELAY_[A-Z_]+", code)

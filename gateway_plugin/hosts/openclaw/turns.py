@@ -55,6 +55,7 @@ def host_turn(
         inter_session=inter_session or kind == "inter_session",
         stop_reason=stop_reason,
         first_turn=first_turn,
+        model=_text(context, "modelId") or "",
     )
 
 

@@ -29,7 +29,8 @@ _BYTES_PER_TOKEN = 4  # the usual estimate, for servers that do not count
 class OpenAIChat:
     """The `ChatModel` port over an endpoint, which `close` closes."""
 
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
+    def __init__(self, endpoint: Endpoint, model: str, *, setting: str = "model") -> None:
+        self._setting = setting  # what the settings begin with that are wrong when something is
         self._endpoint = endpoint
         self._model = model
         self._form = 0
@@ -131,11 +132,11 @@ class OpenAIChat:
     def _advice(self, fault: EndpointFault) -> str:
         if "key" in fault.what:
             return (
-                f"--model-url: {self._endpoint.url}: {fault.what}: give the key as MEMRELAY_MODEL_API_KEY or "
-                "MEMRELAY_MODEL_API_KEY_FILE"
+                f"--{self._setting}-url: {self._endpoint.url}: {fault.what}: give the key in the file that "
+                f"MEMRELAY_{self._setting.replace('-', '_').upper()}_API_KEY_FILE names"
             )
         return (
-            f"--model-url: {self._endpoint.url}/chat/completions with --model-name {self._model}: {fault.what}; the URL "
+            f"--{self._setting}-url: {self._endpoint.url}/chat/completions with --{self._setting}-name {self._model}: {fault.what}; the URL "
             "ends before /chat/completions, as in https://api.example.org/v1"
         )
 

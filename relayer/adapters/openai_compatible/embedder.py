@@ -43,9 +43,13 @@ class OpenAIEmbedder:
         endpoint: where; closed by `close`.
         model: its name, as the server knows it.
         dimension: of the vectors; None asks the server.
+        setting: what the settings begin with that are wrong when something is.
     """
 
-    def __init__(self, endpoint: Endpoint, model: str, dimension: int | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, model: str, dimension: int | None = None, *, setting: str = "embeddings"
+    ) -> None:
+        self._setting = setting
         self._endpoint = endpoint
         self._name = model
         self._model = None if dimension is None else endpoint_model(model, dimension)
@@ -77,15 +81,15 @@ class OpenAIEmbedder:
                 raise ConfigurationError(self._advice(fault)) from None
             if self._model is None:
                 raise ConfigurationError(
-                    f"--embeddings-url: {self._endpoint.url} gives no usable answer now ({fault.what}), so the dimension "
-                    "is not known: start it first, or give --embeddings-dimension to start without it"
+                    f"--{self._setting}-url: {self._endpoint.url} gives no usable answer now ({fault.what}), so the dimension "
+                    f"is not known: start it first, or give --{self._setting}-dimension to start without it"
                 ) from None
             raise EmbedderUnavailable(f"the embeddings endpoint: {fault.what}") from None
         dimension = rows[0].size
         if self._model is not None and self._model.dimension != dimension:
             raise ConfigurationError(
-                f"--embeddings-dimension: is {self._model.dimension}, and {self._name} answers with {dimension} numbers: "
-                "give that, or another --embeddings-model"
+                f"--{self._setting}-dimension: is {self._model.dimension}, and {self._name} answers with {dimension} numbers: "
+                f"give that, or another --{self._setting}-model"
             )
         self._model = endpoint_model(self._name, dimension)
 
@@ -148,11 +152,11 @@ class OpenAIEmbedder:
     def _advice(self, fault: EndpointFault) -> str:
         if "key" in fault.what:
             return (
-                f"--embeddings-url: {self._endpoint.url}: {fault.what}: give the key as MEMRELAY_EMBEDDINGS_API_KEY or "
-                "MEMRELAY_EMBEDDINGS_API_KEY_FILE"
+                f"--{self._setting}-url: {self._endpoint.url}: {fault.what}: give the key in the file that "
+                f"MEMRELAY_{self._setting.replace('-', '_').upper()}_API_KEY_FILE names"
             )
         return (
-            f"--embeddings-url: {self._endpoint.url}/embeddings with --embeddings-model {self._name}: {fault.what}; the "
+            f"--{self._setting}-url: {self._endpoint.url}/embeddings with --{self._setting}-model {self._name}: {fault.what}; the "
             "URL ends before /embeddings, as in https://api.example.org/v1"
         )
 

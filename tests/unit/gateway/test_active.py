@@ -90,6 +90,25 @@ def traces(folder):
     return [*folder.rglob("*.jsonl")]
 
 
+@pytest.mark.row("AM-15")
+@pytest.mark.parametrize(
+    ("settings", "session", "sent"),
+    [
+        ({"model": "mine"}, "theirs", {"model": "mine"}),
+        ({}, "theirs", {"model": "theirs"}),
+        ({"modelFallbackPolicy": "resolved-only"}, "", {"model_fallback": "resolved-only"}),
+        ({}, "", {}),
+    ],
+)
+def test_the_model_of_the_settings_is_wished_for_then_the_sessions_then_none(
+    wire, plugin, settings, session, sent
+):
+    says(wire)
+    turn(plugin(**settings), host=HostTurn(model=session))
+    body = reminders(wire)[-1]
+    assert {name: body[name] for name in ("model", "model_fallback", "thinking") if name in body} == sent
+
+
 @pytest.mark.row("AM-23")
 def test_no_trace_of_a_reminder_is_kept_unasked(wire, plugin, tmp_path):
     says(wire)

@@ -112,3 +112,9 @@ def test_what_is_no_message_is_left_out(junk):
 def test_an_unknown_word_is_answered_with_what_the_command_can_do():
     # Help needs no memory at all.
     assert run_command(None, "what?", {}).startswith("/memory status")
+
+
+@pytest.mark.row("AM-15")
+def test_a_turn_carries_the_model_of_its_session():
+    assert host_turn({**RUN, "modelId": "stub-model"}).model == "stub-model"
+    assert host_turn(RUN).model == ""

@@ -54,6 +54,11 @@ def test_different_words_stay_different(one, other):
     assert terms(one) != terms(other)
 
 
+@pytest.mark.parametrize("text", [*TEXTS.values(), "Maria's can't rock'n'roll", "x" * 50 + " 17-23", ""])
+def test_a_text_in_ascii_has_the_terms_that_it_has_beside_other_letters(text):
+    assert [*terms(text), "ы"] == terms(f"{text} ы")
+
+
 def test_function_words_are_no_terms():
     assert terms("what is the and of to") == []
 

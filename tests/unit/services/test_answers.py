@@ -97,6 +97,48 @@ async def test_each_of_the_six_styles_tells_the_model_something_else(house, mode
     assert all("NONE" in text and "220 characters" in text for text in told)
 
 
+class _Named(ScriptedChat):
+    """A model of another name."""
+
+    @property
+    def name(self) -> str:
+        return "spare"
+
+
+@pytest.mark.row("AM-15")
+@pytest.mark.parametrize(
+    ("wish", "first", "second"),
+    [
+        ({}, "scripted", "spare"),
+        ({"model": "spare"}, "spare", "scripted"),
+        ({"model": "nobody has it"}, "scripted", "spare"),
+        ({"model_fallback": "resolved-only"}, "scripted", None),
+        ({"model": "spare", "model_fallback": "resolved-only"}, "spare", None),
+        ({"model": "nobody has it", "model_fallback": "resolved-only"}, None, None),
+    ],
+)
+async def test_models_are_asked_in_the_stated_order(house, known, wish, first, second):
+    both = {"scripted": ScriptedChat(), "spare": _Named()}
+    work = ChatWork(both["scripted"], ModelBudget(DailyLimits()), fallback=both["spare"])
+    house.ctx = replace(house.ctx, chat=work)
+    said = "Oat milk coffee, never after 2 pm."
+    for name in filter(None, (first, second)):
+        both[name].script.append(ModelUnavailable("away") if name == first else said)
+    answer = await remind(house, **wish)
+    assert [name for name, chat in both.items() if chat.asked] == sorted(filter(None, (first, second)))
+    if second:
+        assert (answer.status, answer.summary) == ("ok", said)
+    else:
+        assert (answer.status, answer.reason) == ("fallback", "model_unavailable" if first else "no_model")
+
+
+async def test_a_question_is_answered_by_the_other_model_when_the_first_is_away(house, known):
+    away = ScriptedChat(ModelUnavailable("away"))
+    spare = ScriptedChat(cites("Oat milk coffee, never after 2 pm.", 1))
+    house.ctx = replace(house.ctx, chat=ChatWork(away, ModelBudget(DailyLimits()), fallback=spare))
+    assert (await asked(house)).status == "answered"
+
+
 @pytest.mark.row("AM-16")
 async def test_how_much_to_think_is_passed_on_and_off_leaves_it_to_the_model(house, model, known):
     for thinking in ("off", "adaptive", "minimal", "low", "medium", "high", "xhigh"):
