@@ -20,7 +20,7 @@ from relayer.services.index_keeping import IndexKeeper, IndexLimits
 __all__ = ["fill", "measured", "resident", "resident_bytes"]
 
 # Memories in each namespace, and how many such namespaces are opened.
-SIZES = ((50, 200), (1_000, 20), (10_000, 3))
+SIZES = ((50, 200), (1_000, 20), (10_000, 6))
 
 
 async def resident_bytes(lab: Lab) -> list[Section]:

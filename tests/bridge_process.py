@@ -18,10 +18,14 @@ class BridgeProcess:
     Args:
         folder: where it keeps secrets and captured turns.
         config: the plugin's configuration.
+        environment: more variables.
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    ) -> None:
         self._environment = CLEAN | {"XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder)}
+        self._environment |= environment or {}
         self._config = config
         self._last = 0
         self._log = (folder / "bridge.log").open("wb")

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_LINE",
     "PARSE_ERROR",
     "PROTOCOL_VERSION",
+    "UNAVAILABLE",
     "UNKNOWN_METHOD",
     "WRONG_VERSION",
     "BridgeError",
@@ -46,6 +47,7 @@ DEADLINE: Final = -32001
 CANCELLED: Final = -32002
 BUSY: Final = -32003
 WRONG_VERSION: Final = -32004
+UNAVAILABLE: Final = -32005
 
 _MAX_DEADLINE_MS: Final = 600_000
 

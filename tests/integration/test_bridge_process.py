@@ -11,6 +11,8 @@ import pytest
 from bridge_process import BridgeProcess
 from processes import wait_until
 
+from relayer.wire.keys import RootKeys
+
 CONTEXT = {"sessionKey": "agent:main:main", "agentId": "main", "trigger": "user"}
 QUESTION = "Where do I always park my bicycle?"
 
@@ -240,3 +242,17 @@ def test_a_tool_that_fails_says_why_where_the_host_looks_for_it(tmp_path):
     assert "no relayer answers" in told["text"]
     assert told["details"]["error"] == told["text"]
     assert "results" not in told["details"]
+
+
+def test_a_search_by_the_host_that_fails_is_an_error_and_not_an_empty_answer(tmp_path):
+    with BridgeProcess(tmp_path, {"url": "http://127.0.0.1:9"}) as bridge:
+        bridge.initialize()
+        with pytest.raises(RuntimeError, match="no relayer answers"):
+            bridge.call("memory.search", query="anything", options={}, context=CONTEXT)
+
+
+def test_a_reference_to_a_variable_is_resolved_where_the_host_did_not(tmp_path, silent):
+    key = {"source": "env", "provider": "default", "id": "OUR_SECRET"}
+    with BridgeProcess(tmp_path, {"url": silent, "key": key}, {"OUR_SECRET": "7b" * 32}) as bridge:
+        told = bridge.initialize()
+    assert (told["problem"], told["account"]) == ("", RootKeys(bytes.fromhex("7b" * 32)).account)

@@ -1,18 +1,34 @@
-"""The keys of the plugin's configuration that concern how it sits in the host, apart from those of the plugin's core."""
+"""From the plugin's configuration in the host to the core's: without what concerns the host, and with references resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["HOST_KEYS", "without_host_keys"]
+__all__ = ["HOST_KEYS", "core_config"]
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""
 
+_SECRETS: Final = ("key", "privateKey")
 
-def without_host_keys(config: object) -> object:
-    """Return the core's part of a configuration; what is no object is the core's to complain about."""
+
+def core_config(config: object, environ: Mapping[str, str]) -> object:
+    """Return the core's part of a configuration; what is no object is the core's to complain about.
+
+    The host resolves references to secrets for its gateway, and not for its own commands, which search memory, too: one to
+    a variable that is set is resolved here.
+    """
     if not isinstance(config, Mapping):
         return config
-    return {key: value for key, value in config.items() if key not in HOST_KEYS}
+    return {
+        key: _resolved(value, environ) if key in _SECRETS else value
+        for key, value in config.items()
+        if key not in HOST_KEYS
+    }
+
+
+def _resolved(value: object, environ: Mapping[str, str]) -> object:
+    if isinstance(value, Mapping) and value.get("source") == "env":
+        return environ.get(str(value.get("id", ""))) or value
+    return value

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from gateway_plugin import __version__
 from gateway_plugin.async_plugin import AsyncMemoryPlugin
-from gateway_plugin.bridge.protocol import INVALID_PARAMS, BridgeError, Call
+from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeError, Call
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.hosts.openclaw.config import without_host_keys
+from gateway_plugin.hosts.openclaw.config import core_config
 from gateway_plugin.hosts.openclaw.host_config import state_folder
 from gateway_plugin.hosts.openclaw.settling import HeardTurn, Settling
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
@@ -70,7 +70,7 @@ class OpenClawHost:
         """Take the configuration; see `Host.initialize`."""
         await self.aclose()
         try:
-            settings = load_settings(without_host_keys(params.get("config")), self._environ)
+            settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
             self._plugin = self._make_plugin(settings)
         except GatewayError as error:
             self._problem = str(error)
@@ -211,8 +211,12 @@ class OpenClawHost:
 
     async def _search(self, call: Call) -> Json:
         if self._plugin is None:
-            return {"hits": [], "error": self._problem}
-        return await search_hits(self._plugin, call.params, _context(call))
+            raise BridgeError(UNAVAILABLE, self._problem)
+        found = await search_hits(self._plugin, call.params, _context(call))
+        if found["error"]:
+            # To the host, no hits would mean that there is nothing to be found.
+            raise BridgeError(UNAVAILABLE, str(found["error"]))
+        return found
 
     async def _read(self, call: Call) -> Json:
         if self._plugin is None:
