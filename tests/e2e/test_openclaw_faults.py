@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
 import re
@@ -155,9 +156,10 @@ def test_what_was_said_before_a_restart_is_in_the_prompt_of_another_session_afte
 ) -> None:
     question = "Where does my grandmother's piano stand, please?"
     # A gateway that has just started takes its time for everything; a turn's two seconds are not what is tested here.
-    wait_until(lambda: facts[0] in json.dumps(gateway.invoke("memory_search", {"query": question})))
+    wait_until(lambda: "yellow house" in json.dumps(gateway.invoke("memory_search", {"query": question})))
     gateway.chat(question, user="after-restart")
-    assert facts[0] in said(model.asked(question)[-1]), gateway.command("/memory why")
+    # What is recalled is escaped on its way into a prompt.
+    assert facts[0] in html.unescape(said(model.asked(question)[-1]))
 
 
 def normal(request: dict[str, object], user: str) -> str:

@@ -118,13 +118,6 @@ def test_a_secret_that_is_a_reference_is_used_for_another_account_than_the_usual
     assert shown["account"] == RootKeys(bytes.fromhex("7b" * 32)).account
 
 
-@pytest.mark.row("AR-04")
-def test_the_hosts_own_search_of_memory_finds_what_we_hold(gateway: Gateway) -> None:
-    question = "Where hangs the spare key of the allotment?"
-    found = gateway.cli("memory", "search", question, "--agent", "main", "--json")
-    assert FACT in found.stdout, found.stdout + found.stderr
-
-
 @pytest.mark.row("AM-10")
 def test_active_memorys_own_run_searches_through_us_and_its_summary_is_injected(
     gateway: Gateway, model: StubModel
