@@ -46,6 +46,7 @@ _HOURS = 12  # collections that may be needed at the end of a schedule
 
 # Virtual seconds; the slowest schedules take a few thousand.
 PATIENCE = 100_000.0
+WORKERS_AT = 30.0  # seconds into a schedule: the relayers run by then
 
 
 class World:
@@ -158,6 +159,10 @@ class World:
 
     async def client(self, number: int) -> None:
         memories = Memories(number, self.rng)
+        if self.plan.workers_first:
+            # All at one instant: a job has two ends in the log only where they share an entry.
+            await self.process()
+            await self.clock.sleep(max(0.0, WORKERS_AT - self.clock.monotonic()))
         for step in range(self.plan.operations):
             if self.rng.random() < 0.3:
                 await self.clock.sleep(self.rng.uniform(0, self.plan.pause))
