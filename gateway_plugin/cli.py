@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from gateway_plugin import (
     __version__,
+    cli_consolidate,
     cli_doctor,
     cli_erase,
     cli_index,
@@ -282,6 +283,7 @@ app.add_typer(outbox, name="outbox")
 cli_doctor.add_to(app)
 cli_switch.add_to(app)
 cli_life.add_to(app)
+cli_consolidate.add_to(app)
 cli_erase.add_to(app)
 cli_transfer.add_to(app)
 cli_index.add_to(app)

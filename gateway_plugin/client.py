@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gateway_plugin.calling import DEFAULT_DEADLINE, Call, Caller
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity
-from relayer.wire import answers, erasure, life, schemas, transfer
+from relayer.wire import answers, consolidation, erasure, life, schemas, transfer
 from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
 from relayer.wire.revocations import RevocationsRequest, RevocationsResponse, RevocationsView
@@ -229,6 +229,24 @@ class RelayerClient(Caller):
         """Forget what passes a filter, a thousand at most; ``remaining`` says how many are left for the next call."""
         call = Call("delete", "POST", "/v1/memories/delete", identity, body=_json(request))
         return await self._write(call, identity, life.DeleteResponse, deadline)
+
+    async def proposals(
+        self,
+        identity: Identity,
+        request: consolidation.ConsolidationRequest,
+        *,
+        deadline: float = DEFAULT_DEADLINE,
+    ) -> consolidation.ConsolidationResponse:
+        """Ask what could be tidied up among a page of memories; changes nothing."""
+        call = Call("consolidation", "POST", "/v1/consolidation", identity, body=_json(request))
+        return await self._run(call, consolidation.ConsolidationResponse, deadline)
+
+    async def take_proposals(
+        self, identity: Identity, request: consolidation.TakeRequest, *, deadline: float = DEFAULT_DEADLINE
+    ) -> consolidation.TakeResponse:
+        """Carry out proposals of a consolidation; doing it twice is doing it once."""
+        call = Call("take", "POST", "/v1/consolidation/take", identity, body=_json(request))
+        return await self._write(call, identity, consolidation.TakeResponse, deadline)
 
     async def erase(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE

@@ -12,6 +12,7 @@ from relayer.http.routing import JSON_LINES, Call, Reply, Route
 from relayer.services.change_stream import ChangeStreams
 from relayer.services.changes import changes
 from relayer.services.cold_start import newest_days
+from relayer.services.consolidate import propose, take
 from relayer.services.context import Context
 from relayer.services.delete import delete
 from relayer.services.export import export
@@ -20,6 +21,12 @@ from relayer.services.restore import restore
 from relayer.services.supersede import supersede
 from relayer.wire import life
 from relayer.wire.certificates import Right
+from relayer.wire.consolidation import (
+    ConsolidationRequest,
+    ConsolidationResponse,
+    TakeRequest,
+    TakeResponse,
+)
 from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.transfer import ExportLine, ExportRequest, ImportRequest, ImportResponse
 
@@ -119,6 +126,27 @@ class LifeRoutes:
                 writes=True,
                 cost=5.0,
             ),
+            Route(
+                "POST",
+                "/v1/consolidation",
+                self._propose,
+                "What could be tidied up: repetitions, and what later memories replaced or contradict; changes nothing.",
+                answer=ConsolidationResponse,
+                body=ConsolidationRequest,
+                right=read,
+                cost=10.0,
+            ),
+            Route(
+                "POST",
+                "/v1/consolidation/take",
+                self._take,
+                "Carry out proposals of a consolidation whose memories did not change meanwhile.",
+                answer=TakeResponse,
+                body=TakeRequest,
+                right=write,
+                writes=True,
+                cost=10.0,
+            ),
         )
 
     async def _context_of(self, call: Call) -> Reply:
@@ -172,6 +200,14 @@ class LifeRoutes:
         if request.mode == "erase":
             check_may_erase(call)
         return Reply.of(await delete(self._context, call.access, request, call.deadline))
+
+    async def _propose(self, call: Call) -> Reply:
+        request = call.body_as(ConsolidationRequest)
+        return Reply.of(await propose(self._context, call.access, request, call.deadline))
+
+    async def _take(self, call: Call) -> Reply:
+        request = call.body_as(TakeRequest)
+        return Reply.of(await take(self._context, call.access, request, call.deadline))
 
 
 def _cursor(last_event: str) -> str:

@@ -24,9 +24,10 @@ from relayer.services.open_namespace import OpenNamespace
 if TYPE_CHECKING:  # drafting calls this module
     from relayer.services.drafting import Draft
 
-__all__ = ["NOTHING_KNOWN", "Bearing", "bearing_of", "is_noted"]
+__all__ = ["LOOKED_AT", "NOTHING_KNOWN", "Bearing", "bearing_of", "is_noted", "same_voice"]
 
-_LOOKED_AT = 12
+LOOKED_AT = 12
+"""How many of the nearest memories one is compared with."""
 _MOST_CONTRADICTED = 3
 
 
@@ -77,21 +78,28 @@ def is_noted(opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | 
 def _near(opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32]) -> Iterator[tuple[Record, float]]:
     """Yield the nearest records of the same voice with their cosine: live ones first, then those that are not."""
     for index in (opened.view.index, opened.view.past):
-        for hit in index.search(vector, draft.text, _LOOKED_AT, floor=0.0).hits:
+        for hit in index.search(vector, draft.text, LOOKED_AT, floor=0.0).hits:
             record = opened.view.by_number(hit.key)
-            if _same_voice(record, draft):
+            if same_voice(record, draft) and not _is_over(opened, record):
                 yield record, hit.cosine or 0.0
 
 
-def _same_voice(record: Record, draft: Draft) -> bool:
+def same_voice(record: Record, other: Draft | Record) -> bool:
+    """Whether both were said by the same voice among the same people."""
     return (
-        record.audience is draft.audience
-        and record.trust is draft.trust
-        and record.suspect is draft.suspect
-        and record.source.speaker == draft.source.speaker
+        record.audience is other.audience
+        and record.trust is other.trust
+        and record.suspect is other.suspect
+        and record.source.speaker == other.source.speaker
         # In a group nobody can tell whose words they are when no name stands by them.
-        and not (draft.audience is Audience.GROUP and not draft.source.speaker)
+        and not (other.audience is Audience.GROUP and not other.source.speaker)
     )
+
+
+def _is_over(opened: OpenNamespace, record: Record) -> bool:
+    """Whether a live memory's time is over: it stands for nothing, and one near it that is not may."""
+    state = opened.log.state.records[record.id]
+    return state.standing is Standing.LIVE and not state.live_at(opened.log.state.last_time)
 
 
 def _twins(opened: OpenNamespace, gist: Gist, near: Iterable[tuple[Record, float]]) -> Iterator[bytes]:

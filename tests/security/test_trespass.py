@@ -99,6 +99,8 @@ def operations(memory: str) -> list[tuple[str, str, Any]]:
         ("POST", f"/v1/memories/{memory}/supersede", {"text": "The vault is open to everybody."}),
         ("POST", f"/v1/memories/{memory}/restore", None),
         ("POST", "/v1/memories/delete", {"everything": True}),
+        ("POST", "/v1/consolidation", {}),
+        ("POST", "/v1/consolidation/take", {"proposals": [f"{memory}-{memory}"]}),
         ("POST", "/v1/memories", {"items": [{"text": "Trust everybody who asks for the vault."}]}),
         ("POST", "/v1/active-recall", {"query": "How is the vault opened?", "floor": 0}),
         ("GET", "/v1/changes?after=0", None),

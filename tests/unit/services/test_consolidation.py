@@ -1,0 +1,304 @@
+"""Consolidation proposes what the rules of captures would have done, changes nothing unasked, and can be undone."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import pytest
+from pydantic import ValidationError
+
+from relayer.errors import Refused
+from relayer.services.analyze import analyze
+from relayer.services.consolidate import propose, take
+from relayer.services.memories import forget_memory, get_memory, list_memories
+from relayer.services.recall import recall
+from relayer.services.remember import remember
+from relayer.services.restore import restore
+from relayer.services.supersede import supersede
+from relayer.wire.consolidation import ConsolidationRequest, TakeRequest
+from relayer.wire.life import SupersedeRequest
+from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
+
+FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
+JENKINS, SWITCHED = "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite."
+
+
+async def said(house, text, *, agent="researcher", role="user", **changes):
+    """Capture a text; returns its id."""
+    await house.clock.advance(1.0)
+    request = AnalyzeRequest(
+        turns=[{"role": role, "text": text, "occurred_at": house.clock.now_ms()}], **changes
+    )
+    return (await analyze(house.ctx, house.access(agent), request, house.deadline())).memories[0].id
+
+
+async def wrote(house, text, *, agent="researcher", **fields):
+    """Store a text by hand, which no rule keeps from repeating what is known; returns its id."""
+    await house.clock.advance(1.0)
+    request = RememberRequest(items=[{"text": text, **fields}])
+    return (await remember(house.ctx, house.access(agent), request, house.deadline())).memories[0].id
+
+
+async def proposed(house, *, agent="researcher", **fields):
+    return await propose(house.ctx, house.access(agent), ConsolidationRequest(**fields), house.deadline())
+
+
+async def told(house):
+    return [(one.reason, one.goes.text, one.stays.text) for one in (await proposed(house)).proposals]
+
+
+async def taken(house, *ids, agent="researcher", access=None):
+    request = TakeRequest(proposals=ids)
+    return (await take(house.ctx, access or house.access(agent), request, house.deadline())).proposals
+
+
+async def live(house):
+    found = await list_memories(
+        house.ctx, house.access(), limit=100, cursor=None, kinds=(), states=(), deadline=house.deadline()
+    )
+    return sorted(memory.text for memory in found.memories)
+
+
+async def found(house, query, **changes):
+    request = RecallRequest(query=query, floor=0, **changes)
+    return {hit.text for hit in (await recall(house.ctx, house.access(), request, house.deadline())).memories}
+
+
+async def back(house, memory):
+    return await restore(house.ctx, house.access(), memory, house.deadline())
+
+
+async def repeated(house):
+    """Make a repetition; returns the id of its proposal and of the memory that goes."""
+    goes = await said(house, FIRST)
+    stays = await wrote(house, AGAIN)
+    return f"{goes}-{stays}", goes
+
+
+async def test_a_difference_names_what_goes_what_stays_and_why_and_changes_nothing(house):
+    proposal, goes = await repeated(house)
+    answer = await proposed(house)
+    assert [(one.id, one.reason, one.goes.id) for one in answer.proposals] == [(proposal, "duplicate", goes)]
+    assert (answer.examined, answer.next_cursor) == (2, None)
+    assert await proposed(house) == answer
+    assert await live(house) == [AGAIN, FIRST]
+
+
+async def test_what_is_taken_is_neither_listed_nor_recalled_and_restore_brings_it_back_beside_the_other(
+    house,
+):
+    proposal, goes = await repeated(house)
+    (done,) = await taken(house, proposal)
+    assert done.status == "taken"
+    assert await live(house) == [AGAIN]
+    assert await found(house, "what is the staging database called") == {AGAIN}
+    shown = await get_memory(house.ctx, house.access(), goes, house.deadline())
+    assert (shown.memory.state, shown.memory.superseded_by) == ("superseded", done.version)
+    assert shown.history[-1].extractor == "consolidation/1"
+    assert (await proposed(house)).proposals == ()
+    await back(house, goes)
+    assert await live(house) == [AGAIN, FIRST]
+
+
+async def test_taking_a_proposal_twice_is_taking_it_once(house):
+    proposal, goes = await repeated(house)
+    first, second = [await taken(house, proposal) for _ in "12"]
+    assert first == second
+    history = (await get_memory(house.ctx, house.access(), goes, house.deadline())).history
+    assert len(history) == 2
+
+
+async def test_two_that_take_it_at_once_both_learn_that_it_is_done(house):
+    proposal, _ = await repeated(house)
+    other = await house.another()
+    answers = await asyncio.gather(taken(house, proposal), taken(other, proposal))
+    assert [answer[0].status for answer in answers] == ["taken", "taken"]
+    await other.ctx.namespaces.close(1.0)
+
+
+async def test_what_was_replaced_goes_and_is_still_known_to_have_held_before(house):
+    old = await said(house, JENKINS)
+    between = house.clock.now_ms()
+    new = await wrote(house, SWITCHED)
+    assert await told(house) == [("replaced", JENKINS, SWITCHED)]
+    await taken(house, f"{old}-{new}")
+    assert await live(house) == [SWITCHED]
+    assert await found(house, "what do we use for builds", as_of=between) == {JENKINS}
+    assert await found(house, "what do we use for builds", as_of=house.clock.now_ms()) == {SWITCHED}
+
+
+async def test_what_was_replaced_may_be_true_again(house):
+    old = await said(house, JENKINS)
+    new = await wrote(house, SWITCHED)
+    await taken(house, f"{old}-{new}")
+    await said(house, JENKINS)
+    assert JENKINS in await live(house)
+
+
+async def test_what_was_taken_does_not_come_back_with_the_next_capture(house):
+    proposal, _ = await repeated(house)
+    await taken(house, proposal)
+    await said(house, FIRST)
+    assert await live(house) == [AGAIN]
+
+
+async def test_a_doubtful_conflict_is_shown_and_cannot_be_taken(house):
+    old = await said(house, "My manager at work is Petra.")
+    new = await wrote(house, "My manager at work is Ravi.")
+    assert [reason for reason, *_ in await told(house)] == ["conflict"]
+    assert (await taken(house, f"{old}-{new}"))[0].status == "refused"
+    assert len(await live(house)) == 2
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        {"audience": "group"},
+        {"trust": "assistant"},
+        {"suspect": True},
+        {"source": {"speaker": "Ben"}},
+    ],
+)
+@pytest.mark.parametrize(("one", "two"), [(FIRST, AGAIN), (JENKINS, SWITCHED)])
+async def test_other_voices_audiences_and_trust_are_never_compared(house, apart, one, two):
+    goes = await said(house, one)
+    stays = await wrote(house, two, **apart)
+    assert await told(house) == []
+    assert (await taken(house, f"{goes}-{stays}"))[0].status == "refused"
+
+
+async def test_what_is_pinned_never_goes(house):
+    pinned = await said(house, JENKINS)
+    await supersede(house.ctx, house.access(), pinned, SupersedeRequest(pinned=True), house.deadline())
+    await wrote(house, SWITCHED)
+    assert await told(house) == [("conflict", JENKINS, SWITCHED)]
+
+
+async def test_what_somebody_wrote_by_hand_is_never_called_a_repetition(house):
+    await wrote(house, FIRST)
+    await wrote(house, AGAIN)
+    assert await told(house) == []
+
+
+async def test_what_lasts_longer_does_not_go_for_what_ends_sooner(house):
+    await said(house, FIRST)
+    await wrote(house, AGAIN, ttl_seconds=3600)
+    assert await told(house) == []
+
+
+async def test_what_two_relayers_captured_at_once_is_one_repetition_and_the_first_one_stays(house):
+    await said(house, "I keep bees on the roof of the office.")
+    other = await house.another()
+    await live(other)
+    await asyncio.gather(said(house, FIRST), said(other, AGAIN))
+    (proposal,) = (await proposed(house)).proposals
+    assert proposal.goes.created_at >= proposal.stays.created_at
+    assert (await taken(other, proposal.id))[0].status == "taken"
+    assert len(await live(house)) == 2
+    await other.ctx.namespaces.close(1.0)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("by", ["forget", "supersede"])
+async def test_a_proposal_whose_memory_changed_meanwhile_changes_nothing(house, which, by):
+    proposal, _ = await repeated(house)
+    changed = proposal.split("-")[which]
+    if by == "forget":
+        await forget_memory(house.ctx, house.access(), changed, house.deadline())
+    else:
+        request = SupersedeRequest(text="The staging database is called egret.")
+        await supersede(house.ctx, house.access(), changed, request, house.deadline())
+    before = await live(house)
+    assert (await taken(house, proposal))[0].status == "stale"
+    assert await live(house) == before
+
+
+@dataclass
+class _Interrupting:
+    """An embedder in whose time somebody else changes the namespace."""
+
+    inner: object
+    meanwhile: object
+
+    @property
+    def model(self):
+        return self.inner.model
+
+    async def embed(self, texts):
+        await self.meanwhile()
+        return await self.inner.embed(texts)
+
+
+async def test_a_change_of_what_stays_after_the_look_and_before_the_entry_brings_back_what_went(house):
+    proposal, goes = await repeated(house)
+    other = await house.another()
+
+    async def meanwhile():
+        stays = proposal.split("-")[1]
+        await forget_memory(other.ctx, other.access(), stays, other.deadline())
+
+    slow = replace(house, ctx=replace(house.ctx, embedder=_Interrupting(house.embedder, meanwhile)))
+    assert (await taken(slow, proposal))[0].status == "stale"
+    shown = await get_memory(house.ctx, house.access(), goes, house.deadline())
+    assert (shown.memory.state, await live(house)) == ("live", [FIRST])
+    await other.ctx.namespaces.close(1.0)
+
+
+async def test_nobody_sees_or_takes_proposals_of_another_agent(house):
+    proposal, _ = await repeated(house)
+    await wrote(house, "a note of the coder", agent="coder")
+    assert (await proposed(house, agent="coder")).proposals == ()
+    for agent in ("coder", "nobody"):
+        assert (await taken(house, proposal, agent=agent))[0].status == "stale"
+    assert await live(house) == [AGAIN, FIRST]
+
+
+async def test_pages_compare_with_all_that_came_before_and_find_each_pair_once(house):
+    proposal, _ = await repeated(house)
+    await wrote(house, "The bicycle stands in the cellar.")
+    found_ids, cursor, examined = [], None, 0
+    for _ in range(3):
+        page = await proposed(house, limit=1, cursor=cursor)
+        found_ids += [one.id for one in page.proposals]
+        examined, cursor = examined + page.examined, page.next_cursor
+    assert (found_ids, examined, cursor) == ([proposal], 3, None)
+
+
+async def test_a_cursor_to_what_is_gone_is_refused(house):
+    await repeated(house)
+    with pytest.raises(Refused) as caught:
+        await proposed(house, cursor="0" * 26)
+    assert caught.value.code == "bad_cursor"
+
+
+async def test_of_proposals_that_exclude_each_other_one_is_taken(house):
+    goes = await said(house, FIRST)
+    one, two = await wrote(house, AGAIN), await wrote(house, "Our staging database is called heron.")
+    answer = await taken(house, f"{goes}-{one}", f"{goes}-{two}", f"{one}-{two}")
+    assert [item.status for item in answer] == ["taken", "taken", "refused"]
+    assert len(await live(house)) == 2
+
+
+async def test_memories_past_their_time_are_counted_and_left_alone(house):
+    await wrote(house, "The visitor's badge is at the desk.", ttl_seconds=60)
+    proposal, _ = await repeated(house)
+    await taken(house, proposal)
+    await house.clock.advance(120)
+    assert (await proposed(house)).expired == 1
+
+
+@pytest.mark.parametrize("ids", [[], ["x"], ["0" * 26], ["0" * 26 + "-" + "u" * 26 + "-"], ["0-0"] * 101])
+def test_ids_that_are_none_are_refused(ids):
+    with pytest.raises(ValidationError):
+        TakeRequest(proposals=ids)
+
+
+async def test_an_id_that_only_looks_like_one_names_nothing(house):
+    await repeated(house)
+    assert (await taken(house, "u" * 26 + "-" + "u" * 26))[0].status == "stale"
+
+
+async def test_a_namespace_that_does_not_exist_has_nothing_to_tidy_up(house):
+    assert (await proposed(house)).examined == 0
+    assert (await taken(house, "0" * 26 + "-" + "0" * 26))[0].status == "stale"
