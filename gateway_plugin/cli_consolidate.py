@@ -48,9 +48,7 @@ class _Difference:
 def consolidate(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[IDS]...", help="With --apply: these proposals, or memories that go; else all."
-        ),
+        typer.Argument(metavar="IDS", help="With --apply: these proposals, or memories that go; else all."),
     ] = None,
     *,
     apply: Annotated[bool, typer.Option("--apply", help="Take the proposals.")] = False,
@@ -139,7 +137,7 @@ def _lines(found: _Difference, *, apply: bool) -> Iterator[str]:
         yield f"  {stays} {proposal.stays.id}  {one_line(proposal.stays.text)}"
         yield f"    {_WHY[proposal.reason]}"
     count = len(_takeable(found.proposals))
-    yield f"{found.examined} memories examined: {count} can go, {len(found.proposals) - count} conflicts"
+    yield f"{found.examined} memories examined; can go: {count}; conflicts: {len(found.proposals) - count}"
     if found.expired:
         yield f"{found.expired} more are past their time: nobody is shown them"
     if apply:
