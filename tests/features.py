@@ -48,7 +48,6 @@ REASONS = {
     "MW-46": _MCP,
     "MW-47": _MCP,
     "MW-48": _MCP,
-    "MS-29": "active recall and the context of a new session choose from memories; no document is kept",
 }
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
