@@ -18,6 +18,7 @@ from gateway_plugin import (
     cli_index,
     cli_init,
     cli_life,
+    cli_profile,
     cli_revoke,
     cli_switch,
     cli_transfer,
@@ -284,6 +285,7 @@ cli_doctor.add_to(app)
 cli_switch.add_to(app)
 cli_life.add_to(app)
 cli_consolidate.add_to(app)
+cli_profile.add_to(app)
 cli_erase.add_to(app)
 cli_transfer.add_to(app)
 cli_index.add_to(app)

@@ -20,6 +20,7 @@ from gateway_plugin.identity import Identity
 from relayer.wire import answers, consolidation, erasure, life, schemas, transfer
 from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
+from relayer.wire.profile import ProfileResponse
 from relayer.wire.revocations import RevocationsRequest, RevocationsResponse, RevocationsView
 
 __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
@@ -101,6 +102,23 @@ class RelayerClient(Caller):
             "context", "GET", f"/v1/context?{urlencode(query, safe=',')}", identity, attempts=_RECALL_ATTEMPTS
         )
         return await self._run(call, ContextResponse, deadline)
+
+    async def profile(
+        self,
+        identity: Identity,
+        *,
+        max_tokens: int | None = None,
+        audiences: Sequence[str] = (),
+        trusts: Sequence[str] = (),
+        deadline: float = DEFAULT_DEADLINE,
+    ) -> ProfileResponse:
+        """Fetch the profile; what is not given is the relayer's default."""
+        query = [
+            *([("max_tokens", str(max_tokens))] if max_tokens is not None else []),
+            *((name, ",".join(v)) for name, v in (("audiences", audiences), ("trusts", trusts)) if v),
+        ]
+        target = "/v1/profile" + (f"?{urlencode(query, safe=',', errors='replace')}" if query else "")
+        return await self._run(Call("profile", "GET", target, identity), ProfileResponse, deadline)
 
     async def remember(
         self, identity: Identity, request: schemas.RememberRequest, *, deadline: float = DEFAULT_DEADLINE

@@ -37,6 +37,17 @@ SYSTEMS = {
     "MS": "memsearch",
     "AM": "active-memory",
 }
+_FRONT = "the front that is compatible with MemWal is not built"
+_MCP = "the MCP server is not built"
+REASONS = {
+    "MW-37": _FRONT,
+    "MW-38": _FRONT,
+    "MW-44": _FRONT,
+    "MW-45": _FRONT,
+    "MW-46": _MCP,
+    "MW-47": _MCP,
+    "MW-48": _MCP,
+}
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -165,7 +176,7 @@ def render(features: Sequence[Feature], proofs: Sequence[Proof]) -> str:
         "# Features",
         "",
         "What five existing systems offer, row by row, and the tests that show it here. A row without a test is",
-        "listed as *not yet*, with the part of the product that it belongs to. Written by `make features` from the",
+        "listed as *not yet*, with the reason. Written by `make features` from the",
         '`@pytest.mark.row("...")` markers of the tests and the titles of `feature_rows.tsv`; do not edit.',
         "",
         f"**{shown} of {len(features)} rows are shown by a test.**",
@@ -190,8 +201,17 @@ def _counts(features: Sequence[Feature], by_feature: Mapping[str, Sequence[str]]
 
 
 def _line(feature: Feature, tests: Sequence[str]) -> str:
-    shown = "<br>".join(f"`{test}`" for test in sorted(tests)) or f"not yet: {PLACES[feature.place]}"
+    shown = (
+        "<br>".join(f"`{test}`" for test in sorted(tests))
+        or f"not yet: {REASONS.get(feature.id) or PLACES[feature.place]}"
+    )
     return f"| {feature.id} | {feature.title} | {shown} |"
+
+
+def _refuse_unexplained(features: Sequence[Feature], proofs: Sequence[Proof]) -> None:
+    shown = {proof.feature for proof in proofs}
+    if silent := [feature.id for feature in features if feature.id not in shown | REASONS.keys()]:
+        raise FeatureError(f"rows without a test and without a reason in REASONS: {', '.join(silent)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -202,7 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     action.add_argument("--check", action="store_true", help="fail when docs/features.md is out of date")
     chosen = parser.parse_args(arguments)
     try:
-        page = render(read_features(FEATURES.read_text(encoding="utf-8")), collect(ROOT))
+        features, proofs = read_features(FEATURES.read_text(encoding="utf-8")), collect(ROOT)
+        page = render(features, proofs)
+        _refuse_unexplained(features, proofs)
     except (FeatureError, SyntaxError) as error:
         print(f"features: {error}", file=sys.stderr)
         return 1

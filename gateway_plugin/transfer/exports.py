@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from gateway_plugin.profile_file import without_profiles
 from gateway_plugin.transfer.markdown import read_markdown
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.transfer import ImportItem
@@ -56,7 +57,7 @@ def read_file(path: Path, shown: str) -> list[ImportItem]:
             return list(_own_lines(text))
         if path.suffix.lower() == ".json":
             return list(_mem0(json.loads(text)))
-        return read_markdown(text, shown, datetime.now(UTC).astimezone().tzinfo or UTC)
+        return read_markdown(without_profiles(text), shown, datetime.now(UTC).astimezone().tzinfo or UTC)
     except json.JSONDecodeError as error:
         raise ImportProblem(f"{path}: line {error.lineno} is not JSON") from None
     except ValidationError as error:

@@ -7,7 +7,7 @@ import re
 from relayer.http.erasing import check_may_erase
 from relayer.http.head import EVENTS
 from relayer.http.problems import HttpProblem
-from relayer.http.queries import CURSOR, ChangesQuery, ContextQuery
+from relayer.http.queries import CURSOR, ChangesQuery, ContextQuery, ProfileQuery
 from relayer.http.routing import JSON_LINES, Call, Reply, Route
 from relayer.services.change_stream import ChangeStreams
 from relayer.services.changes import changes
@@ -17,6 +17,7 @@ from relayer.services.context import Context
 from relayer.services.delete import delete
 from relayer.services.export import export
 from relayer.services.importing import import_memories
+from relayer.services.profile import profile
 from relayer.services.restore import restore
 from relayer.services.supersede import supersede
 from relayer.wire import life
@@ -28,6 +29,7 @@ from relayer.wire.consolidation import (
     TakeResponse,
 )
 from relayer.wire.context import ChangesResponse, ContextResponse
+from relayer.wire.profile import ProfileResponse
 from relayer.wire.transfer import ExportLine, ExportRequest, ImportRequest, ImportResponse
 
 __all__ = ["LifeRoutes"]
@@ -60,6 +62,16 @@ class LifeRoutes:
                 answer=ContextResponse,
                 query=ContextQuery,
                 right=read,
+            ),
+            Route(
+                "GET",
+                "/v1/profile",
+                self._profile,
+                "What is known of the user and their work, as one Markdown document that cites its memories.",
+                answer=ProfileResponse,
+                query=ProfileQuery,
+                right=read,
+                cost=2.0,
             ),
             Route(
                 "GET",
@@ -157,6 +169,18 @@ class LifeRoutes:
             days=query.days,
             items=query.items,
             offset_minutes=query.offset_minutes,
+            audiences=query.audiences,
+            trusts=query.trusts,
+            deadline=call.deadline,
+        )
+        return Reply.of(answer)
+
+    async def _profile(self, call: Call) -> Reply:
+        query = call.query_as(ProfileQuery)
+        answer = await profile(
+            self._context,
+            call.access,
+            max_tokens=query.max_tokens,
             audiences=query.audiences,
             trusts=query.trusts,
             deadline=call.deadline,

@@ -19,6 +19,7 @@ __all__ = [
     "JobQuery",
     "ListQuery",
     "NamespacesQuery",
+    "ProfileQuery",
     "parse_query",
 ]
 
@@ -68,6 +69,17 @@ class ContextQuery(_Query):
     offset_minutes: Annotated[int, Field(ge=-24 * 60 + 1, le=24 * 60 - 1)] = 0
     audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
     trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = ()
+
+
+class ProfileQuery(_Query):
+    """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 1000
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = (
+        "user",
+        "imported",
+    )
 
 
 class ChangesQuery(_Query):

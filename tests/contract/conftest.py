@@ -97,3 +97,10 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
     """An empty object store of each kind."""
     async with STORES[request.param](request) as opened:
         yield opened
+
+
+@pytest.fixture(params=sorted(name for name in STORES if not name.startswith("moto")))
+async def raced_store(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
+    """An empty object store of each kind that keeps its promises to many at once: moto checks and writes in two steps."""
+    async with STORES[request.param](request) as opened:
+        yield opened

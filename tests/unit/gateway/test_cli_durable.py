@@ -139,12 +139,12 @@ def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ)
 @pytest.mark.row("AM-29")
 @pytest.mark.parametrize("host", ["openclaw", "openclaw-active"])
 def test_the_block_to_paste_is_a_configuration_that_is_accepted(run, wire, host):
-    from gateway_plugin.hosts.openclaw.config import without_host_keys
+    from gateway_plugin.hosts.openclaw.config import core_config
     from gateway_plugin.settings import load_settings
 
     block = json.loads(run("init", "--host", host).stdout)
     entry = block["plugins"]["entries"][block["plugins"]["slots"]["memory"]]
-    settings = load_settings(without_host_keys(entry["config"]), {})
+    settings = load_settings(core_config(entry["config"], {}), {})
     assert settings.url == wire.url
     assert entry["hooks"]["allowConversationAccess"]
     assert "secret" not in json.dumps(block).lower()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from gateway_plugin import secret_store
 from gateway_plugin.cli import app
-from gateway_plugin.hosts.openclaw.config import without_host_keys
+from gateway_plugin.hosts.openclaw.config import core_config
 from gateway_plugin.settings import load_settings
 
 SECRET = "11" * 32
@@ -58,7 +58,7 @@ def test_a_block_is_written_beside_what_was_there_and_a_copy_kept(run, config, h
     assert written["plugins"]["entries"]["weather"] == {"enabled": True}
     assert written["plugins"]["slots"]["memory"] == "memrelay"
     assert entry(config)["hooks"]["allowConversationAccess"] is True
-    settings = load_settings(without_host_keys(entry(config)["config"]), {})
+    settings = load_settings(core_config(entry(config)["config"], {}), {})
     assert (settings.url, settings.recall.mode) == (
         "https://relayer.example.org",
         "active" if host == "openclaw-active" else "direct",
