@@ -7,11 +7,13 @@ pytest tests/simulation --seeds 1 --first-seed 4711      the one that failed
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 from s3_servers import CREDENTIALS, S3Server, moto, seaweedfs
 
@@ -39,6 +41,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     seeds = _seeds(config)
     return f"simulation seeds: {seeds.start} to {seeds.stop - 1}"
+
+
+@pytest.fixture(autouse=True)
+def logs_of_a_test_end_with_it() -> Iterator[None]:
+    """A command that ran in this process leaves its log to a stream that is closed when its test is over."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        root = logging.getLogger()
+        root.handlers[:] = [one for one in root.handlers if type(one).__module__ != "relayer.observability"]
 
 
 @pytest.fixture(scope="session")
