@@ -32,6 +32,7 @@ __all__ = [
     "Shown",
     "all_of",
     "finish_facts",
+    "input_of",
     "live_lines",
     "seal_input",
     "unseal_input",
@@ -75,6 +76,24 @@ Shown = Sequence[tuple[JobLine, tuple[bytes, ...]]]
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(JobInput)
+
+
+def input_of(records: Sequence[Record]) -> JobInput:
+    """Return the input of a job about memories of one session, one at least."""
+    lines = tuple(
+        JobLine(
+            record.source.role,
+            record.text,
+            record.occurred_at,
+            record.source.speaker,
+            "".join(record.source.message_ids[:1]),
+            record.id,
+        )
+        for record in records
+    )
+    first = records[0]
+    source = first.source
+    return JobInput(lines, first.audience, source.host, source.agent, source.session, first.author)
 
 
 def seal_input(ctx: Context, opened: OpenNamespace, job: bytes, given: JobInput) -> bytes:

@@ -15,7 +15,7 @@ from relayer.domain.operations import JobAccepted, Origin
 from relayer.domain.outcomes import Refusal
 from relayer.domain.record import Record
 from relayer.services.context import Context
-from relayer.services.fact_jobs import EXTRACT, SUMMARISE, JobInput, JobLine, seal_input
+from relayer.services.fact_jobs import EXTRACT, SUMMARISE, input_of, seal_input
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.summary_jobs import promise_summary
 from relayer.wire.lp import lp
@@ -92,20 +92,11 @@ def _job(erasure: Erasure, place: _Place) -> bytes:
 
 
 def _promise(ctx: Context, opened: OpenNamespace, job: bytes, records: Sequence[Record]) -> JobAccepted:
-    source = records[0].source
-    lines = tuple(
-        JobLine(
-            record.source.role,
-            record.text,
-            record.occurred_at,
-            record.source.speaker,
-            "".join(record.source.message_ids[:1]),
-            record.id,
-        )
-        for record in records
-    )
-    given = JobInput(lines, records[0].audience, source.host, source.agent, source.session, records[0].author)
     origin = Origin(author=b"", nonce=job)
     return JobAccepted(
-        origin, job, EXTRACT, tuple(record.id for record in records), seal_input(ctx, opened, job, given)
+        origin,
+        job,
+        EXTRACT,
+        tuple(record.id for record in records),
+        seal_input(ctx, opened, job, input_of(records)),
     )

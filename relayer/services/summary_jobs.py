@@ -24,9 +24,9 @@ from relayer.services.fact_jobs import (
     LLM,
     SUMMARISE,
     JobInput,
-    JobLine,
     Shown,
     all_of,
+    input_of,
     live_lines,
     seal_input,
     unseal_input,
@@ -78,21 +78,7 @@ def promise_summary(
     """Return the promise of a summary of these memories of one session; None when they are too few for one."""
     if len(said) < _FEWEST:
         return None
-    first = said[0]
-    lines = tuple(
-        JobLine(
-            record.source.role,
-            record.text,
-            record.occurred_at,
-            record.source.speaker,
-            "".join(record.source.message_ids[:1]),
-            record.id,
-        )
-        for record in said
-    )
-    source = first.source
-    given = JobInput(lines, first.audience, source.host, source.agent, source.session, first.author)
-    sealed = seal_input(ctx, opened, job, given)
+    sealed = seal_input(ctx, opened, job, input_of(said))
     return JobAccepted(origin, job, SUMMARISE, tuple(record.id for record in said), sealed)
 
 
