@@ -25,7 +25,8 @@ from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.access import Access, Principal
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft, seal_drafts
+from relayer.services.draft import Draft
+from relayer.services.drafting import seal_drafts
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
 from relayer.testing.recording_store import RecordingStore

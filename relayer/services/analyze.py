@@ -16,7 +16,8 @@ from relayer.extraction.turns import Candidate, Turn
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft, Sealed, request_origin
+from relayer.services.draft import Draft
+from relayer.services.drafting import Sealed, request_origin
 from relayer.services.fact_jobs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.services.fact_work import check_room
 from relayer.services.jobs import wait_for_end

@@ -12,7 +12,8 @@ from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft, request_origin
+from relayer.services.draft import Draft
+from relayer.services.drafting import request_origin
 from relayer.services.finding import fresh
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, show

@@ -22,7 +22,7 @@ from relayer.extraction.sameness import NEAR, says_the_same
 from relayer.services.open_namespace import OpenNamespace
 
 if TYPE_CHECKING:  # drafting calls this module
-    from relayer.services.drafting import Draft
+    from relayer.services.draft import Draft
 
 __all__ = ["LOOKED_AT", "NOTHING_KNOWN", "Bearing", "bearing_of", "is_noted", "same_voice"]
 

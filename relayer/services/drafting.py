@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Stored, Supersede
-from relayer.domain.record import Audience, Kind, Model, Record, Source, Trust, encode_record
+from relayer.domain.record import Model, Record, encode_record
 from relayer.errors import EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
 from relayer.ports import EmbeddingModel
@@ -23,6 +23,7 @@ from relayer.services.access import Access
 from relayer.services.consolidating import Bearing, bearing_of, is_noted
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
+from relayer.services.draft import Draft
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.unsealed import Unsealed
 from relayer.services.view import encode_vector, header_of
@@ -31,7 +32,6 @@ from relayer.wire.sealing import SALT_SIZE
 
 __all__ = [
     "EMBED",
-    "Draft",
     "Sealed",
     "embed_job",
     "parse_vector",
@@ -46,39 +46,6 @@ _TINY = 1e-6
 
 # Own, with context, and the model that made them.
 _Vectors = tuple[NDArray[np.float32] | None, NDArray[np.float32] | None, EmbeddingModel]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A memory before it has an id. Times in ms; ``vector`` a unit vector or None to have one computed.
-
-    ``context_of`` is an existing record, ``context_draft`` the index of an earlier draft of the same request;
-    ``sources`` are the records it was derived from, ``supersedes`` is the live one whose place it takes. ``created_at`` is
-    given for what was stored elsewhere before; None is now.
-    """
-
-    text: str
-    kind: Kind
-    audience: Audience
-    trust: Trust
-    source: Source
-    suspect: bool = False
-    pinned: bool = False
-    importance: float = 0.5
-    lang: str = ""
-    occurred_at: int | None = None
-    valid_from: int | None = None
-    valid_to: int | None = None
-    expires_at: int | None = None
-    vector: NDArray[np.float32] | None = None
-    context_of: bytes = b""
-    context_draft: int | None = None
-    extractor: Model = field(default_factory=Model)
-    captured: bool = False
-    sources: tuple[bytes, ...] = ()
-    contradicts: tuple[bytes, ...] = ()
-    supersedes: bytes = b""
-    created_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from relayer.extraction.llm.extractor import Extraction, Fact
 from relayer.extraction.normal_text import normal_text
 from relayer.services.context import Context, FactWork
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import EMBED, Draft, seal_results
+from relayer.services.draft import Draft
+from relayer.services.drafting import EMBED, seal_results
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.view import header_of
 from relayer.wire import schemas, ulid

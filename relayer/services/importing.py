@@ -8,7 +8,7 @@ from relayer.domain.record import Audience, Kind, Role, Source, Trust
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft
+from relayer.services.draft import Draft
 from relayer.services.presentation import position, remembered
 from relayer.services.redaction import without_secrets_in
 from relayer.services.remember import append_drafts

@@ -10,7 +10,8 @@ from relayer.domain.record import Audience, Kind, Role, Source, Trust
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft, Sealed, embed_job, parse_vector, seal_drafts
+from relayer.services.draft import Draft
+from relayer.services.drafting import Sealed, embed_job, parse_vector, seal_drafts
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered
 from relayer.services.redaction import without_secrets

@@ -18,7 +18,8 @@ from relayer.extraction.llm.extractor import Extraction
 from relayer.extraction.llm.summariser import Summariser
 from relayer.services.context import Context, FactWork
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft, seal_results
+from relayer.services.draft import Draft
+from relayer.services.drafting import seal_results
 from relayer.services.fact_jobs import (
     APPEND_SECONDS,
     LLM,

@@ -15,7 +15,8 @@ from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft, parse_vector
+from relayer.services.draft import Draft
+from relayer.services.drafting import parse_vector
 from relayer.services.finding import fresh, no_such_memory, parse_id
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position

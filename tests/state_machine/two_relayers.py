@@ -21,7 +21,8 @@ from relayer.search.calibration import Calibration
 from relayer.services.access import Access, Principal
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.drafting import Draft, seal_drafts
+from relayer.services.draft import Draft
+from relayer.services.drafting import seal_drafts
 from relayer.services.erase import erase_memory
 from relayer.services.index_keeping import IndexKeeper, IndexLimits
 from relayer.services.memories import forget_memory, get_memory, list_memories

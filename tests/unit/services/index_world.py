@@ -8,7 +8,8 @@ from dataclasses import replace
 from relayer.domain.operations import Erase, Forget, Origin, Restore
 from relayer.domain.record import Audience, Kind, Source, Trust
 from relayer.services import remember as service
-from relayer.services.drafting import Draft, seal_drafts
+from relayer.services.draft import Draft
+from relayer.services.drafting import seal_drafts
 from relayer.services.index_keeping import IndexKeeper, IndexLimits
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
