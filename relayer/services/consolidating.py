@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +18,8 @@ from relayer.domain.state import Standing
 from relayer.extraction.change import Relation, relation_of
 from relayer.extraction.gist import LONGEST, Gist, gist_of
 from relayer.extraction.sameness import NEAR, says_the_same
+from relayer.services.draft import Draft
 from relayer.services.open_namespace import OpenNamespace
-
-if TYPE_CHECKING:  # drafting calls this module
-    from relayer.services.draft import Draft
 
 __all__ = ["LOOKED_AT", "NOTHING_KNOWN", "Bearing", "bearing_of", "is_noted", "same_voice"]
 
