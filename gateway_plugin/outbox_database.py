@@ -23,6 +23,9 @@ __all__ = ["OutboxDatabase"]
 
 _VERSION: Final = 1
 _BUSY_SECONDS: Final = 5.0
+_BUSY_PAUSE: Final = 0.005
+# An extended result code keeps its primary one in the low byte (https://www.sqlite.org/rescode.html).
+_PRIMARY_CODE: Final = 0xFF
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _SCHEMA: Final = (
     """CREATE TABLE items (
@@ -141,7 +144,7 @@ class OutboxDatabase:
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
+            self._keep_write_ahead_log(connection)
             for setting in _SETTINGS:
                 connection.execute(setting)
             self._migrate(connection)
@@ -149,6 +152,27 @@ class OutboxDatabase:
             connection.close()
             raise
         return connection
+
+    @staticmethod
+    def _keep_write_ahead_log(connection: sqlite3.Connection) -> None:
+        """Make the journal a write-ahead log, though another connection does so to the same new file.
+
+        Two that change the mode at once would wait for each other, so SQLite answers one of them "database is locked"
+        at once, whatever its timeout. It need only ask again.
+        """
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                if (
+                    error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY
+                    or time.monotonic() > deadline
+                ):
+                    raise
+                time.sleep(_BUSY_PAUSE)
+            else:
+                return
 
     def _make_private(self) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

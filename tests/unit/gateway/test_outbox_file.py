@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -334,6 +335,19 @@ def no_room():
 
     yield fill
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_another_makes_at_this_instant_is_waited_for(reopened, path):
+    path.parent.mkdir(mode=0o700, parents=True)
+    # Reserved as by a connection that is just changing the journal's mode: SQLite does not wait for that by itself.
+    making = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    making.execute("BEGIN IMMEDIATE")
+    done = threading.Timer(0.1, making.close)
+    done.start()
+    try:
+        assert reopened().kept(OWNER, "position").value == b""
+    finally:
+        done.join()
 
 
 def test_without_room_a_put_is_refused_and_what_was_there_stays_whole(reopened, no_room):
