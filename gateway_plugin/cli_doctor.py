@@ -25,6 +25,7 @@ from gateway_plugin.cli_run import (
     guarded,
     used,
 )
+from gateway_plugin.cli_switch import gateway_toggles
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.doctor import Check, canary, examine
@@ -34,6 +35,7 @@ from gateway_plugin.hosts.openclaw.host_config import read_config
 from gateway_plugin.identity import Identity, identify
 from gateway_plugin.positions import Positions
 from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.setup import secret_source
 from gateway_plugin.status import WHY_MARK
 
 __all__ = ["add_to"]
@@ -75,8 +77,9 @@ def doctor(
             client,
             context.identity,
             settings=context.settings,
-            environ=os.environ,
+            secret_from=secret_source(context.settings, os.environ),
             outbox=outbox,
+            toggles=gateway_toggles(context, outbox),
             clock=SystemClock(),
         )
         found = list(check_config(config, os.environ)) if config is not None else []

@@ -57,7 +57,7 @@ def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: b
         if key is None:
             return "There is no session here to switch."
         plugin.set_session(key, enabled=enabled, host=host_turn(context))
-    except (GatewayError, OutboxUnavailable) as error:
+    except GatewayError as error:
         return f"Memory could not be switched {word}: {error}"
     return f"Memory is {word} for this session."
 
@@ -85,6 +85,8 @@ def _state(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
         return "off (MEMRELAY_DISABLE)"
     try:
         on = plugin.session_enabled(session_key_of(context), host=host_turn(context))
+    except OutboxUnavailable as error:
+        return f"silent here: {error}"
     except GatewayError as error:
         return f"unavailable here: {error}"
     return "on for this session" if on else "off for this session"
