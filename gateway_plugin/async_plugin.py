@@ -25,6 +25,7 @@ from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identities import Identities
 from gateway_plugin.identity import Identity
 from gateway_plugin.messages import ChatMessage, parse_messages
+from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import (
     Letter,
     Mark,
@@ -350,6 +351,7 @@ class AsyncMemoryPlugin:
             last_refusal=f"{whose}: {last.reason}" if last is not None else "",
             durable=self._outbox.durable,
             warning=unreadable or self._watchdog.warning,
+            notes=without_effect(self.settings, self._identities.account),
         )
 
     def why(self) -> TurnTrace:

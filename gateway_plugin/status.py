@@ -176,6 +176,7 @@ class PluginStatus:
         last_refusal: the agent whose turn was refused for good last, and the reason; "" when none was.
         durable: whether what waits survives this process.
         warning: what a person should look at now; "" when nothing.
+        notes: settings that were made and change nothing, each with the reason.
     """
 
     url: str
@@ -190,3 +191,4 @@ class PluginStatus:
     last_refusal: str = ""
     durable: bool = False
     warning: str = ""
+    notes: tuple[str, ...] = ()
