@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_plugin.identity import AgentHolder, RootHolder, mint
+from gateway_plugin.credentials import mint
+from gateway_plugin.key_holders import AgentHolder, RootHolder
 from gateway_plugin.outbox import (
     MAX_DEAD,
     Mark,
