@@ -29,13 +29,13 @@ from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import (
     Letter,
     Mark,
-    MemoryOutbox,
     Outbox,
     OutboxFull,
     OutboxItem,
     OutboxUnavailable,
     Waiting,
 )
+from gateway_plugin.outbox_memory import MemoryOutbox
 from gateway_plugin.positions import Positions
 from gateway_plugin.query import Role, clean_query
 from gateway_plugin.recall_log import recall_line
