@@ -27,6 +27,7 @@ PEEKED = {
 OF_INDEXES = (
     "relayer.domain.erasures.",
     "relayer.domain.snapshot.",
+    "relayer.domain.standing.",
     "relayer.domain.state.",
     "relayer.log.index_pack.",
     "relayer.search.",
