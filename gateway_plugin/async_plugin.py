@@ -25,6 +25,7 @@ from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identities import Identities
 from gateway_plugin.identity import Identity
 from gateway_plugin.messages import ChatMessage, parse_messages
+from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import (
     Letter,
     Mark,
@@ -307,7 +308,12 @@ class AsyncMemoryPlugin:
         self._toggles.set_everywhere(enabled=enabled)
 
     def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
-        """Whether memory is on for a session, by its own switch and the gateway's; raises as `set_session`."""
+        """Whether memory is on for a session, by its own switch and the gateway's.
+
+        Raises:
+            IdentityError: whose session it is cannot be told.
+            OutboxUnavailable: the switches cannot be read; until they can, memory is silent.
+        """
         ref = parse_session_key(session_key or "")
         return self._is_on(owner_of(self._identities.of_turn(ref, host)), ref)
 
@@ -329,7 +335,7 @@ class AsyncMemoryPlugin:
 
     def status(self) -> PluginStatus:
         """Return how things stand."""
-        dead = self._dead()
+        dead, unreadable = self._dead()
         last = dead[-1] if dead else None
         whose = last.item.owner.agent if last is not None and last.item is not None else "unknown"
         return PluginStatus(
@@ -344,7 +350,8 @@ class AsyncMemoryPlugin:
             last_error=self._sender.last_error,
             last_refusal=f"{whose}: {last.reason}" if last is not None else "",
             durable=self._outbox.durable,
-            warning=self._watchdog.warning,
+            warning=unreadable or self._watchdog.warning,
+            notes=without_effect(self.settings, self._identities.account),
         )
 
     def why(self) -> TurnTrace:
@@ -356,7 +363,7 @@ class AsyncMemoryPlugin:
         await self._sender.flush(CLOSING_SECONDS)
         await self._sender.aclose()
         await self._client.aclose()
-        waiting, dead = self._outbox.waiting(), self._dead()
+        waiting, (dead, _) = self._outbox.waiting(), self._dead()
         reason = self._sender.last_error or next(
             (letter.reason for letter in dead), "it did not answer in time"
         )
@@ -448,11 +455,18 @@ class AsyncMemoryPlugin:
         return told
 
     def _context(self, ref: SessionRef, query: str, host: HostTurn, *, success: bool = True) -> TurnContext:
+        enabled, unreadable = False, ""
+        try:
+            enabled = self._is_on_here(ref, host)
+        except OutboxUnavailable as error:
+            unreadable = str(error)
+            self._tell_once(unreadable)
         return host.context(
             ref,
             query,
             agent=host.agent or self.settings.agent,
-            session_enabled=self._is_on_here(ref, host),
+            session_enabled=enabled,
+            outbox_error=unreadable,
             success=success,
         )
 
@@ -473,11 +487,12 @@ class AsyncMemoryPlugin:
             owner, trace = noted
             self._outbox.keep(Mark(owner, WHY_MARK, json.dumps(asdict(trace)).encode()))
 
-    def _dead(self) -> tuple[Letter, ...]:
+    def _dead(self) -> tuple[tuple[Letter, ...], str]:
+        """Return what was refused for good; where the outbox cannot be read, why."""
         try:
-            return self._outbox.letters(dead=True)
-        except OutboxUnavailable:
-            return ()
+            return self._outbox.letters(dead=True), ""
+        except OutboxUnavailable as error:
+            return (), str(error)
 
     def _tell_once(self, sentence: str) -> None:
         if sentence not in self._told:

@@ -44,8 +44,10 @@ from gateway_plugin.cli_run import (
 )
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
+from gateway_plugin.toggles import Toggles
 from relayer.wire.answers import AskRequest
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
 
@@ -211,7 +213,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
     """Show whether the relayer answers, is trusted, and accepts this gateway."""
     context = find_context(url, agent)
     file = open_file_outbox(url)
-    switched_on = cli_switch.gateway_is_on(context, file)
+    switches = _switches(context.settings, cli_switch.gateway_toggles(context, file))
     file.close()
 
     async def check(client: RelayerClient) -> dict[str, str]:
@@ -228,7 +230,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
             "memories": str(held.total),
-            "memory": _switches(context.settings, switched_on=switched_on),
+            "memory": switches,
             "accepted": "yes, and it has namespaces" if listed.namespaces else "yes, nothing stored yet",
         }
 
@@ -299,10 +301,13 @@ def main() -> None:
     app(prog_name="memrelay-gateway")
 
 
-def _switches(settings: PluginSettings, *, switched_on: bool) -> str:
+def _switches(settings: PluginSettings, toggles: Toggles) -> str:
     if settings.disabled:
         return "off: MEMRELAY_DISABLE is set"
-    return "on" if switched_on else "off for every session: memrelay-gateway on"
+    try:
+        return "on" if toggles.enabled_everywhere else "off for every session: memrelay-gateway on"
+    except OutboxUnavailable as error:
+        return f"silent: {error}"
 
 
 def _moment(option: str, text: str) -> str:

@@ -17,7 +17,7 @@ from gateway_plugin.outbox_file import FileOutbox
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.toggles import Toggles
 
-__all__ = ["add_to", "gateway_is_on"]
+__all__ = ["add_to", "gateway_toggles"]
 
 SessionOption = Annotated[
     str | None,
@@ -41,15 +41,15 @@ def add_to(app: typer.Typer) -> None:
     app.command()(on)
 
 
-def gateway_is_on(context: CliContext, outbox: FileOutbox) -> bool:
-    """Tell whether memory is on for the gateway as a whole."""
-    return _toggles(context, outbox).enabled_everywhere
+def gateway_toggles(context: CliContext, outbox: FileOutbox) -> Toggles:
+    """Return the switches of this gateway, as its outbox keeps them."""
+    return Toggles(outbox, Identities(context.holder, context.settings).gateway)
 
 
 def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool) -> None:
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
-    toggles = _toggles(context, outbox)
+    toggles = gateway_toggles(context, outbox)
     word = "on" if enabled else "off"
     if session is None:
         guarded(lambda: toggles.set_everywhere(enabled=enabled))
@@ -63,7 +63,3 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
     outbox.close()
     Output(as_json=False).say(said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""))
-
-
-def _toggles(context: CliContext, outbox: FileOutbox) -> Toggles:
-    return Toggles(outbox, Identities(context.holder, context.settings).gateway)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,8 +14,11 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import Identity
+from gateway_plugin.no_effect import without_effect
+from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.outbox_file import FileOutbox
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.toggles import Toggles
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
 
 __all__ = ["CANARY", "Check", "canary", "examine"]
@@ -42,13 +46,28 @@ async def examine(
     identity: Identity,
     *,
     settings: PluginSettings,
-    environ: Mapping[str, str],
+    secret_from: str,
     outbox: FileOutbox,
+    toggles: Toggles,
     clock: Clock,
 ) -> AsyncIterator[Check]:
-    """Check from the near to the far; what cannot hold after a failure is left out."""
-    yield _switches(settings, environ)
-    yield Check("keys", True, f"account {identity.account}, agent {identity.agent}")
+    """Check from the near to the far; what cannot hold after a failure is left out.
+
+    Args:
+        client: the relayer.
+        identity: whose memories.
+        settings: those of the gateway.
+        secret_from: where the keys were found, in words.
+        outbox: the gateway's.
+        toggles: the gateway's switches, kept in it.
+        clock: the time.
+    """
+    yield _switches(settings, toggles)
+    told = without_effect(settings, identity.account)
+    if told:
+        # Nothing is broken: a configuration of an earlier plugin may stay as it is.
+        yield Check("settings", True, "; ".join(told))
+    yield Check("keys", True, f"account {identity.account}, agent {identity.agent}; from {secret_from}")
     yield _outbox(outbox)
     for check in (_version, _trusted, _accepted):
         result = await check(client, identity)
@@ -94,7 +113,7 @@ async def _until_found(
     return []
 
 
-def _switches(settings: PluginSettings, environ: Mapping[str, str]) -> Check:
+def _switches(settings: PluginSettings, toggles: Toggles) -> Check:
     off = [
         name
         for name, is_off in (
@@ -104,19 +123,23 @@ def _switches(settings: PluginSettings, environ: Mapping[str, str]) -> Check:
         )
         if is_off
     ]
-    kind = "MEMRELAY_SECRET" if environ.get("MEMRELAY_SECRET") else "a file, or one agent's keys"
-    return Check(
-        "switches", not off, "; ".join(off) or f"all on; secret from {kind}", "unset it, unless it is meant"
-    )
+    fixes = ["unset it, unless it is meant"] if off else []
+    # Where they cannot be read, the check of the outbox says so.
+    with contextlib.suppress(OutboxUnavailable):
+        if not toggles.enabled_everywhere:
+            off.append("memory is off for every session of this gateway")
+            fixes.append("memrelay-gateway on")
+    return Check("switches", not off, "; ".join(off) or "all on", "; ".join(fixes))
 
 
 def _outbox(outbox: FileOutbox) -> Check:
     try:
         dead, waiting = len(outbox.letters(dead=True)), outbox.waiting()
     except GatewayError as error:
-        return Check(
-            "outbox", False, str(error), "make room on the disk, or put the file's permissions right"
+        found = (
+            f"{error}; until then nothing is recalled or captured, because memory may be switched off there"
         )
+        return Check("outbox", False, found, "make room on the disk, or put the file's permissions right")
     return Check("outbox", not dead, f"{waiting} waiting, {dead} refused", "memrelay-gateway outbox list")
 
 

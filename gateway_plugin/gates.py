@@ -53,6 +53,7 @@ class TurnContext:
         inter_session: the prompt came from another session or an internal tool, not from a person.
         interactive: a person waits in a lasting session (not a one-shot command).
         disabled: ``MEMRELAY_DISABLE`` is set.
+        outbox_error: why the outbox, and with it the toggles, cannot be read; "" when it can.
         session_enabled: the session's own toggle.
         success: the run ended well (capture only).
         stop_reason: why the last answer ended; some hosts call a provider's error a success and say it here.
@@ -68,6 +69,7 @@ class TurnContext:
     inter_session: bool = False
     interactive: bool = True
     disabled: bool = False
+    outbox_error: str = ""
     session_enabled: bool = True
     success: bool = True
     stop_reason: str = ""
@@ -199,7 +201,15 @@ def _enabled(_turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> 
     return None
 
 
+def _outbox(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    if not turn.outbox_error:
+        return None
+    return f"whether memory is switched off cannot be read, so it stays silent: {turn.outbox_error}"
+
+
 def _session_toggle(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    if turn.outbox_error:
+        return "whether memory is on for this session cannot be told"
     return None if turn.session_enabled else "memory is off for this session"
 
 
@@ -307,6 +317,7 @@ def _first_match(sources: tuple[str, ...], text: str) -> int | None:
 GATES: Final[tuple[tuple[str, _Gate], ...]] = (
     ("switch", _switch),
     ("enabled", _enabled),
+    ("outbox", _outbox),
     ("session_toggle", _session_toggle),
     ("agents", _agents),
     ("run", _run_kind),

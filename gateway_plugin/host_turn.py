@@ -56,6 +56,7 @@ class HostTurn:
         *,
         agent: str | None,
         session_enabled: bool,
+        outbox_error: str = "",
         success: bool = True,
     ) -> TurnContext:
         """Return what the gates look at."""
@@ -69,6 +70,7 @@ class HostTurn:
             chat_id=self.chat_id,
             inter_session=self.inter_session,
             interactive=self.interactive,
+            outbox_error=outbox_error,
             session_enabled=session_enabled,
             success=success,
             stop_reason=self.stop_reason,

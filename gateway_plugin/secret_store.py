@@ -22,7 +22,7 @@ from gateway_plugin.private_files import config_directory, create_private, read_
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.keys import RootKeys, parse_secret
 
-__all__ = ["SECRET_VARIABLES", "load_keys", "secret_path"]
+__all__ = ["SECRET_VARIABLES", "load_keys", "secret_path", "taken_variable"]
 
 SECRET_VARIABLES: Final = ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET")
 _CERTIFICATE_VARIABLE: Final = "MEMRELAY_AGENT_CERTIFICATE"
@@ -63,6 +63,12 @@ def secret_path(environ: MutableMapping[str, str]) -> Path:
     """Return the file that holds the secret when the environment does not."""
     named = environ.get(_FILE_VARIABLE, "")
     return Path(named).expanduser() if named else config_directory(environ) / "secret"
+
+
+def taken_variable() -> str:
+    """Return the variable whose secret `load_keys` uses in this process; "" where it uses none."""
+    with _taking:
+        return next((name for name in SECRET_VARIABLES if name in _taken), "")
 
 
 def _take(environ: MutableMapping[str, str], name: str) -> str | None:

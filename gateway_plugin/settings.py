@@ -361,8 +361,10 @@ class PluginSettings(_Settings):
 
     @property
     def deadline_ms(self) -> int:
-        """The time a recall may take in all: 2 s in direct mode, 15 s in active mode unless set."""
-        return self.active.timeout_ms if self.recall.mode is RecallMode.ACTIVE else self.recall.deadline_ms
+        """The time a recall may take in all: 2 s in direct mode, 15 s in active mode unless set, and its grace (AM-26)."""
+        if self.recall.mode is RecallMode.ACTIVE:
+            return self.active.timeout_ms + self.active.setup_grace_timeout_ms
+        return self.recall.deadline_ms
 
     @property
     def logs_recalls(self) -> bool:

@@ -16,11 +16,19 @@ from gateway_plugin.identity import KeyHolder
 from gateway_plugin.outbox import MemoryOutbox, Outbox
 from gateway_plugin.outbox_file import FileOutbox, outbox_path
 from gateway_plugin.private_files import config_directory, state_directory
-from gateway_plugin.secret_store import load_keys
+from gateway_plugin.secret_store import load_keys, secret_path, taken_variable
 from gateway_plugin.settings import PluginSettings, load_settings
 from gateway_plugin.trust import TrustStore
 
-__all__ = ["active_traces", "connect", "holder_for", "open_outbox", "settings_from", "tell_person"]
+__all__ = [
+    "active_traces",
+    "connect",
+    "holder_for",
+    "open_outbox",
+    "secret_source",
+    "settings_from",
+    "tell_person",
+]
 
 IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 
@@ -48,6 +56,13 @@ def holder_for(
     if secret is None and settings.key is not None:
         secret = settings.key.get_secret_value()
     return load_keys(environ, given=secret, notify=tell_person)
+
+
+def secret_source(settings: PluginSettings, environ: MutableMapping[str, str]) -> str:
+    """Return where `holder_for` finds the keys, in words."""
+    if settings.key is not None:
+        return "the host's configuration (key)"
+    return taken_variable() or str(secret_path(environ))
 
 
 def connect(

@@ -50,7 +50,8 @@ class Injection:
     Attributes:
         text: the block, or "" when there is nothing to say.
         position: where the block goes.
-        status: ``ok``, ``empty``, ``skipped:<gate>``, ``timeout``, ``unavailable``, ``untrusted``, ``refused:<code>``
+        status: ``ok``, ``empty``, ``skipped:<gate>`` (``skipped:outbox``: the outbox cannot be read, and with it whether
+            memory is switched off), ``timeout``, ``unavailable``, ``untrusted``, ``refused:<code>``
             or ``failed``.
         hits: the memories in the block, best first.
         detail: the reason, in a sentence for people; "" when all is well.
@@ -98,7 +99,7 @@ class CaptureReport:
     Attributes:
         status: ``queued`` (the relayer will have it), ``empty`` (nothing new worth keeping), ``skipped:<gate>``,
             ``full`` (the outbox takes no more) or ``unwritable`` (its file cannot be written, e.g. because the disk is
-            full; after either the next turn tries again), or ``failed``.
+            full; after either, and after ``skipped:outbox``, the next turn tries again), or ``failed``.
         new: messages not captured before.
         queued: messages on their way.
         dropped: messages left out, by reason.
@@ -175,6 +176,7 @@ class PluginStatus:
         last_refusal: the agent whose turn was refused for good last, and the reason; "" when none was.
         durable: whether what waits survives this process.
         warning: what a person should look at now; "" when nothing.
+        notes: settings that were made and change nothing, each with the reason.
     """
 
     url: str
@@ -189,3 +191,4 @@ class PluginStatus:
     last_refusal: str = ""
     durable: bool = False
     warning: str = ""
+    notes: tuple[str, ...] = ()

@@ -1,14 +1,14 @@
 """Memory switched off by a person: for one chat session, or everywhere (AM-06, AM-07).
 
-Kept beside the outbox, so that a no outlives the process and is seen by every process of this gateway. What cannot be
-read counts as a no that was not taken back: silence harms nobody.
+Kept beside the outbox, so that a no outlives the process and is seen by every process of this gateway. Where they
+cannot be read, every method raises `OutboxUnavailable`: a no may be kept there, so whoever asks stays silent, and says why.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from gateway_plugin.outbox import Mark, Outbox, OutboxUnavailable, Waiting
+from gateway_plugin.outbox import Mark, Outbox, Waiting
 
 __all__ = ["Toggles"]
 
@@ -34,7 +34,7 @@ class Toggles:
         return self._is_on(owner, _name(session))
 
     def set_session(self, owner: Waiting, session: str, *, enabled: bool) -> None:
-        """Switch a session; raises `OutboxUnavailable`."""
+        """Switch a session."""
         self._set(owner, _name(session), enabled=enabled)
 
     @property
@@ -43,14 +43,11 @@ class Toggles:
         return self._is_on(self._gateway, _EVERYWHERE)
 
     def set_everywhere(self, *, enabled: bool) -> None:
-        """Switch the whole gateway; raises `OutboxUnavailable`."""
+        """Switch the whole gateway."""
         self._set(self._gateway, _EVERYWHERE, enabled=enabled)
 
     def _is_on(self, owner: Waiting, name: str) -> bool:
-        try:
-            return self._outbox.kept(owner, name).value != _OFF
-        except OutboxUnavailable:
-            return False
+        return self._outbox.kept(owner, name).value != _OFF
 
     def _set(self, owner: Waiting, name: str, *, enabled: bool) -> None:
         if self._is_on(owner, name) != enabled:

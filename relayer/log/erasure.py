@@ -24,19 +24,13 @@ from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.collector import GRACE_MS, begun
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.destruction import destroy, left_of
-from relayer.log.erasure_reports import (
-    REPORT_FORMAT,
-    ErasureReport,
-    ErasureReports,
-    SeenReport,
-    Stage,
-    What,
-)
+from relayer.log.erasure_facts import retold, still_has
+from relayer.log.erasure_reports import ErasureReport, ErasureReports, SeenReport, Stage
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest_view import SeenManifest
 from relayer.log.replica import Replica
 
-__all__ = ["MemoryEraser", "holds_a_body", "report_of"]
+__all__ = ["MemoryEraser", "holds_a_body"]
 
 # Others may be compacting at the same time, and each round of theirs makes one of ours void.
 _ROUNDS = 64
@@ -67,9 +61,13 @@ class MemoryEraser:
         """Go as far with a report as possible without waiting; returns it as it is then.
 
         Raises:
-            CorruptNamespace, UpgradeRequired, NamespaceClosed: the log cannot be read.
+            CorruptNamespace: the log cannot be read, or it still has what was erased: see `still_has`.
+            UpgradeRequired, NamespaceClosed: the log cannot be read.
             StoreError: the store did not answer; running again goes on.
         """
+        if still_has(self._replica.state, seen.report):
+            raise CorruptNamespace("the log does not know of an erasure that is under way")
+        seen = await self._advance(seen, retold(seen.report, self._replica.state))
         if seen.report.stage is Stage.ERASED:
             seen = await self._destroy(seen)
         if seen.report.stage is Stage.DESTROYED:
@@ -249,24 +247,6 @@ class MemoryEraser:
         if advanced is None:
             raise StoreUnavailable("another relayer works on the same erasure")
         return advanced
-
-
-def report_of(account: str, namespace: str, replica: Replica, erasure: bytes) -> ErasureReport:
-    """Return the first report of an erasure that a replica has applied."""
-    known = replica.state.erasures.known[erasure]
-    return ErasureReport(
-        format=REPORT_FORMAT,
-        erasure=erasure,
-        account=account,
-        namespace=namespace,
-        incarnation=replica.incarnation,
-        what=What.MEMORY,
-        asked_at=known.at,
-        seq=known.seq,
-        records=known.records,
-        derived=known.derived,
-        slots=known.slots,
-    )
 
 
 def holds_a_body(raw: bytes, seq: int, replica: Replica) -> bool:

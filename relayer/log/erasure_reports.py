@@ -92,7 +92,10 @@ class ErasureReports:
         self._ports = ports
 
     async def begin(self, report: ErasureReport) -> SeenReport:
-        """Write a report down unless there is one, and return the one that is there.
+        """Write a report down unless there is one of the same erasure, and return the one that is there.
+
+        The one that is there may be of a log that was lost since: who erases again what a restored log had brought back is
+        not answered with what was confirmed of the lost one.
 
         Raises:
             StoreUnavailable: it is not sure whether it is written; doing it again is safe.
@@ -100,12 +103,14 @@ class ErasureReports:
         """
         for _ in range(_ATTEMPTS):
             found = await self.find(report.account, report.erasure)
-            if found is not None:
+            if found is not None and _same(found.report, report):
                 return found
-            key = self._key(report, confirmed=False)
-            await self._ports.store.create(self._ports.layout.at(key), self._seal(key, report))
+            if found is None or found.report.stage is Stage.CONFIRMED:
+                await self._create(self._key(report, confirmed=False), report)
+            else:
+                await self.advance(found, report)
             found = await self.find(report.account, report.erasure)
-            if found is not None:
+            if found is not None and _same(found.report, report):
                 return found
             await self._ports.clock.sleep(_PAUSE)
         raise StoreUnavailable("the erasure's report could not be written")
@@ -137,7 +142,7 @@ class ErasureReports:
         found = await self._ports.store.get(self._ports.layout.at(key))
         if not isinstance(found, Found):
             return None
-        return SeenReport(self._open(key, found.data), found.etag, found.store_time)
+        return SeenReport(self.open(key, found.data), found.etag, found.store_time)
 
     def key_of(self, report: ErasureReport) -> str:
         """Return the key, without prefix, of a report that is under way."""
@@ -160,13 +165,20 @@ class ErasureReports:
     async def conclude(self, report: ErasureReport) -> ErasureReport:
         """Put a confirmed report where it stays, and end the one that was under way."""
         key = self._key(report, confirmed=True)
-        at = self._ports.layout.at(key)
-        await self._ports.store.create(at, self._seal(key, report))
+        await self._create(key, report)
         kept = await self.read(key)
+        if kept is not None and not _same(kept.report, report):
+            await destroy(self._ports.store, [self._ports.layout.at(key)])
+            await self._create(key, report)
+            kept = await self.read(key)
         if kept is None:
             raise StoreUnavailable("the erasure's report could not be written")
         await destroy(self._ports.store, [self._ports.layout.at(self._key(report, confirmed=False))])
         return kept.report
+
+    async def _create(self, key: str, report: ErasureReport) -> None:
+        """Try once; the next read says what came of it."""
+        await self._ports.store.create(self._ports.layout.at(key), self._seal(key, report))
 
     def _key(self, report: ErasureReport, *, confirmed: bool) -> str:
         tag = self._ports.keys.tag("account", report.account)
@@ -177,7 +189,8 @@ class ErasureReports:
         plain = msgspec.msgpack.encode(report)
         return seal(self._ports.keys.metadata, ObjectType.ERASURE, _place(key), plain, salt=salt)
 
-    def _open(self, key: str, data: bytes) -> ErasureReport:
+    def open(self, key: str, data: bytes) -> ErasureReport:
+        """Open a report's stored bytes; raises `CorruptNamespace` and `UpgradeRequired` as `read`."""
         try:
             plain = unseal(self._ports.keys.metadata, ObjectType.ERASURE, _place(key), data)
             known = msgspec.msgpack.decode(plain, type=_Head).format
@@ -186,6 +199,11 @@ class ErasureReports:
         except (UnsealError, msgspec.MsgspecError) as error:
             raise CorruptNamespace("an erasure's report does not open in its place") from error
         raise UpgradeRequired(f"an erasure's report has format {known}; this relayer knows {REPORT_FORMAT}")
+
+
+def _same(one: ErasureReport, other: ErasureReport) -> bool:
+    """Whether two reports of one id are of the same erasure: an incarnation goes once, a memory once in each log."""
+    return one.what is What.NAMESPACE or one.asked_at == other.asked_at
 
 
 def _place(key: str) -> bytes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
+from relayer.log.erasure_reports import ErasureReports, What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.operator.backup_log import LogCopy
@@ -125,6 +126,7 @@ class _Worker:
         self._target = target
         self._backup = backup
         self._erased = erased
+        self._reports = ErasureReports(source)
         self._rows: dict[str, Row] = {}
 
     async def run(self, progress: Progress) -> Backup:
@@ -137,7 +139,7 @@ class _Worker:
         for key in await keys_below(self._source, "erased/") + await keys_below(
             self._source, Layout.erasing()
         ):
-            await self._small(key)
+            await self._report(key)
         for done, listed in enumerate(catalogue.namespaces, 1):
             await self._namespace(listed)
             progress(done, len(catalogue.namespaces))
@@ -186,6 +188,31 @@ class _Worker:
         found = await self._source.store.get(self._source.layout.at(key))
         if isinstance(found, Found):
             self._rows[key] = await self._target.keep(key, found.data)
+
+    async def _report(self, key: str) -> None:
+        """Copy an erasure's report, and have the ledger know what was erased, whether or not the log can be read."""
+        found = await self._source.store.get(self._source.layout.at(key))
+        if not isinstance(found, Found):
+            return
+        try:
+            report = self._reports.open(key, found.data)
+        except (CorruptNamespace, UpgradeRequired) as error:
+            fix = "ask for that erasure again, then remove this object"
+            self._backup.findings.append(
+                Finding(Flaw.of(error), key, f"{error}; it is not in the backup", fix)
+            )
+            return
+        self._rows[key] = await self._target.keep(key, found.data)
+        tag = self._source.keys.tag
+        pointer = Layout.pointer(
+            tag("account", report.account), tag("namespace", report.account, report.namespace)
+        )
+        known = self._erased.get(report.incarnation, Erased(report.incarnation, pointer))
+        self._erased[report.incarnation] = msgspec.structs.replace(
+            known,
+            gone=known.gone or report.what is What.NAMESPACE,
+            records=tuple(sorted({*known.records, *report.records, *report.derived})),
+        )
 
     async def _namespace(self, listed: Listed) -> None:
         await self._small(listed.key)

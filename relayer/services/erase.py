@@ -15,7 +15,7 @@ from relayer.domain.outcomes import Result
 from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, WrongCustody
 from relayer.log import creation
-from relayer.log.erasure import report_of
+from relayer.log.erasure_facts import report_of
 from relayer.log.erasure_reports import ErasureReport, ErasureReports, SeenReport, What
 from relayer.log.namespace_erasure import namespace_report
 from relayer.services.access import Access, Principal

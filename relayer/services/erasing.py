@@ -12,12 +12,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from relayer.domain.operations import Erase, Origin
 from relayer.errors import NamespaceClosed, RelayerError
 from relayer.log.collector import GRACE_MS, Collector
+from relayer.log.creation import find
 from relayer.log.erasure import MemoryEraser
+from relayer.log.erasure_facts import still_has
 from relayer.log.erasure_reports import ErasureReport, ErasureReports, SeenReport, Stage, What
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_erasure import NamespaceEraser
+from relayer.log.namespace_log import NamespaceLog
 from relayer.log.replica import Replica
 from relayer.services.open_namespaces import OpenNamespaces
 
@@ -143,6 +147,9 @@ class Erasures:
         report = seen.report
         try:
             replica = await self._replica_of(report)
+            if still_has(replica.state, report):
+                await self._erase_again(report)
+                await replica.catch_up()
             return await self._eraser(replica, report.account).run(seen)
         except NamespaceClosed:
             # The whole namespace went: its own erasure leaves nothing of this one either.
@@ -169,6 +176,19 @@ class Erasures:
         replica = Replica(self._ports, report.account, report.incarnation)
         await replica.reload()
         return replica
+
+    async def _erase_again(self, report: ErasureReport) -> None:
+        """Have a log that lost an erasure decide it again; several relayers that do so decide it once (I7)."""
+        pointer = await find(self._ports, report.account, report.namespace)
+        if pointer is None or pointer.incarnation != report.incarnation:
+            raise NamespaceClosed("the namespace was erased")
+        log = NamespaceLog(self._ports, report.account, pointer)
+        try:
+            await log.start()
+            origin = Origin(author=b"", nonce=report.erasure)
+            await log.append([Erase(origin, (*report.records, *report.derived))])
+        finally:
+            await log.close(0)
 
     def _eraser(self, replica: Replica, account: str) -> MemoryEraser:
         collector = Collector(self._ports, account, replica.incarnation, self._grace_ms)

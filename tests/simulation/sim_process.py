@@ -22,7 +22,8 @@ from relayer.errors import CorruptNamespace
 from relayer.log.collector import Collector
 from relayer.log.committer import Committer
 from relayer.log.compactor import CompactionLimits, Compactor
-from relayer.log.erasure import MemoryEraser, report_of
+from relayer.log.erasure import MemoryEraser
+from relayer.log.erasure_facts import report_of
 from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.index_objects import IndexObjects
 from relayer.log.index_pack import Part

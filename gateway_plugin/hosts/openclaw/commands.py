@@ -57,7 +57,7 @@ def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: b
         if key is None:
             return "There is no session here to switch."
         plugin.set_session(key, enabled=enabled, host=host_turn(context))
-    except (GatewayError, OutboxUnavailable) as error:
+    except GatewayError as error:
         return f"Memory could not be switched {word}: {error}"
     return f"Memory is {word} for this session."
 
@@ -76,7 +76,7 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
         f"last recall: {trace.status or 'none yet'}{f' in {trace.milliseconds} ms' if trace.milliseconds else ''}",
         f"captured turns: {status.delivered} delivered, {status.waiting} waiting, {status.refused} refused",
     ]
-    notes = (trace.detail, status.last_error, status.last_refusal, status.warning)
+    notes = (trace.detail, status.last_error, status.last_refusal, status.warning, *status.notes)
     return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
 
 
@@ -85,6 +85,8 @@ def _state(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
         return "off (MEMRELAY_DISABLE)"
     try:
         on = plugin.session_enabled(session_key_of(context), host=host_turn(context))
+    except OutboxUnavailable as error:
+        return f"silent here: {error}"
     except GatewayError as error:
         return f"unavailable here: {error}"
     return "on for this session" if on else "off for this session"

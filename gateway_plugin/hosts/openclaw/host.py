@@ -32,6 +32,8 @@ _FLUSH_SECONDS: Final = 2.0
 _HEALTH_SECONDS: Final = 10.0
 _OWN_SHARE: Final = 0.9
 _MAX_BEHIND: Final = 1000
+# What a session said is not in the outbox after these, and may be later.
+_NOT_CAPTURED: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
 # Of the host's reasons to end a session, those after which the conversation does not go on.
 _ENDS: Final = frozenset({"new", "reset", "idle", "daily", "deleted"})
 _SLOTS: Final = {
@@ -235,7 +237,7 @@ class OpenClawHost:
         return {"status": "ok", "version": __version__, **asdict(self._plugin.status())}
 
     def _note_behind(self, key: str, report: CaptureReport) -> None:
-        if report.status in {"full", "failed", "unwritable"} and len(self._behind) < _MAX_BEHIND:
+        if report.status in _NOT_CAPTURED and len(self._behind) < _MAX_BEHIND:
             self._behind[key] = None
         elif report.status in {"queued", "empty"}:
             self._behind.pop(key, None)

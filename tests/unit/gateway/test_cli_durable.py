@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import MemoryPlugin, secret_store
 from gateway_plugin.cli import app
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
@@ -89,6 +89,17 @@ def test_a_doctor_without_complaint_ends_with_zero(run, wire):
     ]  # fmt: skip
     assert [name for _, name in wire.memories] == ["default/memrelay-canary"]
     assert wire.texts("default/memrelay-canary") == []
+
+
+def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(run, monkeypatch, tmp_path):
+    assert run("doctor").stdout.splitlines()[1].endswith("; from MEMRELAY_SECRET")
+    monkeypatch.setattr(secret_store, "_taken", {})
+    file = tmp_path / "of-its-own"
+    file.write_text(SECRET)
+    file.chmod(0o600)
+    monkeypatch.setenv("MEMRELAY_SECRET_FILE", str(file))
+    monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
+    assert CliRunner().invoke(app, ["doctor"]).stdout.splitlines()[1].endswith(f"; from {file}")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from relayer.domain.bodies import take_out
 from relayer.domain.entry import decode_entry
 from relayer.domain.operations import Erase, Origin, Put, Stored
 from relayer.log.collector import GRACE_MS, Collector
-from relayer.log.erasure import MemoryEraser, report_of
+from relayer.log.erasure import MemoryEraser
+from relayer.log.erasure_facts import report_of
 from relayer.log.erasure_reports import ErasureReports, SeenReport
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts

@@ -11,6 +11,10 @@ from operator_site import ROOT, Site
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
+from relayer.log.collector import Collector
+from relayer.log.erasure import MemoryEraser
+from relayer.log.erasure_facts import report_of
+from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.log_ports import LogPorts
 from relayer.operator.backup import back_up, prune
 from relayer.operator.backup_store import BackupStore
@@ -18,6 +22,7 @@ from relayer.operator.restore import restore
 from relayer.operator.verify import verify_store
 from relayer.services.relayer_check import check_relayer_key
 from relayer.testing.recording_store import RecordingStore
+from relayer.wire import ulid
 
 TEXTS = [
     f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green", "grey"))
@@ -219,6 +224,7 @@ async def test_a_restore_killed_before_any_write_is_not_served_and_goes_on(site,
     await site.compact(entries=3)
     await site.say(TEXTS[3])
     await vault.back_up()
+    erased = await sealed_text(site, 1)
     await site.erase(ids[1])
     await vault.back_up()
     after, ended = 0, False
@@ -237,6 +243,7 @@ async def test_a_restore_killed_before_any_write_is_not_served_and_goes_on(site,
             await restore(vault.place(), again.ports, number=1)
         await check_relayer_key(again.ports)
         assert await again.hears(QUERY) == sorted(text for text in TEXTS if text != TEXTS[1])
+        assert not [key for key, data in (await again.everything()).items() if erased in data]
         assert (await verify_store(again.ports, secrets=[SECRET])).sound
         await again.close()
         after += 1
@@ -382,11 +389,7 @@ async def test_a_store_that_does_not_answer_ends_a_backup_without_a_run(site, va
     assert await vault.place().newest("runs") == 0
 
 
-async def test_an_erasure_that_was_under_way_begins_anew_in_the_restored_store(site, vault):
-    from relayer.log.erasure import report_of
-    from relayer.log.erasure_reports import ErasureReports, Stage
-    from relayer.wire import ulid
-
+async def test_an_erasure_that_was_under_way_is_carried_out_by_the_restore(site, vault):
     ids = await site.say(*TEXTS)
     await site.erase(ids[0])
     reports = ErasureReports(site.ports)
@@ -399,5 +402,55 @@ async def test_an_erasure_that_was_under_way_begins_anew_in_the_restored_store(s
     other = await vault.restored()
     found = await ErasureReports(other.ports).find(report.account, report.erasure)
     assert found is not None
-    assert (found.report.stage, found.report.epoch) == (Stage.ERASED, 0)
+    assert found.report.stage is Stage.CONFIRMED
+    manifest = await other.manifest()
+    assert (found.report.epoch, manifest.gc_watermark) == (manifest.gc_epoch, found.report.seq)
+    assert await other.hears(QUERY) == sorted(TEXTS[1:])
+    await other.close()
+
+
+async def confirmed(site, memory):
+    """Erase a memory, and destroy what the store holds of it at once; returns the report."""
+    replica = await site.replica()
+    erasure = replica.state.erasures.erasure_of(ulid.parse(memory)).erasure
+    account = (await site.listed()).account
+    seen = await ErasureReports(site.ports).begin(report_of(account, "researcher", replica, erasure))
+    collector = Collector(site.ports, account, replica.incarnation, 0)
+    done = await MemoryEraser(site.ports, replica, collector.run, 0).run(seen)
+    assert done.report.stage is Stage.CONFIRMED
+    return done.report
+
+
+async def unreadable_since(site, vault, memory):
+    """Back up a log that was whole the last time, before a memory was erased, and is damaged now."""
+    await vault.back_up()
+    await site.clock.advance(60)
+    await site.erase(memory)
+    report = await confirmed(site, memory)
+    await site.say("the kettle is on a new shelf")
+    await site.flip((await site.wal())[-1])
+    backup = await vault.back_up()
+    assert [item.flaw.value for item in backup.findings] == ["damaged"]
+    return report
+
+
+async def test_what_was_erased_stays_away_although_its_log_could_not_be_read_since(site, vault):
+    ids = await site.say(*TEXTS)
+    await unreadable_since(site, vault, ids[0])
+    for options in ({}, {"number": 1}):
+        other = await vault.restored(**options)
+        assert await other.hears(QUERY) == sorted(TEXTS[1:])
+        await other.close()
+
+
+async def test_a_report_that_does_not_open_is_said_and_stops_neither_backup_nor_restore(site, vault):
+    ids = await site.say(*TEXTS)
+    await site.erase(ids[0])
+    await confirmed(site, ids[0])
+    [key] = await site.keys("erased/")
+    await site.flip(key)
+    backup = await vault.back_up()
+    assert [(item.flaw.value, item.key) for item in backup.findings] == [("damaged", key)]
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS[1:])
     await other.close()

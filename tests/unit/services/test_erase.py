@@ -531,3 +531,69 @@ class TestNamespaces:
         assert held(other) == []
         assert await texts_of(other) == []
         await other.ctx.namespaces.close(1.0)
+
+
+class TestALogFromBefore:
+    """A store whose logs were brought back as they were earlier, and whose reports were not."""
+
+    @staticmethod
+    async def _kept(house):
+        return {row.key: (await house.store.get(row.key)).data async for row in house.store.list("ns/")}
+
+    @staticmethod
+    async def _brought_back(house, kept):
+        for row in [row async for row in house.store.list("ns/")]:
+            await house.store.delete(row.key)
+        for key, data in kept.items():
+            await house.store.create(key, data)
+        await house.ctx.namespaces.close(1.0)
+        return await house.another()
+
+    @staticmethod
+    async def _until_confirmed(house, memory):
+        for _ in range(4):
+            await rounds(house, 2)
+            await house.clock.advance(HOUR + 1)
+        return await get_erasure(house.ctx, house.principal("researcher"), memory, house.deadline())
+
+    async def test_what_was_confirmed_once_is_erased_when_it_is_asked_for_again(self, house):
+        (secret,) = await put(house, SAID)
+        kept = await self._kept(house)
+        await erase(house, secret)
+        before = await self._until_confirmed(house, secret)
+        house = await self._brought_back(house, kept)
+        assert await found(house, CANARY) == [SAID]
+        assert (await erase(house, secret)).state == "erased"
+        view = await self._until_confirmed(house, secret)
+        assert (view.state, view.entries) == ("confirmed", 1)
+        assert view.asked_at > before.confirmed_at
+        await texts_of(house)
+        assert await bodies(house) == []
+        await house.ctx.namespaces.close(1.0)
+
+    @pytest.mark.parametrize("is_open", [False, True])
+    async def test_an_erasure_that_was_under_way_is_decided_again(self, house, is_open):
+        (secret,) = await put(house, SAID)
+        kept = await self._kept(house)
+        await put(house, "The bakery opens at seven.")
+        await erase(house, secret)
+        await rounds(house)
+        house = await self._brought_back(house, kept)
+        if is_open:
+            assert await texts_of(house) == [SAID]
+        await rounds(house)
+        assert await texts_of(house) == []
+        assert (await self._until_confirmed(house, secret)).state == "confirmed"
+        await texts_of(house)
+        assert await bodies(house) == []
+        await house.ctx.namespaces.close(1.0)
+
+    async def test_an_erasure_of_what_the_log_never_held_comes_to_its_end(self, house):
+        await put(house, "The bakery opens at seven.")
+        kept = await self._kept(house)
+        (secret,) = await put(house, SAID)
+        await erase(house, secret)
+        house = await self._brought_back(house, kept)
+        assert (await self._until_confirmed(house, secret)).state == "confirmed"
+        assert await texts_of(house) == ["The bakery opens at seven."]
+        await house.ctx.namespaces.close(1.0)
