@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 from model_memory import Model
 from two_relayers import TwoRelayers
 
+from relayer.domain.contents import Contents
 from relayer.domain.outcomes import Refusal
 from relayer.domain.state import NamespaceState
 from relayer.domain.twins import Twins
@@ -252,7 +253,7 @@ def take_nobody_for_a_twin(*_: object) -> bytes:
     return b""
 
 
-def let_anything_stand_at_the_head(self: NamespaceState, head: bytes) -> object:
+def let_anything_stand_at_the_head(self: Contents, head: bytes) -> object:
     return self.records.get(head, Refusal.UNKNOWN_RECORD)
 
 
@@ -268,7 +269,7 @@ WRONG = {
     "a strong read that reads nothing": (Replica, "read", read_nothing),
     "an idempotency key that is not remembered": (NamespaceState, "_by_idempotency", remember_no_key),
     "duplicates that are stored": (Twins, "like", take_nobody_for_a_twin),
-    "stale heads that are taken": (NamespaceState, "_head", let_anything_stand_at_the_head),
+    "stale heads that are taken": (Contents, "head", let_anything_stand_at_the_head),
     "an erasure that leaves other versions": (erase, "_whole", erase_one_alone),
     "a restore that recall does not hear of": (NamespaceView, "_show", show_nothing),
 }

@@ -73,15 +73,15 @@ def _read(pages: list[bytes]) -> NamespaceState:
 
 def _said(state: NamespaceState) -> dict[str, object]:
     """All that a state knows, whatever of it has been read."""
-    known = state.remembered()
+    known, twins = state.known, state.twins
     return {
         "state": (state.position, state.last_time, state.closed, state.jobs, state.erased, state.erasures),
         "records": list(state.records.items()),
-        "outcomes": list(known.outcomes()),
-        "requests": list(known.idempotency.items()),
-        "repeats": (state.repeats_texts, known.twins.older, known.twins.erased_texts),
-        "twins": [known.twins.saying(b"text%d" % number) for number in range(3)],
-        "alike": [known.twins.like(b"like%d" % number) for number in range(3)],
+        "outcomes": list(known.rows()),
+        "requests": list(known.requests.items()),
+        "repeats": (state.repeats_texts, twins.older, twins.erased_texts),
+        "twins": [twins.saying(b"text%d" % number) for number in range(3)],
+        "alike": [twins.like(b"like%d" % number) for number in range(3)],
     }
 
 
@@ -153,7 +153,7 @@ def test_macs_that_begin_alike_are_not_taken_for_each_other():
     for seq, mac in enumerate((first, second), 1):
         stored = Stored(b"r%d" % seq, mac, b"s", likeness=mac[::-1][:8] + mac)
         state.apply(_entry(seq, [Put(Origin(b"a", b"%d" % seq), stored)]), b"digest")
-    twins = _read(write_state(state)).remembered().twins
+    twins = _read(write_state(state)).twins
     assert (twins.saying(first), twins.saying(second)) == ((b"r1",), (b"r2",))
     assert twins.saying(b"beginning" + b"3" * 23) == ()
     assert twins.like(b"2" * 8 + second) == b"r2"

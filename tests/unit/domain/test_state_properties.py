@@ -27,7 +27,8 @@ from relayer.domain.operations import (
     encode_operation,
 )
 from relayer.domain.outcomes import Result
-from relayer.domain.state import Applied, NamespaceState, Standing
+from relayer.domain.standing import Standing
+from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, UpgradeRequired
 
 START = Position(0, genesis(b"i" * 16))
