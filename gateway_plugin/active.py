@@ -103,7 +103,8 @@ class ActiveRecaller:
             identity: whose memories.
             audience: who reads the answer.
             seconds: what is left of the turn's time.
-            model: the chat session's model, which is wished for where the settings name none (AM-15).
+            model: the chat session's model, which is wished for where the settings name none; where it is not told
+                either, ``active.modelFallback`` is (AM-15).
         """
         if not direct.considered or (self._settings.active.mode == "escalate" and not direct.memories):
             return Reminder("empty")
@@ -163,7 +164,7 @@ class ActiveRecaller:
         # What was not set is left out: a relayer that does not know it answers all the same.
         about_model = {
             "thinking": active.thinking if active.thinking != "off" else "",
-            "model": (active.model or model)[:_MAX_MODEL],
+            "model": (active.model or model or active.model_fallback)[:_MAX_MODEL],
             "model_fallback": active.model_fallback_policy
             if active.model_fallback_policy != "default-remote"
             else "",

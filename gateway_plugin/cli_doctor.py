@@ -30,13 +30,15 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.doctor import Check, canary, examine
 from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
+from gateway_plugin.hosts.openclaw.config import core_config
 from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config
 from gateway_plugin.hosts.openclaw.host_config import read_config
 from gateway_plugin.identity import Identity, identify
+from gateway_plugin.last_turn import WHY_MARK
 from gateway_plugin.positions import Positions
 from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.settings import safe_load
 from gateway_plugin.setup import secret_source
-from gateway_plugin.status import WHY_MARK
 
 __all__ = ["add_to"]
 
@@ -71,13 +73,17 @@ def doctor(
         os.environ.update(guarded(lambda: command_environment(os.environ | told)))
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
+    settings = context.settings
+    if config is not None:
+        # What is wrong with them is said by the check of the bridge, which reads them as the gateway does.
+        settings = safe_load(core_config(config.settings, os.environ), os.environ).settings or settings
 
     async def run(client: RelayerClient) -> list[Check]:
         checks = examine(
             client,
             context.identity,
-            settings=context.settings,
-            secret_from=secret_source(context.settings, os.environ),
+            settings=settings,
+            secret_from=secret_source(settings, os.environ),
             outbox=outbox,
             toggles=gateway_toggles(context, outbox),
             clock=SystemClock(),

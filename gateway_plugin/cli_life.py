@@ -14,7 +14,8 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.identity import Identity
 from gateway_plugin.textual import parse_span
-from relayer.wire.life import MAX_TTL_SECONDS, DeleteRequest, DeleteResponse, SupersedeRequest
+from relayer.wire.fields import MAX_TTL_SECONDS
+from relayer.wire.life import DeleteRequest, DeleteResponse, SupersedeRequest
 
 __all__ = ["add_to"]
 

@@ -14,6 +14,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import Identity
+from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.outbox_file import FileOutbox
 from gateway_plugin.settings import PluginSettings
@@ -62,6 +63,10 @@ async def examine(
         clock: the time.
     """
     yield _switches(settings, toggles)
+    told = without_effect(settings, identity.account)
+    if told:
+        # Nothing is broken: a configuration of an earlier plugin may stay as it is.
+        yield Check("settings", True, "; ".join(told))
     yield Check("keys", True, f"account {identity.account}, agent {identity.agent}; from {secret_from}")
     yield _outbox(outbox)
     for check in (_version, _trusted, _accepted):

@@ -149,8 +149,10 @@ class Recaller:
             "", agent=identity.agent, namespace=identity.namespace, query_chars=len(query.search)
         )
         end = start + seconds
-        # The hits have direct mode's time, so that the model has the rest.
-        soon = min(end, start + self._settings.recall.deadline_ms / 1000) if active else end
+        # The hits have direct mode's time, so that the model has the rest; and the grace before it, if it is asked.
+        limits = self._settings.active
+        grace = limits.setup_grace_timeout_ms / 1000 if active is not None and active.allowed else 0.0
+        soon = min(end, start + self._settings.recall.deadline_ms / 1000 + grace) if active else end
         try:
             answer, cached = await self._find(self._request(query.search, audience), identity, soon)
         except GatewayError as error:
@@ -166,7 +168,7 @@ class Recaller:
                 answer,
                 identity=identity,
                 audience=audience,
-                seconds=end - self._clock.monotonic(),
+                seconds=min(end - self._clock.monotonic(), limits.timeout_ms / 1000),
                 model=model,
             )
             trace = replace(trace, active=reminder.outcome, detail=reminder.detail)

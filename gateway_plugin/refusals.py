@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerRefused, RelayerUnreachable
 from gateway_plugin.transport import Answer
-from relayer.wire.schemas import Problem
+from relayer.wire.problems import Problem
 
 __all__ = ["Refusal"]
 

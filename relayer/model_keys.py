@@ -7,12 +7,13 @@ from typing import Literal
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
 
-__all__ = ["find_model_key"]
+__all__ = ["EndpointName", "find_model_key"]
+
+EndpointName = Literal["embeddings", "former_embeddings", "model", "fallback_model"]
+"""An endpoint, as the names of its settings begin."""
 
 
-def find_model_key(
-    settings: RelayerSettings, which: Literal["embeddings", "former_embeddings", "model", "fallback_model"]
-) -> str:
+def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:
     """Return the key of an endpoint; empty when there is none, which is right for a server of one's own.
 
     Former embeddings from the same URL take the same key, unless they have one of their own; so does the fallback model.

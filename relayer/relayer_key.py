@@ -9,10 +9,13 @@ import hashlib
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
+from relayer.log.layout import Layout
+from relayer.store_address import objects_directory
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.keys import SECRET_SIZE, parse_secret
 from relayer.wire.lp import lp
@@ -24,6 +27,7 @@ __all__ = [
     "make_relayer_key",
     "read_sheet",
     "recovery_sheet",
+    "require_relayer_key",
 ]
 
 _LINES = 4
@@ -54,6 +58,38 @@ def find_relayer_key(settings: RelayerSettings) -> bytes | None:
     if mode & 0o077:
         raise ConfigurationError(f"the relayer key can be read by other users: chmod 600 {generated}")
     return _read(generated, "the relayer key")
+
+
+def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -> bytes:
+    """Return the key that was given or made before; a data directory that is new gets one, and people are told.
+
+    Args:
+        settings: checked.
+        say: prints one line for people.
+
+    Raises:
+        ConfigurationError: there is none where there must be one, or as `find_relayer_key` and `make_relayer_key`.
+    """
+    key = find_relayer_key(settings)
+    if key is not None:
+        return key
+    if settings.store is not None:
+        raise ConfigurationError(
+            "MEMRELAY_RELAYER_KEY or MEMRELAY_RELAYER_KEY_FILE: a relayer over a bucket must be given its key, because "
+            "the bucket cannot be read without it and this machine may not last; memrelay keys make FILE makes one"
+        )
+    data = settings.data.expanduser()
+    if (objects_directory(data) / Layout.relayer()).exists():
+        raise ConfigurationError(
+            f"the store in {data} has a relayer key, but {generated_key_file(data)} is gone: put it back, or give it "
+            "as MEMRELAY_RELAYER_KEY"
+        )
+    key = make_relayer_key(data)
+    say(
+        f"made the relayer key in {generated_key_file(data)}; without it this store cannot be read: keep a copy "
+        "(memrelay keys recovery)"
+    )
+    return key
 
 
 def make_relayer_key(data: Path) -> bytes:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from relayer import bootstrap
+from relayer import bootstrap, stores
 from relayer.config import load_settings
 from relayer.deployment import initialise
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
@@ -46,7 +46,7 @@ def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
     try:
-        _run(bootstrap.probe_store(settings, say))
+        _run(stores.probe_store(settings, say))
     except BrokenPromise as error:
         say(f"BROKEN  {error}")
         return BROKEN_PROMISE

@@ -1,15 +1,16 @@
-"""Where a relayer's objects are when they are in a bucket: the values of ``--store`` and ``--endpoint-url``."""
+"""Where a relayer's objects are: below ``--data``, or in the bucket of ``--store`` and ``--endpoint-url``."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from relayer.domain.object_keys import check_key
 from relayer.errors import ConfigurationError
 
-__all__ = ["BucketAddress", "check_endpoint", "parse_store"]
+__all__ = ["BucketAddress", "check_endpoint", "objects_directory", "parse_store"]
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _SCHEME = "s3://"
@@ -23,6 +24,11 @@ class BucketAddress:
 
     bucket: str
     prefix: str
+
+
+def objects_directory(data: Path) -> Path:
+    """Return where the objects of a data directory are: the relayer key lies beside them, not among them."""
+    return data.expanduser() / "objects"
 
 
 def parse_store(url: str) -> BucketAddress:

@@ -1,1 +1,1 @@
-"""What fulfils the ports: stores, embedders, clocks. Only the composition root imports these."""
+"""What fulfils the ports: stores, embedders, clocks. Only what composes a process imports these."""

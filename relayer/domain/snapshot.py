@@ -17,11 +17,13 @@ from typing import TypeVar
 import msgspec
 
 from relayer.domain.erasures import Erased, Erasure, Traces
+from relayer.domain.known_outcomes import KnownOutcomes, RequestOutcomes
 from relayer.domain.namespace import Position
 from relayer.domain.operations import OperationId
 from relayer.domain.outcomes import Outcome
 from relayer.domain.paged_rows import PagedRows
-from relayer.domain.state import JobState, NamespaceState, RecordState, Remembered
+from relayer.domain.standing import JobState, RecordState
+from relayer.domain.state import NamespaceState
 from relayer.domain.stored_twins import StoredTwins, column
 from relayer.domain.twins import Twins
 from relayer.errors import CorruptNamespace
@@ -77,7 +79,6 @@ class _RequestPage(msgspec.Struct, frozen=True, array_like=True):
 
 
 _Request = tuple[bytes, list[tuple[int, Outcome]]]
-_Known = tuple[bytes, dict[int, Outcome]]
 _Outcome = tuple[int, OperationId, Outcome]
 
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -92,28 +93,26 @@ _OUTCOMES = msgspec.msgpack.Decoder(list[_Outcome])
 
 def write_state(state: NamespaceState) -> list[bytes]:
     """Return the blocks of a state, in one step, because the next entry would change it: about 1 ms for 1,000 records."""
-    remembered = state.remembered()
-    outcomes = remembered.outcomes()
+    twins, requests, outcomes = state.twins, state.known.requests, state.known.rows()
     head = _Head(
         position=state.position,
         last_time=state.last_time,
         closed=state.closed,
-        repeats=remembered.twins.repeats,
+        repeats=twins.repeats,
         records=len(state.records),
-        requests=len(remembered.idempotency),
+        requests=len(requests),
         jobs=list(state.jobs.values()),
         erased=sorted(state.erased),
-        erased_texts=sorted(remembered.twins.erased_texts),
-        older_twins=sorted(remembered.twins.older),
+        erased_texts=sorted(twins.erased_texts),
+        older_twins=sorted(twins.older),
         outcomes=msgspec.Raw(_ENCODER.encode(outcomes)),
         outcomes_count=len(outcomes),
         erasures=list(state.erasures.known.values()),
         late=list(state.erasures.late),
         traces=state.erasures.traces.slots,
     )
-    records = _paged(state.records, _record_page)
-    requests = _paged(remembered.idempotency, _request_page)
-    return [_ENCODER.encode(head), *map(_ENCODER.encode, (*_cut(records), *_cut(requests)))]
+    pages = (*_cut(_paged(state.records, _record_page)), *_cut(_paged(requests, _request_page)))
+    return [_ENCODER.encode(head), *map(_ENCODER.encode, pages)]
 
 
 class StateReader:
@@ -126,7 +125,7 @@ class StateReader:
         except _UNDECODABLE as error:
             raise CorruptNamespace("a stored state does not begin as one") from error
         self._records: PagedRows[RecordState, _RecordPage] = PagedRows(_records_of)
-        self._requests: PagedRows[_Known, _RequestPage] = PagedRows(_requests_of)
+        self._requests: PagedRows[RequestOutcomes, _RequestPage] = PagedRows(_requests_of)
         self._ids: list[bytes] = []
         self._texts = bytearray()
         self._likenesses = bytearray()
@@ -148,7 +147,8 @@ class StateReader:
         head = self._head
         if (len(self._records), len(self._requests)) != (head.records, head.requests):
             raise CorruptNamespace("a stored state lacks blocks")
-        state = NamespaceState(
+        outcomes = bytes(head.outcomes)
+        return NamespaceState(
             head.position,
             last_time=head.last_time,
             closed=head.closed,
@@ -160,13 +160,11 @@ class StateReader:
                 dict.fromkeys(head.late),
                 Traces(head.traces),
             ),
+            twins=self._twins(),
+            known=KnownOutcomes.stored(
+                self._requests, lambda: _decoded(_OUTCOMES, outcomes), head.outcomes_count
+            ),
         )
-        outcomes = bytes(head.outcomes)
-        state.remember(
-            Remembered(self._twins(), self._requests, lambda: _decoded(_OUTCOMES, outcomes)),
-            head.outcomes_count,
-        )
-        return state
 
     def _twins(self) -> Twins:
         older = frozenset(self._head.older_twins)
@@ -203,11 +201,11 @@ def _records_of(page: _RecordPage) -> Iterable[tuple[bytes, RecordState]]:
     return zip(page.ids, _decoded(_RECORDS, page.rows), strict=True)
 
 
-def _request_page(keys: list[bytes], requests: list[_Known]) -> _RequestPage:
+def _request_page(keys: list[bytes], requests: list[RequestOutcomes]) -> _RequestPage:
     return _RequestPage(keys, _ENCODER.encode([(body, list(known.items())) for body, known in requests]))
 
 
-def _requests_of(page: _RequestPage) -> Iterator[tuple[bytes, _Known]]:
+def _requests_of(page: _RequestPage) -> Iterator[tuple[bytes, RequestOutcomes]]:
     for key, (body, outcomes) in zip(page.keys, _decoded(_REQUESTS, page.rows), strict=True):
         yield key, (body, dict(outcomes))
 

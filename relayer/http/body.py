@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from relayer.http import strict_json
 from relayer.http.head import Head
 from relayer.http.problems import HttpProblem
-from relayer.wire.schemas import ProblemField
+from relayer.wire.problems import ProblemField
 
 __all__ = ["MAX_BODY", "check_head", "read_body", "validate"]
 

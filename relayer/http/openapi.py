@@ -12,7 +12,7 @@ from relayer.http.head import DEADLINE_HEADER
 from relayer.http.problems import CODES, MEDIA_TYPE
 from relayer.http.routing import JSON, Route
 from relayer.wire import signing
-from relayer.wire.schemas import Problem
+from relayer.wire.problems import Problem
 
 __all__ = ["document"]
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from relayer import errors
 from relayer.domain.outcomes import Refusal
 from relayer.log.errors import PositionUnknown, RollbackDetected
-from relayer.wire.schemas import Problem, ProblemField
+from relayer.wire.problems import Problem, ProblemField
 
 __all__ = ["CODES", "HttpProblem", "problem_of", "unauthorized"]
 

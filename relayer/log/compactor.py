@@ -132,7 +132,8 @@ class Compactor:
         while position.seq < end and builder.size < self._limits.full_bytes:
             count = min(_SLOTS_AT_ONCE, end - position.seq)
             tail = await self._replica.slots.read(position.seq + 1, count)
-            if len(tail.slots) < count:
+            # After a long pause the slots may be collected, and taken anew by a writer that paused, too (I4).
+            if len(tail.slots) < count or not await self._replica.vouched(position.seq + 1, tail.times):
                 return None
             for slot in tail.slots:
                 linked = await self._replica.slots.link(slot, position)

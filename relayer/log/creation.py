@@ -6,7 +6,7 @@ was made when a process died is found and completed by the next one; whoever los
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -23,8 +23,9 @@ from relayer.domain.namespace import (
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody
 from relayer.log.backoff import Backoff
 from relayer.log.log_ports import LogPorts
+from relayer.log.manifest_view import SeenManifest
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.log.together import AT_ONCE, together
+from relayer.log.together import AT_ONCE, both, together
 from relayer.ports import Absent, Found, Throttled, Unchanged
 
 __all__ = [
@@ -57,11 +58,16 @@ class NewNamespace:
 
 @dataclass(frozen=True, slots=True)
 class OpenedNamespace:
-    """A namespace that exists in full, and its keys of the current epoch."""
+    """A namespace that exists in full, and its keys of the current epoch.
+
+    Attributes:
+        seen: its manifest, if it was there already: whoever follows the log need not read it at once again.
+    """
 
     account: str
     pointer: Pointer
     keys: NamespaceKeys
+    seen: SeenManifest | None = field(default=None, repr=False, compare=False)
 
 
 async def find(ports: LogPorts, account: str, name: str) -> Pointer | None:
@@ -88,13 +94,13 @@ async def open_existing(
     if pointer.state is not PointerState.LIVE:
         raise NamespaceClosed("the namespace is being erased")
     creation = _Creation(ports, account)
-    manifest = await creation.read_manifest(pointer)
-    if manifest is None:
+    seen = await creation.read_manifest(pointer)
+    if seen is None:
         return None
-    keys = await creation.open_epoch(pointer, manifest.key_epoch, secret)
-    if manifest.snap_seq == 0 and not await creation.is_current(pointer):
+    keys = await creation.open_seen(pointer, seen.manifest, secret)
+    if keys is None:
         raise NamespaceClosed("the namespace is being erased")
-    return OpenedNamespace(account, pointer, keys)
+    return OpenedNamespace(account, pointer, keys, seen)
 
 
 async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> OpenedNamespace:
@@ -114,16 +120,15 @@ async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> O
     creation = _Creation(ports, new.account)
     for _ in range(_ROUNDS):
         pointer = await creation.settle_pointer(new)
-        manifest = await creation.read_manifest(pointer)
-        if manifest is not None:
-            keys = await creation.open_epoch(pointer, manifest.key_epoch, secret)
-            if manifest.snap_seq:
-                return OpenedNamespace(new.account, pointer, keys)
+        seen = await creation.read_manifest(pointer)
+        if seen is not None:
+            keys = await creation.open_seen(pointer, seen.manifest, secret)
         else:
-            keys = await creation.settle_keyring(pointer, secret)
+            made = await creation.settle_keyring(pointer, secret)
             await creation.settle_manifest(pointer)
-        if await creation.is_current(pointer):
-            return OpenedNamespace(new.account, pointer, keys)
+            keys = made if await creation.is_current(pointer) else None
+        if keys is not None:
+            return OpenedNamespace(new.account, pointer, keys, seen)
     raise StoreUnavailable("the namespace is being made and erased by others; try again")
 
 
@@ -205,14 +210,23 @@ class _Creation:
         current = await self.read_pointer(pointer.name)
         return current is not None and current.pointer == pointer
 
-    async def read_manifest(self, pointer: Pointer) -> Manifest | None:
+    async def read_manifest(self, pointer: Pointer) -> SeenManifest | None:
         key = self._ports.layout.manifest(pointer.incarnation)
         found = await self._get(key)
         if isinstance(found, Absent):
             return None
-        return self._sealer.unseal_manifest(self._account, pointer.incarnation, key, found.data)
+        manifest = self._sealer.unseal_manifest(self._account, pointer.incarnation, key, found.data)
+        return SeenManifest(manifest, found.etag, found.store_time)
 
-    async def open_epoch(self, pointer: Pointer, epoch: int, secret: bytes) -> NamespaceKeys:
+    async def open_seen(self, pointer: Pointer, manifest: Manifest, secret: bytes) -> NamespaceKeys | None:
+        """Open the keys that a manifest names; None when the name leads here no more, see `is_current`."""
+        opening = self._open_epoch(pointer, manifest.key_epoch, secret)
+        if manifest.snap_seq:
+            return await opening
+        keys, current = await both(opening, self.is_current(pointer))
+        return keys if current else None
+
+    async def _open_epoch(self, pointer: Pointer, epoch: int, secret: bytes) -> NamespaceKeys:
         key = self._ports.layout.keyring(pointer.incarnation, epoch)
         found = await self._get(key)
         if isinstance(found, Absent):

@@ -66,6 +66,10 @@ class ManifestView:
         """The last entry that is in a segment, as last read; 0 before the first answer."""
         return 0 if self._manifest is None else self._manifest.snap_seq
 
+    def adopt(self, seen: SeenManifest) -> None:
+        """Begin with what another reader of this manifest was shown, before anything was read here."""
+        self._manifest, self._etag, self._validated_at = seen.manifest, seen.etag, seen.store_time
+
     async def read(self) -> Manifest:
         """Read the manifest and return it; raises as `see`."""
         return (await self.see()).manifest

@@ -13,6 +13,7 @@ from relayer.log.committer import Committer, CommitterLimits
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.index_objects import IndexObjects
 from relayer.log.log_ports import LogPorts
+from relayer.log.manifest_view import SeenManifest
 from relayer.log.replica import Begin, Consistency, OnApplied, OnReset, Replica
 
 __all__ = ["Consistency", "NamespaceLog"]
@@ -35,10 +36,11 @@ class NamespaceLog:
         *,
         limits: CommitterLimits | None = None,
         begin: Begin | None = None,
+        seen: SeenManifest | None = None,
     ) -> None:
         self.pointer = pointer
         self._ports = ports
-        self._replica = Replica(ports, account, pointer.incarnation, begin)
+        self._replica = Replica(ports, account, pointer.incarnation, begin, seen)
         self.indexes = IndexObjects(ports, account, self._replica)
         self._committer = Committer(ports, self._replica, limits or CommitterLimits())
 

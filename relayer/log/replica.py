@@ -21,7 +21,7 @@ from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
 from relayer.log.errors import PositionUnknown, RollbackDetected
 from relayer.log.log_ports import LogPorts
-from relayer.log.manifest_view import ManifestView
+from relayer.log.manifest_view import ManifestView, SeenManifest
 from relayer.log.segments import Segment, Segments, windows
 from relayer.log.single_flight import SingleFlight
 from relayer.log.slots import FoundSlot, LinkedEntry, Slots, Tail
@@ -72,9 +72,20 @@ class Replica:
         seen_at: when the head of the log was last seen, by the clock's `monotonic`; None before the first time.
         store_time: the store's time of its last answer about a slot or manifest, in ms.
         incarnation: whose log this is.
+
+    The manifest that the caller has ``seen`` stands in for the first reading of it, as an answer of that time: it vouches for
+    slots no longer than any other (I11), and the first `reload` may begin with it, because what it names that is gone since
+    is looked for in a newer one.
     """
 
-    def __init__(self, ports: LogPorts, account: str, incarnation: bytes, begin: Begin | None = None) -> None:
+    def __init__(
+        self,
+        ports: LogPorts,
+        account: str,
+        incarnation: bytes,
+        begin: Begin | None = None,
+        seen: SeenManifest | None = None,
+    ) -> None:
         self.slots = Slots(ports, account, incarnation)
         self.segments = Segments(ports, account, incarnation)
         self.manifest = ManifestView(ports, account, incarnation)
@@ -88,6 +99,9 @@ class Replica:
         self._restart_wanted = True
         self._load_wanted = True
         self._begin = begin
+        self._seen = seen
+        if seen is not None:
+            self.manifest.adopt(seen)
         self._start_from(self._nothing())
 
     def _nothing(self) -> Start:
@@ -148,7 +162,8 @@ class Replica:
         A segment that is absent was merged with others and deleted: the manifest that is there now names its successor.
         """
         for _ in range(_RELOADS):
-            manifest = await self.manifest.read()
+            seen, self._seen = self._seen, None
+            manifest = await self.manifest.read() if seen is None else seen.manifest
             self.store_time = self.manifest.validated_at or 0
             if self._restart_wanted:
                 await self._restart(manifest)

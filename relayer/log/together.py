@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from relayer.errors import RelayerError
 
-__all__ = ["AT_ONCE", "together"]
+__all__ = ["AT_ONCE", "both", "together"]
 
 AT_ONCE = 16  # requests to the store on behalf of one caller
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -28,6 +29,16 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     except BaseExceptionGroup as errors:
         raise _first(errors) from errors
     return [task.result() for task in tasks]
+
+
+async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Run two coroutines of different results as `together` does."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = group.create_task(one), group.create_task(other)
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from errors
+    return tasks[0].result(), tasks[1].result()
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

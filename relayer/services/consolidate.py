@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from relayer.domain.operations import Restore
 from relayer.domain.record import Model
-from relayer.domain.state import Standing
+from relayer.domain.standing import Standing
 from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.domain.record import Audience, Kind, Record, Trust
-from relayer.domain.state import Standing
+from relayer.domain.standing import Standing
 from relayer.extraction.change import Relation, relation_of
 from relayer.extraction.gist import LONGEST, Gist, gist_of
 from relayer.extraction.sameness import NEAR, says_the_same

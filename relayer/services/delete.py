@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relayer.domain.operations import Forget, Origin
 from relayer.domain.outcomes import Outcome, Result
-from relayer.domain.state import RecordState, Standing
+from relayer.domain.standing import RecordState, Standing
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline

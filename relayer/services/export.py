@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pydantic import BaseModel
 
 from relayer.domain.record import Record
-from relayer.domain.state import RecordState
+from relayer.domain.standing import RecordState
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline

@@ -8,7 +8,7 @@ import msgspec
 
 from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin, Stored
 from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust
-from relayer.domain.state import JobState, Standing
+from relayer.domain.standing import JobState, Standing
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from relayer.domain.operations import Forget, Origin
 from relayer.domain.outcomes import Result
 from relayer.domain.record import Record
-from relayer.domain.state import RecordState, Standing
+from relayer.domain.standing import RecordState, Standing
 from relayer.errors import RelayerError
 from relayer.services.context import Context
 from relayer.services.open_namespace import OpenNamespace

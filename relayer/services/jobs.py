@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relayer.domain.state import JobState
+from relayer.domain.standing import JobState
 from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from relayer.domain.operations import Forget, Origin
 from relayer.domain.outcomes import Result
-from relayer.domain.state import RecordState, Standing
+from relayer.domain.standing import RecordState, Standing
 from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context

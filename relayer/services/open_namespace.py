@@ -82,7 +82,13 @@ class OpenNamespace:
     def __post_init__(self) -> None:
         self._free.set()
         self.view = self._new_view()
-        self.log = NamespaceLog(self.ports, self.namespace.account, self.namespace.pointer, begin=self._begin)
+        self.log = NamespaceLog(
+            self.ports,
+            self.namespace.account,
+            self.namespace.pointer,
+            begin=self._begin,
+            seen=self.namespace.seen,
+        )
         self.log.subscribe(self._on_applied, self._on_reset)
 
     def _new_view(self) -> NamespaceView:

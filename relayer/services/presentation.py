@@ -5,7 +5,7 @@ from __future__ import annotations
 from relayer.domain import namespace as domain
 from relayer.domain.outcomes import Outcome, Refusal, Result
 from relayer.domain.record import Record
-from relayer.domain.state import RecordState, Standing
+from relayer.domain.standing import RecordState, Standing
 from relayer.errors import Refused
 from relayer.wire import schemas, ulid
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from relayer.domain.record import Kind, Record, Trust
-from relayer.domain.state import RecordState
+from relayer.domain.standing import RecordState
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline

@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from relayer.domain.record import Kind, Record, Trust
-from relayer.domain.state import RecordState
+from relayer.domain.standing import RecordState
 from relayer.extraction.change import Relation, relation_of
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.sameness import NEAR, says_the_same

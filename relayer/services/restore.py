@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relayer.domain.operations import Restore
 from relayer.domain.outcomes import Refusal, Result
-from relayer.domain.state import RecordState, Standing
+from relayer.domain.standing import RecordState, Standing
 from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relayer.domain.record import Record
-from relayer.domain.state import RecordState
+from relayer.domain.standing import RecordState
 from relayer.services.open_namespace import OpenNamespace
 from relayer.wire import ulid
 from relayer.wire.life import Selection

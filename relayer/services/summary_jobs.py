@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin
 from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust
-from relayer.domain.state import JobState, Standing
+from relayer.domain.standing import JobState, Standing
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.conversation import Line
 from relayer.extraction.llm.extractor import Extraction

@@ -10,7 +10,7 @@ import msgspec
 
 from relayer.domain.outcomes import Outcome, Refusal, Result
 from relayer.domain.record import Audience, Kind, Model, Record, Source, Trust
-from relayer.domain.state import RecordState
+from relayer.domain.standing import RecordState
 from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from relayer.domain.record import Record
-from relayer.domain.state import RecordState, Standing
+from relayer.domain.standing import RecordState, Standing
 from relayer.services.open_namespace import OpenNamespace
 
 __all__ = ["held_at", "holds_from", "holds_until", "past_numbers"]

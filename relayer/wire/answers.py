@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from relayer.wire.fields import NamespaceName, Text, Time, Unit, at_most
-from relayer.wire.schemas import AudienceName, Consistency, KindName, Position, RecallHit, TrustName
+from relayer.wire.recall import RecallHit
 from relayer.wire.shapes import Answer, Request
+from relayer.wire.vocabulary import AudienceName, Consistency, KindName, Position, TrustName
 
 __all__ = [
     "ActiveRecallRequest",

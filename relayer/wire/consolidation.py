@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from relayer.wire.fields import NOT_EMPTY, MemoryId, NamespaceName, at_most
-from relayer.wire.schemas import Memory, Position
+from relayer.wire.memories import Memory
 from relayer.wire.shapes import Answer, Request
+from relayer.wire.vocabulary import Position
 
 __all__ = [
     "MAX_EXAMINED",

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from relayer.wire.fields import MemoryId
-from relayer.wire.schemas import Memory, Position
+from relayer.wire.memories import Memory
 from relayer.wire.shapes import Answer
+from relayer.wire.vocabulary import Position
 
 __all__ = ["ChangeView", "ChangesResponse", "ContextDay", "ContextResponse"]
 

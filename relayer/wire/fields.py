@@ -28,8 +28,10 @@ from relayer.wire.errors import Malformed
 
 __all__ = [
     "MAX_TEXT_BYTES",
+    "MAX_TTL_SECONDS",
     "NOT_EMPTY",
     "IdempotencyKey",
+    "Lang",
     "MemoryId",
     "NamespaceName",
     "Short",
@@ -45,6 +47,7 @@ __all__ = [
 
 MAX_TEXT_BYTES = 64 * 1024
 MAX_DIMENSION = 4096
+MAX_TTL_SECONDS = 100 * 366 * 86_400
 _FIRST = datetime(1900, 1, 1, tzinfo=UTC)
 _LAST = datetime(2200, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -190,4 +193,5 @@ MemoryId = Annotated[
 NamespaceName = Annotated[str, AfterValidator(_check_namespace)]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
 Short = Annotated[str, StringConstraints(max_length=512)]
+Lang = Annotated[str, Field(max_length=35)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

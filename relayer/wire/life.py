@@ -8,7 +8,9 @@ from pydantic import Field, model_validator
 
 from relayer.wire.erasure import ErasureView
 from relayer.wire.fields import (
+    MAX_TTL_SECONDS,
     IdempotencyKey,
+    Lang,
     MemoryId,
     NamespaceName,
     Short,
@@ -18,12 +20,11 @@ from relayer.wire.fields import (
     Vector,
     at_most,
 )
-from relayer.wire.schemas import AudienceName, KindName, Position, TrustName
 from relayer.wire.shapes import Answer, Request
+from relayer.wire.vocabulary import AudienceName, KindName, Position, TrustName
 
 __all__ = [
     "MAX_DELETED",
-    "MAX_TTL_SECONDS",
     "DeleteRequest",
     "DeleteResponse",
     "RestoreResponse",
@@ -32,7 +33,6 @@ __all__ = [
     "SupersedeResponse",
 ]
 
-MAX_TTL_SECONDS = 100 * 366 * 86_400
 MAX_DELETED = 1000
 _IDS_SHOWN = 100
 
@@ -51,7 +51,7 @@ class SupersedeRequest(Request):
     suspect: bool | None = None
     pinned: bool | None = None
     importance: Unit | None = None
-    lang: Annotated[str, Field(max_length=35)] | None = None
+    lang: Lang | None = None
     occurred_at: Time | None = None
     valid_from: Time | None = None
     valid_to: Time | None = None

@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from relayer.wire.fields import MemoryId
 from relayer.wire.lines import one_line
-from relayer.wire.schemas import AudienceName, KindName, Position, TrustName
 from relayer.wire.shapes import Answer
+from relayer.wire.vocabulary import AudienceName, KindName, Position, TrustName
 
 __all__ = [
     "INTRODUCTION",

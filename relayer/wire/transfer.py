@@ -6,19 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from relayer.wire.fields import NOT_EMPTY, IdempotencyKey, MemoryId, NamespaceName, Text, Time, Unit, at_most
-from relayer.wire.life import Selection
-from relayer.wire.schemas import (
-    MAX_ITEMS,
-    AudienceName,
-    KindName,
-    Memory,
-    Position,
-    SourceInfo,
-    StandingName,
-    TrustName,
+from relayer.wire.fields import (
+    NOT_EMPTY,
+    IdempotencyKey,
+    Lang,
+    MemoryId,
+    NamespaceName,
+    Text,
+    Time,
+    Unit,
+    at_most,
 )
+from relayer.wire.life import Selection
+from relayer.wire.memories import MAX_ITEMS, Memory
 from relayer.wire.shapes import Answer, Request
+from relayer.wire.vocabulary import AudienceName, KindName, Position, SourceInfo, StandingName, TrustName
 
 __all__ = [
     "EXPORT_FORMAT",
@@ -77,7 +79,7 @@ class ImportItem(Request):
     suspect: bool = False
     pinned: bool = False
     importance: Unit = 0.5
-    lang: Annotated[str, Field(max_length=35)] = ""
+    lang: Lang = ""
     created_at: Time | None = None
     occurred_at: Time | None = None
     valid_from: Time | None = None

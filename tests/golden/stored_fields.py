@@ -34,6 +34,11 @@ OF_INDEXES = (
     "relayer.services.roster.",
     "relayer.services.stored_view.",
 )
+# Types that stand in another module by now, and where they stood when the buckets were written: that is no other format.
+MOVED = {
+    "relayer.domain.standing.JobState": "relayer.domain.state.JobState",
+    "relayer.domain.standing.RecordState": "relayer.domain.state.RecordState",
+}
 # Sections of an index that are no structs.
 _SECTIONS = (IndexParts, DenseParts, LexicalParts, NullParts)
 
@@ -81,15 +86,17 @@ def _fields(kind: type[msgspec.Struct]) -> list[list[str]]:
 
 
 def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return MOVED.get(name, name)
 
 
 def _type(annotation: Any) -> str:
-    return (
-        annotation.__name__
-        if isinstance(annotation, type) and not hasattr(annotation, "__args__")
-        else str(annotation).replace("relayer.domain.", "")
-    )
+    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
+        return annotation.__name__
+    text = str(annotation)
+    for now, then in MOVED.items():
+        text = text.replace(now, then)
+    return text.replace("relayer.domain.", "")
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

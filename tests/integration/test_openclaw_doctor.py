@@ -58,6 +58,16 @@ def test_what_keeps_the_bridge_from_its_work_is_named_with_the_setting(examine):
     assert "plugins.entries.memrelay.config" in checks["bridge"]["fix"]
 
 
+def test_it_looks_at_the_settings_of_the_host_and_names_those_without_effect(examine):
+    config = {
+        "url": "http://127.0.0.1:9", "command": str(BRIDGE), "capture": {"enabled": False, "storeTranscript": True},
+    }  # fmt: skip
+    checks, _ = examine("http://127.0.0.1:9", config=config)
+    assert checks["switches"]["found"] == "capture.enabled is false"
+    assert checks["settings"]["ok"]
+    assert checks["settings"]["found"].startswith("capture.storeTranscript has no effect: ")
+
+
 @pytest.mark.parametrize("command", ["/nowhere/memrelay-gateway", sys.executable])
 def test_a_program_that_is_no_bridge_is_named_with_what_to_install(examine, command):
     checks, _ = examine("http://127.0.0.1:9", config={"url": "http://127.0.0.1:9", "command": command})

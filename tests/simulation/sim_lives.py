@@ -77,7 +77,7 @@ class Relayer:
             if not existing:
                 return None
             found = existing
-        log = NamespaceLog(self.ports, ACCOUNT, found.pointer, limits=LIMITS)
+        log = NamespaceLog(self.ports, ACCOUNT, found.pointer, limits=LIMITS, seen=found.seen)
         self.begun.append(log)
         await log.start()
         self.log = log

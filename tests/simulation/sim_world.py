@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -331,7 +332,11 @@ def simulate(seed: int, plan: Plan | None = None, parts: Parts | None = None) ->
 
 @contextmanager
 def repeatable(seed: int, options: str) -> Iterator[None]:
-    """Have what a schedule raises say how to run the same one again."""
+    """Have what a schedule raises say how to run the same one again, and let nothing be collected in the middle of it.
+
+    A schedule makes little garbage, and looking for it again and again takes a fifth of its time.
+    """
+    gc.disable()
     try:
         yield
     except Exception as error:
@@ -339,3 +344,5 @@ def repeatable(seed: int, options: str) -> Iterator[None]:
         again = f"PYTHONPATH=tests/simulation python tests/simulation/replay.py {options} {seed}"
         first.add_note(f"seed {seed}; the same schedule again: {again}")
         raise first from error
+    finally:
+        gc.enable()

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 from model_memory import Model
 from two_relayers import TwoRelayers
 
+from relayer.domain.contents import Contents
 from relayer.domain.operations import Operation
 from relayer.domain.outcomes import Outcome, Refusal
 from relayer.domain.state import NamespaceState
@@ -212,21 +213,21 @@ class MemoryMachine(RuleBasedStateMachine):
     def erase(self, which: int, memory: str) -> None:
         assert self.relayers.erase(which, self.nonce(), memory) == self.model.erase(memory)
 
-    @rule(which=relayers, text=st.none() | texts)
-    def erase_the_namespace(self, which: int, text: str | None) -> None:
-        """Nothing of the former life is left; what was being written belongs to it, or begins the new one."""
-        nonce = self.nonce()
-        request = None if text is None else self.request(text)
-        told = self.relayers.erase_namespace(which, nonce, request)
+    @rule(which=relayers, meanwhile=st.none() | texts, after=st.none() | texts)
+    def erase_the_namespace(self, which: int, meanwhile: str | None, after: str | None) -> None:
+        """Nothing of the former life is left; what the other relayer writes then belongs to it, or begins the new one."""
+        request = None if meanwhile is None else self.request(meanwhile)
+        told = self.relayers.erase_namespace(which, self.nonce(), request)
         assert (told == "not_found") is not self.exists
         if not self.exists:
             return
         self.model, self.exists, self.life = Model(), False, self.life + 1
-        if request is None or isinstance(told, str | None):
-            return
-        if self.relayers.list(which):
-            self.stored(request, told)
-        self.look(which)
+        if request is not None and isinstance(told, RememberResponse):
+            if self.relayers.list(which):
+                self.stored(request, told)
+            self.look(which)
+        if after is not None:
+            self.put(1 - which, [after], keyed=False, ends=False)
 
     @rule(which=relayers, care=st.sampled_from(CARE))
     def care(self, which: int, care: Callable[[TwoRelayers, int], None]) -> None:
@@ -315,7 +316,7 @@ def take_nobody_for_a_twin(*_: object) -> bytes:
     return b""
 
 
-def let_anything_stand_at_the_head(self: NamespaceState, head: bytes) -> object:
+def let_anything_stand_at_the_head(self: Contents, head: bytes) -> object:
     return self.records.get(head, Refusal.UNKNOWN_RECORD)
 
 
@@ -348,7 +349,7 @@ WRONG = {
     "a strong read that reads nothing": (Replica, "read", read_nothing),
     "an idempotency key that is not remembered": (NamespaceState, "_by_idempotency", remember_no_key),
     "duplicates that are stored": (Twins, "like", take_nobody_for_a_twin),
-    "stale heads that are taken": (NamespaceState, "_head", let_anything_stand_at_the_head),
+    "stale heads that are taken": (Contents, "head", let_anything_stand_at_the_head),
     "an erasure that leaves other versions": (erase, "_whole", erase_one_alone),
     "a restore that recall does not hear of": (NamespaceView, "_show", show_nothing),
     "a past in which everything was true": (recall, "_held", hold_for_ever),

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.hosts.openclaw.config import SECRET_KEYS, core_config
+from gateway_plugin.settings import safe_load
 
 __all__ = ["CONFIG_VARIABLE", "command_environment"]
 
 CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
 """Where the host's plugin puts its configuration, as JSON."""
 
-_FROM_SETTING: Final = {"url": "MEMRELAY_URL", "agent": "MEMRELAY_AGENT"}
 _SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
 
 
@@ -28,8 +29,8 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
             no answer is better than a wrong one.
     """
     config = _config(environ.get(CONFIG_VARIABLE, ""))
-    given = {name: config.get(key) for key, name in _FROM_SETTING.items()}
-    key = config.get("key")
+    given = _places(config, environ)
+    key = next((config[name] for name in SECRET_KEYS if config.get(name)), None)
     if isinstance(key, Mapping) and key.get("source") == "env":
         # The host resolves references for its gateway, not for its commands.
         key = environ.get(str(key.get("id", "")), key)
@@ -39,6 +40,20 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
         problem = "is a reference that only the gateway resolves"
         raise SettingsError(SettingsIssue("config.key", problem, f"set {_SECRET} for this command"))
     return found
+
+
+def _places(config: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, object]:
+    """Return relayer and agent, in whichever of the accepted spellings the configuration names them."""
+    plain = core_config({name: value for name, value in config.items() if name not in SECRET_KEYS}, environ)
+    settings = safe_load(plain, environ).settings
+    if settings is None:
+        # What is wrong elsewhere in it must not send the command to another relayer.
+        return {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
+    set_default = "default" in settings.namespace.model_fields_set
+    return {
+        "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
+        "MEMRELAY_AGENT": settings.agent or (settings.namespace.default if set_default else None),
+    }
 
 
 def _config(text: str) -> Mapping[str, object]:

@@ -76,7 +76,7 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
         f"last recall: {trace.status or 'none yet'}{f' in {trace.milliseconds} ms' if trace.milliseconds else ''}",
         f"captured turns: {status.delivered} delivered, {status.waiting} waiting, {status.refused} refused",
     ]
-    notes = (trace.detail, status.last_error, status.last_refusal, status.warning)
+    notes = (trace.detail, status.last_error, status.last_refusal, status.warning, *status.notes)
     return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["HOST_KEYS", "core_config"]
+__all__ = ["HOST_KEYS", "SECRET_KEYS", "core_config"]
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""
 
-_SECRETS: Final = ("key", "privateKey")
+SECRET_KEYS: Final = ("key", "privateKey")
+"""The spellings of the gateway's secret, which may be a reference."""
 
 
 def core_config(config: object, environ: Mapping[str, str]) -> object:
@@ -22,7 +23,7 @@ def core_config(config: object, environ: Mapping[str, str]) -> object:
     if not isinstance(config, Mapping):
         return config
     return {
-        key: _resolved(value, environ) if key in _SECRETS else value
+        key: _resolved(value, environ) if key in SECRET_KEYS else value
         for key, value in config.items()
         if key not in HOST_KEYS
     }

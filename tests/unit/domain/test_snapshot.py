@@ -23,15 +23,15 @@ def _read(pages: list[bytes]) -> NamespaceState:
 
 def _said(state: NamespaceState) -> dict[str, object]:
     """All that a state knows, whatever of it has been read."""
-    known = state.remembered()
+    known, twins = state.known, state.twins
     return {
         "state": (state.position, state.last_time, state.closed, state.jobs, state.erased, state.erasures),
         "records": list(state.records.items()),
-        "outcomes": list(known.outcomes()),
-        "requests": list(known.idempotency.items()),
-        "repeats": (state.repeats_texts, known.twins.older, known.twins.erased_texts),
-        "twins": [known.twins.saying(content) for content in CONTENTS],
-        "alike": [known.twins.like(likeness) for likeness in (*CONTENTS, *LIKENESSES)],
+        "outcomes": list(known.rows()),
+        "requests": list(known.requests.items()),
+        "repeats": (state.repeats_texts, twins.older, twins.erased_texts),
+        "twins": [twins.saying(content) for content in CONTENTS],
+        "alike": [twins.like(likeness) for likeness in (*CONTENTS, *LIKENESSES)],
     }
 
 
@@ -100,7 +100,7 @@ def test_macs_that_begin_alike_are_not_taken_for_each_other():
     for seq, mac in enumerate((first, second), 1):
         stored = Stored(b"r%d" % seq, mac, b"s", likeness=mac[::-1][:8] + mac)
         state.apply(entry_of(seq, Put(Origin(b"a", b"%d" % seq), stored), time=seq), b"digest")
-    twins = _read(write_state(state)).remembered().twins
+    twins = _read(write_state(state)).twins
     assert (twins.saying(first), twins.saying(second)) == ((b"r1",), (b"r2",))
     assert twins.saying(b"beginning" + b"3" * 23) == ()
     assert twins.like(b"2" * 8 + second) == b"r2"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.domain.known_outcomes import NONCE_LIFE_MS, NONCES_KEPT
 from relayer.domain.namespace import Position, genesis
 from relayer.domain.operations import (
     Close,
@@ -22,7 +23,8 @@ from relayer.domain.operations import (
     encode_operation,
 )
 from relayer.domain.outcomes import Outcome, Refusal, Result
-from relayer.domain.state import EXPIRY_GRACE_MS, NONCE_LIFE_MS, NONCES_KEPT, NamespaceState, Standing
+from relayer.domain.standing import Standing
+from relayer.domain.state import EXPIRY_GRACE_MS, NamespaceState
 from relayer.errors import UpgradeRequired
 
 START = Position(0, genesis(b"i" * 16))

@@ -13,7 +13,8 @@ from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.namespace import Position, genesis
 from relayer.domain.operations import JobFinished, Malformed, Operation, decode_operation, encode_operation
 from relayer.domain.outcomes import Result
-from relayer.domain.state import Applied, NamespaceState, Standing
+from relayer.domain.standing import Standing
+from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, UpgradeRequired
 
 START = Position(0, genesis(b"i" * 16))

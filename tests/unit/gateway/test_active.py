@@ -96,11 +96,14 @@ def traces(folder):
     [
         ({"model": "mine"}, "theirs", {"model": "mine"}),
         ({}, "theirs", {"model": "theirs"}),
+        ({"modelFallback": "last"}, "theirs", {"model": "theirs"}),
+        ({"modelFallback": "last"}, "", {"model": "last"}),
+        ({"modelFallback": "last", "model": "mine"}, "", {"model": "mine"}),
         ({"modelFallbackPolicy": "resolved-only"}, "", {"model_fallback": "resolved-only"}),
         ({}, "", {}),
     ],
 )
-def test_the_model_of_the_settings_is_wished_for_then_the_sessions_then_none(
+def test_the_model_of_the_settings_is_wished_for_then_the_sessions_then_the_fallback_then_none(
     wire, plugin, settings, session, sent
 ):
     says(wire)
@@ -156,6 +159,26 @@ def test_silence_is_kept_although_there_are_hits(wire, plugin, said):
     found = turn(made)
     assert (found.status, found.text) == ("empty", "")
     assert made.why().active == "empty"
+
+
+def allowed_ms(wire, path):
+    """The time that the newest request of a path says it has."""
+    return int([headers["x-deadline-ms"] for _, seen, headers, _ in wire.seen if seen == path][-1])
+
+
+@pytest.mark.row("AM-26")
+@pytest.mark.parametrize(("agent", "grace"), [("researcher", 9000), ("other", 0)])
+def test_the_grace_of_the_settings_is_for_the_search_before_the_model_and_not_for_the_model(
+    wire, plugin, agent, grace
+):
+    made = plugin(setup_grace_timeout_ms=9000, timeout_ms=5000)
+    says(wire)
+    assert made.settings.deadline_ms == 14_000
+    assert made.before_turn(QUESTION, session_key=f"agent:{agent}:main").status in {"ok", "empty"}
+    searched = allowed_ms(wire, "/v1/recall")
+    assert (2000 + grace) / 2 < searched <= 2000 + grace
+    if grace:
+        assert 2500 < allowed_ms(wire, "/v1/active-recall") <= 5000
 
 
 @pytest.mark.row("AM-18")

@@ -185,6 +185,25 @@ def test_a_command_of_the_host_uses_relayer_agent_and_secret_of_the_plugin():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"serverUrl": "http://127.0.0.1:1", "privateKey": "7b" * 32, "defaultNamespace": "ops"},
+        {"url": "http://127.0.0.1:1", "key": "7b" * 32, "namespace.default": "ops"},
+        {"url": "http://127.0.0.1:1", "key": "7b" * 32, "agent": "ops", "namespace": {"default": "else"}},
+    ],
+)
+def test_a_command_of_the_host_understands_every_spelling_that_the_plugin_does(config):
+    assert command_environment(told(**config)) == {
+        "MEMRELAY_URL": "http://127.0.0.1:1", "MEMRELAY_AGENT": "ops", "MEMRELAY_SECRET": "7b" * 32,
+    }  # fmt: skip
+
+
+def test_a_wrong_setting_elsewhere_sends_a_command_to_no_other_relayer():
+    found = command_environment(told(url="http://127.0.0.1:1", agent="ops", recall={"maxResult": 3}))
+    assert found == {"MEMRELAY_URL": "http://127.0.0.1:1", "MEMRELAY_AGENT": "ops"}
+
+
 def test_a_reference_to_the_environment_is_resolved_for_a_command():
     environ = told(key={"source": "env", "id": "OURS"}) | {"OURS": "7b" * 32}
     assert command_environment(environ) == {"MEMRELAY_SECRET": "7b" * 32}

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from log_world import World, compact, drop_slots, manifest_in, plain, put, settle
+from log_world import World, compact, drop_slots, entry, manifest_in, plain, put, settle, store_entry
 
 from relayer.domain.operations import Erase, Forget, JobAccepted, JobFinished, Origin
 from relayer.domain.outcomes import Result
@@ -12,6 +12,7 @@ from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor, Work
 from relayer.log.layout import Layout
+from relayer.log.log_ports import TRUST_MS
 from relayer.log.replica import Consistency, Replica
 from relayer.ports import Found
 from relayer.testing.recording_store import RecordingStore
@@ -360,6 +361,30 @@ async def test_a_replica_that_knows_less_than_the_manifest_compacts_nothing(worl
     await committer.submit([put()])
     await compact(world, replica)
     assert await Compactor(world.ports(), behind, TINY).run() is None
+
+
+async def test_a_compactor_that_paused_while_its_slots_were_collected_and_taken_anew_leaves_off(
+    world: World,
+) -> None:
+    replica, committer = await world.writer()
+    for _ in range(3):
+        await committer.submit([put()])
+    store, running = await _gated_run(world, TINY)
+    await store.wait_for()
+    await store.step()  # the manifest
+    await store.wait_for(3)  # the slots
+
+    await compact(world, replica)
+    world.clock.jump(2 * TRUST_MS / 1000)
+    await drop_slots(world)
+    # Of a writer that paused as long; it sees the watermark as soon as it has written, and takes nothing for stored.
+    await store_entry(world, replica, entry(replica, seq=1, previous=b"o" * 32), seq=1)
+    await store_entry(world, replica, entry(replica, seq=2, previous=b"o" * 32), seq=2)
+    await store_entry(world, replica, entry(replica, seq=3, previous=b"o" * 32), seq=3)
+    store.open_gates()
+
+    assert await running is None
+    assert (await reloaded(world)).state == replica.state
 
 
 async def test_what_the_manifest_says_of_its_segments_is_kept_up(world: World) -> None:

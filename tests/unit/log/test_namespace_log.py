@@ -1,10 +1,34 @@
 import pytest
-from log_world import ACCOUNT, World, put
+from log_world import ACCOUNT, SECRET, World, compact, drop_slots, put
 
 from relayer.domain.outcomes import Result
 from relayer.errors import StoreUnavailable
+from relayer.log import creation
+from relayer.log.layout import Layout
+from relayer.log.log_ports import TRUST_MS
 from relayer.log.namespace_log import Consistency, NamespaceLog
 from relayer.testing.faulty_store import FaultyStore
+from relayer.testing.recording_store import RecordingStore
+
+
+async def found(world: World, store=None) -> creation.OpenedNamespace:
+    ports = world.ports(store)
+    pointer = await creation.find(ports, ACCOUNT, "research")
+    assert pointer is not None
+    opened = await creation.open_existing(ports, pointer, ACCOUNT, SECRET)
+    assert opened is not None
+    return opened
+
+
+async def written(world: World) -> tuple[set[bytes], NamespaceLog]:
+    """Append three memories; return their ids and the log, which is closed."""
+    log = log_of(world)
+    await log.start()
+    operations = [put() for _ in range(3)]
+    for operation in operations:
+        await log.append([operation])
+    await log.close()
+    return {operation.stored.record for operation in operations}, log
 
 
 def log_of(world: World, store=None) -> NamespaceLog:
@@ -72,3 +96,31 @@ async def test_a_closed_log_takes_nothing_and_may_be_closed_again(world: World) 
     await log.close()
     with pytest.raises(StoreUnavailable):
         await log.append([put()])
+
+
+async def test_a_manifest_that_was_seen_while_it_was_opened_is_not_read_again(world: World) -> None:
+    records, _ = await written(world)
+    store = RecordingStore(world.memory)
+    opened = await found(world, store)
+    log = NamespaceLog(world.ports(store), ACCOUNT, opened.pointer, seen=opened.seen)
+    await log.start()
+    assert set(log.state.records) == records
+    assert store.count("get", Layout.manifest(opened.pointer.incarnation)) == 1
+    await log.close()
+
+
+@pytest.mark.parametrize("later_ms", [0, TRUST_MS], ids=["at once", "when it vouches for nothing any more"])
+async def test_a_seen_manifest_of_which_all_was_compacted_since_hides_nothing(
+    world: World, later_ms: int
+) -> None:
+    records, log = await written(world)
+    opened = await found(world)
+    await compact(world, log.replica)
+    if later_ms:
+        # No sooner than an hour after the watermark moved, which is longer than a seen manifest vouches for a slot.
+        world.clock.jump(later_ms / 1000)
+        await drop_slots(world)
+    late = NamespaceLog(world.ports(), ACCOUNT, opened.pointer, seen=opened.seen)
+    await late.start()
+    assert set(late.state.records) == records
+    await late.close()

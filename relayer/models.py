@@ -1,0 +1,165 @@
+"""The models of the settings: the embedder, the one before it, and the language models; and what reads captures.
+
+A model behind an endpoint that is away is no reason not to start: it may come later, and readiness shows it until then.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
+from relayer.config import RelayerSettings
+from relayer.errors import ConfigurationError, EmbedderUnavailable, ModelUnavailable
+from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.extraction.llm.summariser import Summariser
+from relayer.http.readiness import Readiness
+from relayer.model_keys import EndpointName, find_model_key
+from relayer.observability import log
+from relayer.ports import Clock, Embedder, Randomness
+from relayer.services.context import ChatWork, FactWork
+from relayer.services.job_queue import JobLimits, JobQueue
+from relayer.services.model_budget import DailyLimits, ModelBudget
+
+__all__ = ["Models", "fact_work"]
+
+_EMBEDDINGS_SECONDS = 20.0
+
+
+class _Remote(Protocol):
+    """What every model behind an endpoint can do."""
+
+    @property
+    def trouble(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Makes the models that settings name.
+
+    Attributes:
+        settings: checked.
+        clock: for time and pauses.
+        randomness: for jitter.
+        readiness: shows which endpoints are away.
+        stack: closes what was made.
+    """
+
+    settings: RelayerSettings
+    clock: Clock
+    randomness: Randomness
+    readiness: Readiness
+    stack: AsyncExitStack
+
+    async def embedder(self) -> Embedder:
+        """Make the embedder; one that is away may come later, if its dimension is known.
+
+        Raises:
+            ConfigurationError: the local model is missing, or the endpoint is not as the settings say.
+        """
+        settings = self.settings
+        if settings.embedder == "local":
+            return await self._local()
+        endpoint = self._endpoint("embeddings", settings.embeddings_url, _EMBEDDINGS_SECONDS)
+        remote = OpenAIEmbedder(endpoint, settings.embeddings_model or "", settings.embeddings_dimension)
+        await self._start("embeddings", remote)
+        return remote
+
+    async def former(self, embedder: Embedder) -> Embedder | None:
+        """Make the embedder of the model before ``embedder``'s, if the settings name one.
+
+        Raises:
+            ConfigurationError: as `embedder`, or it is the same model.
+        """
+        settings = self.settings
+        if settings.former_embedder is None:
+            return None
+        former = await (self._local() if settings.former_embedder == "local" else self._remote_former())
+        if former.model == embedder.model:
+            raise ConfigurationError(
+                "--former-embedder: is the model of --embedder; give the one before, or none"
+            )
+        return former
+
+    async def _remote_former(self) -> Embedder:
+        settings = self.settings
+        url = settings.former_embeddings_url or settings.embeddings_url
+        remote = OpenAIEmbedder(
+            self._endpoint("former_embeddings", url, _EMBEDDINGS_SECONDS),
+            settings.former_embeddings_model or "",
+            settings.former_embeddings_dimension,
+            setting="former-embeddings",
+        )
+        try:
+            await self._start("former_embeddings", remote)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{error}. Without --former-embedder memories are found by words until they are embedded anew"
+            ) from error
+        return remote
+
+    async def chat(self) -> ChatWork | None:
+        """Make the language model, and the one that is asked when it is away, as far as the settings name them.
+
+        Raises:
+            ConfigurationError: an endpoint is not as the settings say.
+        """
+        settings = self.settings
+        if settings.model_url is None:
+            return None
+        seconds = settings.model_timeout
+        chat = OpenAIChat(self._endpoint("model", settings.model_url, seconds), settings.model_name or "")
+        await self._start("model", chat)
+        daily = DailyLimits(settings.model_calls_per_day, settings.model_tokens_per_day)
+        return ChatWork(chat, ModelBudget(daily), seconds, await self._fallback())
+
+    async def _fallback(self) -> OpenAIChat | None:
+        settings = self.settings
+        if settings.fallback_model_name is None:
+            return None
+        url = settings.fallback_model_url or settings.model_url
+        endpoint = self._endpoint("fallback_model", url, settings.model_timeout)
+        chat = OpenAIChat(endpoint, settings.fallback_model_name, setting="fallback-model")
+        await self._start("fallback_model", chat)
+        return chat
+
+    async def _local(self) -> Embedder:
+        local = LocalEmbedder()
+        self.stack.push_async_callback(local.close)
+        await local.load()
+        return local
+
+    def _endpoint(self, name: EndpointName, url: str | None, seconds: float) -> Endpoint:
+        limits = EndpointLimits(total=seconds, at_once=self.settings.model_at_once)
+        key = find_model_key(self.settings, name)
+        return Endpoint(url or "", self.clock, self.randomness, key, limits)
+
+    async def _start(self, name: EndpointName, remote: _Remote) -> None:
+        self.stack.push_async_callback(remote.close)
+        self.readiness.watch(f"{name}_endpoint", lambda: remote.trouble)
+        try:
+            await remote.start()
+        except (EmbedderUnavailable, ModelUnavailable) as error:
+            log.warning(f"{name}_endpoint_away", what=str(error))
+
+
+def fact_work(settings: RelayerSettings, clock: Clock, chat: ChatWork | None) -> FactWork | None:
+    """Make what reads captures with the model, as far as that was asked for; it shares the model's budget."""
+    extracts, summarises = settings.extractor == "llm", settings.session_summaries == "on"
+    if chat is None or not (extracts or summarises):
+        return None
+    jobs = JobLimits(at_once=settings.model_at_once, takeover_ms=int(settings.job_takeover * 1000))
+    return FactWork(
+        extractor=LlmExtractor(chat.model, summaries=settings.turn_summaries),
+        queue=JobQueue(clock, jobs),
+        budget=chat.budget,
+        seconds=chat.seconds,
+        extracts=extracts,
+        summariser=Summariser(chat.model) if summarises else None,
+    )
