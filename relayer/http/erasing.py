@@ -59,7 +59,4 @@ class ErasureRoutes:
         return Reply.of(await erase_namespace(self._context, call.access, request, call.deadline))
 
     async def _erasure(self, call: Call) -> Reply:
-        if call.signed is None:
-            raise TypeError("the route is declared as signed")
-        principal = call.signed.principal
-        return Reply.of(await get_erasure(self._context, principal, call.parameter, call.deadline))
+        return Reply.of(await get_erasure(self._context, call.principal, call.parameter, call.deadline))

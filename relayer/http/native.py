@@ -8,7 +8,6 @@ from relayer.errors import Refused
 from relayer.http.erasing import check_may_erase
 from relayer.http.queries import ForgetQuery, JobQuery, ListQuery, NamespacesQuery
 from relayer.http.routing import Call, Reply, Route
-from relayer.services.access import Principal
 from relayer.services.accounts import Accounts
 from relayer.services.analyze import analyze
 from relayer.services.context import Context
@@ -208,13 +207,13 @@ class NativeRoutes:
     async def _namespaces(self, call: Call) -> Reply:
         query = call.query_as(NamespacesQuery)
         answer = await list_namespaces(
-            self._context, _principal(call), limit=query.limit, cursor=query.cursor, deadline=call.deadline
+            self._context, call.principal, limit=query.limit, cursor=query.cursor, deadline=call.deadline
         )
         return Reply.of(answer)
 
     async def _revocations(self, call: Call) -> Reply:
         async with call.deadline.step("revocations"):
-            encoded = await self._accounts.revocations(_principal(call).account)
+            encoded = await self._accounts.revocations(call.principal.account)
         return Reply.of(RevocationsView(revocations=base64url.encode(encoded)))
 
     async def _revoke(self, call: Call) -> Reply:
@@ -222,14 +221,8 @@ class NativeRoutes:
             encoded = base64url.decode(call.body_as(RevocationsRequest).revocations)
         except Malformed as error:
             raise Refused("revocations_invalid", "revocations must be base64url of a signed list") from error
-        account = _principal(call).account
+        account = call.principal.account
         async with call.deadline.step("revoke"):
             revocations = await self._accounts.revoke(encoded, account=account)
         await self._on_revoked(account)
         return Reply.of(RevocationsResponse(counter=revocations.counter))
-
-
-def _principal(call: Call) -> Principal:
-    if call.signed is None:
-        raise TypeError("the route is declared as unsigned")
-    return call.signed.principal
