@@ -21,7 +21,7 @@ from relayer.services.job_endings import (
 )
 from relayer.services.job_inputs import JobInput, Shown, all_of
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.view import header_of
+from relayer.services.searched_form import header_of
 from relayer.wire import ulid
 
 __all__ = ["finish_facts"]
