@@ -16,19 +16,16 @@ from relayer.config import RelayerSettings
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.statements import StatementExtractor
 from relayer.figures import publish, publish_erasures, publish_idle, publish_indexes, publish_upkeep
-from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
-from relayer.http.erasing import ErasureRoutes
 from relayer.http.front import Front
-from relayer.http.life import LifeRoutes
 from relayer.http.limits import Limits
 from relayer.http.metrics import Metrics
-from relayer.http.native import NativeRoutes
 from relayer.http.operations import OpenRoutes
 from relayer.http.readiness import Readiness
 from relayer.http.routing import Routes
 from relayer.http.server import RelayerServer
+from relayer.http.signed_routes import signed_routes
 from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
 from relayer.models import Models, fact_work
@@ -248,12 +245,7 @@ def _assemble(
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
-    native = (
-        *NativeRoutes(context, accounts, revoked).table(),
-        *LifeRoutes(context).table(),
-        *ErasureRoutes(context).table(),
-        *AnswerRoutes(context).table(),
-    )
+    signed = signed_routes(context, accounts, revoked)
     model = context.embedder.model
     version = VersionResponse(
         version=product_version(),
@@ -263,9 +255,9 @@ def _assemble(
         dimension=model.dimension,
         extractor=_extractor_of(context),
     )
-    open_routes = OpenRoutes(version, fleet, readiness, metrics, native).table()
+    open_routes = OpenRoutes(version, fleet, readiness, metrics, signed).table()
     front = Front(
-        Routes((*native, *open_routes)),
+        Routes((*signed, *open_routes)),
         authenticator=authenticator,
         metrics=metrics,
         clock=context.clock,
