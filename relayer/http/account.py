@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from relayer.errors import Refused
 from relayer.http.queries import NamespacesQuery
+from relayer.http.route_group import RouteGroup
 from relayer.http.routing import Call, Reply, Route
 from relayer.services.accounts import Accounts
 from relayer.services.context import Context
@@ -19,7 +20,7 @@ from relayer.wire.service import NamespacesResponse
 __all__ = ["AccountRoutes"]
 
 
-class AccountRoutes:
+class AccountRoutes(RouteGroup):
     """The signed routes that are about no namespace.
 
     Args:
@@ -31,7 +32,7 @@ class AccountRoutes:
     def __init__(
         self, context: Context, accounts: Accounts, on_revoked: Callable[[str], Awaitable[None]]
     ) -> None:
-        self._context = context
+        super().__init__(context)
         self._accounts = accounts
         self._on_revoked = on_revoked
 

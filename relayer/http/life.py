@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from relayer.http.erasing import check_may_erase
+from relayer.http.route_group import RouteGroup
 from relayer.http.routing import Call, Reply, Route
 from relayer.services.consolidate import propose, take
-from relayer.services.context import Context
 from relayer.services.delete import delete
 from relayer.services.restore import restore
 from relayer.services.supersede import supersede
@@ -16,15 +16,8 @@ from relayer.wire.consolidation import ConsolidationRequest, ConsolidationRespon
 __all__ = ["LifeRoutes"]
 
 
-class LifeRoutes:
-    """The signed routes that change memories.
-
-    Args:
-        context: for the use cases.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class LifeRoutes(RouteGroup):
+    """The signed routes that change memories."""
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from relayer.http.erasing import check_may_erase
 from relayer.http.queries import ForgetQuery, ListQuery
+from relayer.http.route_group import RouteGroup
 from relayer.http.routing import Call, Reply, Route
-from relayer.services.context import Context
 from relayer.services.erase import erase_memory
 from relayer.services.memories import forget_memory, get_memory, list_memories
 from relayer.services.remember import remember
@@ -15,15 +15,8 @@ from relayer.wire.certificates import Right
 __all__ = ["MemoryRoutes"]
 
 
-class MemoryRoutes:
-    """The signed routes ``/v1/memories``.
-
-    Args:
-        context: for the use cases.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class MemoryRoutes(RouteGroup):
+    """The signed routes ``/v1/memories``."""
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""

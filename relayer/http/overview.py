@@ -7,6 +7,7 @@ import re
 from relayer.http.head import EVENTS
 from relayer.http.problems import HttpProblem
 from relayer.http.queries import CURSOR, ChangesQuery, ContextQuery, ProfileQuery
+from relayer.http.route_group import RouteGroup
 from relayer.http.routing import Call, Reply, Route
 from relayer.services.change_stream import ChangeStreams
 from relayer.services.changes import changes
@@ -20,7 +21,7 @@ from relayer.wire.profile import ProfileResponse
 __all__ = ["OverviewRoutes"]
 
 
-class OverviewRoutes:
+class OverviewRoutes(RouteGroup):
     """The signed routes that look over a namespace.
 
     Args:
@@ -29,7 +30,7 @@ class OverviewRoutes:
     """
 
     def __init__(self, context: Context, streams: ChangeStreams | None = None) -> None:
-        self._context = context
+        super().__init__(context)
         self._streams = ChangeStreams(context) if streams is None else streams
 
     def table(self) -> tuple[Route, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from relayer.http.route_group import RouteGroup
 from relayer.http.routing import JSON_LINES, Call, Reply, Route
-from relayer.services.context import Context
 from relayer.services.export import export
 from relayer.services.importing import import_memories
 from relayer.wire.certificates import Right
@@ -15,15 +15,8 @@ __all__ = ["EXPORT_SECONDS", "TransferRoutes"]
 EXPORT_SECONDS = 600.0
 
 
-class TransferRoutes:
-    """The signed routes for exports and imports.
-
-    Args:
-        context: for the use cases.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class TransferRoutes(RouteGroup):
+    """The signed routes for exports and imports."""
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from relayer.http.queries import JobQuery
+from relayer.http.route_group import RouteGroup
 from relayer.http.routing import Call, Reply, Route
 from relayer.services.analyze import analyze
-from relayer.services.context import Context
 from relayer.services.jobs import get_job
 from relayer.services.recall import recall
 from relayer.wire.capture import AnalyzeRequest, AnalyzeResponse, JobResponse
@@ -18,15 +18,8 @@ RECALL_SECONDS = 14.0
 ANALYZE_SECONDS = 55.0
 
 
-class TurnRoutes:
-    """The signed routes that a gateway asks for at every turn.
-
-    Args:
-        context: for the use cases.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class TurnRoutes(RouteGroup):
+    """The signed routes that a gateway asks for at every turn."""
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""
