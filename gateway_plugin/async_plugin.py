@@ -7,10 +7,9 @@ becomes a status; only a mistake in the call itself (a prompt that is no string)
 from __future__ import annotations
 
 import html
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -18,31 +17,25 @@ import httpx
 
 from gateway_plugin.capturer import Capturer, owner_of
 from gateway_plugin.clock import Clock, SystemClock
-from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.formatting import namespace_instruction
-from gateway_plugin.gates import Purpose, TurnContext, explain, gate
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.gates import gate
 from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identities import Identities
-from gateway_plugin.identity import Identity
-from gateway_plugin.messages import ChatMessage, parse_messages
+from gateway_plugin.last_turn import LastTurn
+from gateway_plugin.messages import parse_messages, readable
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import (
     Letter,
-    Mark,
-    MemoryOutbox,
     Outbox,
-    OutboxFull,
     OutboxItem,
     OutboxUnavailable,
-    Waiting,
 )
 from gateway_plugin.positions import Positions
-from gateway_plugin.query import Role, clean_query
 from gateway_plugin.recall_log import recall_line
 from gateway_plugin.recaller import Recaller
 from gateway_plugin.sender import Sender
-from gateway_plugin.session_keys import SessionRef, parse_session_key
-from gateway_plugin.sessions import Session, Sessions
+from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.sessions import Sessions
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -50,25 +43,21 @@ from gateway_plugin.setup import (
     holder_for,
     open_outbox,
     settings_from,
-    tell_person,
 )
-from gateway_plugin.status import WHY_MARK, CaptureReport, Injection, PluginStatus, TurnTrace, status_of
-from gateway_plugin.toggles import Toggles
+from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace, status_of
+from gateway_plugin.switches import Switches
+from gateway_plugin.telling import ToldOnce, tell_person
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
+from gateway_plugin.turn_capture import TurnCapture
+from gateway_plugin.turn_recall import TurnRecall
 from gateway_plugin.watchdog import Watchdog
-from relayer.wire.schemas import Position
 
 __all__ = ["AsyncMemoryPlugin"]
 
 CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()
-_ROLLED_BACK: Final = (
-    "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
-    "person accepts it as it is: memrelay-gateway acknowledge"
-)
 # Stands for a message where the gates are asked about a session and not about one.
 _BEGINNING: Final = "The session begins."
-_ENDING: Final = "The session ends."
 Messages = Iterable[Mapping[str, Any]]
 
 
@@ -110,27 +99,49 @@ class AsyncMemoryPlugin:
         self._identities = Identities(holder, self.settings, agent)
         self._clock = clock or SystemClock()
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
-        self._outbox: Outbox = outbox if outbox is not None else self._own_outbox(environ)
+        if outbox is None:
+            outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
+        self._outbox = outbox
         self._positions = Positions(self._outbox, kept=self.settings.capture.enabled)
-        self._toggles = Toggles(self._outbox, self._identities.gateway)
         self._sender = Sender(
             self._client,
             self._outbox,
             self._identities.of_owner,
             notify=tell_person,
-            heard=self._heard,
+            heard=self._positions.saw,
             meanwhile=self._persist,
         )
         traces = active_traces(self.settings, environ)
         self._recaller = Recaller(
             self._client, self._sender, self.settings, self._clock, self._positions, traces=traces
         )
-        self._capturer = Capturer(self._outbox, self.settings.capture, self._clock)
         self._watchdog = Watchdog(self._clock, tell_person, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
-        self._told: set[str] = set()
-        self._last = TurnTrace("")
-        self._noted: tuple[Waiting, TurnTrace] | None = None
+        self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
+        told = ToldOnce()
+        self._switches = Switches(self._outbox, self._identities, self.settings, told)
+        self._recall = TurnRecall(
+            self._recaller,
+            identities=self._identities,
+            switches=self._switches,
+            sessions=self._sessions,
+            settings=self.settings,
+            last=self._last,
+            watchdog=self._watchdog,
+            told=told,
+        )
+        self._capture = TurnCapture(
+            Capturer(self._outbox, self.settings.capture, self._clock),
+            self._outbox,
+            self._sender,
+            self._recaller,
+            identities=self._identities,
+            switches=self._switches,
+            sessions=self._sessions,
+            settings=self.settings,
+            watchdog=self._watchdog,
+            told=told,
+        )
 
     async def start(self) -> None:
         """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
@@ -144,13 +155,13 @@ class AsyncMemoryPlugin:
         self._sender.start()
         try:
             ref = parse_session_key(session_key or "")
-            decision = gate(self._context(ref, _BEGINNING, host), self.settings)
+            decision = gate(self._switches.context(ref, _BEGINNING, host), self.settings)
             if not decision.allowed:
                 return f"skipped:{decision.gate}"
             await self._client.list_memories(self._identities.of_turn(ref, host), limit=1)
         except GatewayError as error:
             return status_of(error)
-        except Exception:  # noqa: BLE001 - as in before_turn
+        except Exception:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             return "failed"
         return "ok"
 
@@ -177,18 +188,12 @@ class AsyncMemoryPlugin:
         """
         _require_text(prompt)
         self._sender.start()
-        earlier = _before(prompt, parse_messages(messages))
+        earlier = parse_messages(messages)
+        prompt = readable(prompt)
         seconds = self.settings.deadline_ms / 1000 if deadline is None else deadline
-        prompt = _readable(prompt)
-        try:
-            injection, trace = await self._recall(prompt, earlier, session_key, host, seconds)
-        except GatewayError as error:
-            injection, trace = self._silent(status_of(error), str(error))
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
-            injection, trace = self._silent("failed", _defect(error))
-        self._last = trace
+        injection = await self._recall.recall(prompt, earlier, key=session_key, host=host, seconds=seconds)
         if self.settings.logs_recalls and not self.settings.disabled:
-            tell_person(recall_line(injection, trace, prompt, self.settings))
+            tell_person(recall_line(injection, self._last.trace, prompt, self.settings))
         return injection
 
     async def after_turn(
@@ -215,17 +220,7 @@ class AsyncMemoryPlugin:
         """
         parsed = parse_messages(messages)
         self._sender.start()
-        try:
-            return await self._capture(parsed, session_key, host, success=success)
-        except OutboxUnavailable as error:
-            self._tell_once(str(error))
-            return CaptureReport("unwritable", detail=str(error))
-        except OutboxFull as error:
-            return CaptureReport("full", waiting=self._outbox.waiting(), detail=str(error))
-        except GatewayError as error:
-            return CaptureReport(status_of(error), waiting=self._outbox.waiting(), detail=str(error))
-        except Exception as error:  # noqa: BLE001 - as in before_turn
-            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=_defect(error))
+        return await self._capture.capture(parsed, key=session_key, host=host, success=success)
 
     async def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
         """Deliver what waits; False when time is up or the relayer does not take it. Nothing is dropped."""
@@ -257,7 +252,7 @@ class AsyncMemoryPlugin:
         """
         report = await self.after_turn(messages, session_key=session_key, host=host)
         if ended and self.settings.capture.summary:
-            report = replace(report, ended=await self._end(session_key, host))
+            report = replace(report, ended=await self._capture.end(session_key, host))
         if seconds > 0:
             await self._sender.flush(seconds)
             report = replace(report, waiting=self._outbox.waiting())
@@ -281,7 +276,7 @@ class AsyncMemoryPlugin:
         """
         try:
             ref = parse_session_key(session_key or "")
-            if self.settings.disabled or not self._is_on_here(ref, host):
+            if self.settings.disabled or not self._switches.is_on_here(ref, host):
                 return ToolAnswer("Memory is switched off here.", failed=True)
             toolbox = Toolbox(self._client, self.settings, self._clock, host.transcripts)
             identity = self._identities.of_turn(ref, host)
@@ -290,7 +285,9 @@ class AsyncMemoryPlugin:
             return ToolAnswer(f"Memory error: {error}", failed=True)
         if name in READING:
             # What a model repeats of what it read is no news either.
-            self._session(identity, ref).echoes.injected((answer.text, html.unescape(answer.text)))
+            self._sessions.of(identity.namespace, ref.key).echoes.injected(
+                (answer.text, html.unescape(answer.text))
+            )
         return answer
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
@@ -300,12 +297,11 @@ class AsyncMemoryPlugin:
             IdentityError: whose session it is cannot be told.
             OutboxUnavailable: the choice cannot be kept.
         """
-        ref = parse_session_key(session_key or "")
-        self._toggles.set_session(owner_of(self._identities.of_turn(ref, host)), ref.key, enabled=enabled)
+        self._switches.set_session(parse_session_key(session_key or ""), host, enabled=enabled)
 
     def set_everywhere(self, *, enabled: bool) -> None:
         """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
-        self._toggles.set_everywhere(enabled=enabled)
+        self._switches.set_everywhere(enabled=enabled)
 
     def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
         """Whether memory is on for a session, by its own switch and the gateway's.
@@ -314,8 +310,7 @@ class AsyncMemoryPlugin:
             IdentityError: whose session it is cannot be told.
             OutboxUnavailable: the switches cannot be read; until they can, memory is silent.
         """
-        ref = parse_session_key(session_key or "")
-        return self._is_on(owner_of(self._identities.of_turn(ref, host)), ref)
+        return self._switches.is_on(parse_session_key(session_key or ""), host)
 
     def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
         """Destroy what waits or was refused and matches; return how many there were. What the relayer has stays there.
@@ -341,7 +336,7 @@ class AsyncMemoryPlugin:
         return PluginStatus(
             url=self._client.endpoint.origin,
             account=self._identities.account,
-            last_recall=self._last.status,
+            last_recall=self._last.trace.status,
             recalls=self._recaller.recalls,
             waiting=self._outbox.waiting(),
             delivered=self._sender.delivered,
@@ -356,7 +351,7 @@ class AsyncMemoryPlugin:
 
     def why(self) -> TurnTrace:
         """Return why the last turn was given what it was given."""
-        return self._last
+        return self._last.trace
 
     async def aclose(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""
@@ -382,110 +377,10 @@ class AsyncMemoryPlugin:
     ) -> None:
         await self.aclose()
 
-    async def _recall(
-        self, prompt: str, earlier: tuple[ChatMessage, ...], key: str | None, host: HostTurn, seconds: float
-    ) -> tuple[Injection, TurnTrace]:
-        ref = parse_session_key(key or "")
-        context = self._context(ref, clean_query(prompt), host)
-        objection = self._recaller.gated(context)
-        if objection is not None:
-            return objection
-        identity = self._identities.of_turn(ref, host)
-        self._watchdog.recalled()
-        try:
-            injection, trace = await self._recaller.recall(
-                prompt,
-                earlier,
-                identity=identity,
-                session=self._session(identity, ref),
-                audience=host.heard_by(ref),
-                seconds=seconds,
-                active=self._recaller.active_gate(context),
-                first_turn=host.first_turn,
-                model=host.model,
-            )
-        except Exception as error:  # noqa: BLE001 - as in before_turn; whose turn it is stays known
-            injection, trace = self._silent("failed", _defect(error))
-        if self.settings.recall.namespace_instruction:
-            injection = replace(injection, instruction=namespace_instruction(identity.namespace))
-        if injection.status == "refused:rollback_detected":
-            self._tell_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
-        trace = replace(trace, gates=explain(context, self.settings))
-        self._noted = (owner_of(identity), trace)
-        return injection, trace
-
-    async def _capture(
-        self,
-        messages: tuple[ChatMessage, ...],
-        key: str | None,
-        host: HostTurn,
-        *,
-        success: bool,
-    ) -> CaptureReport:
-        if messages:
-            self._watchdog.handed_over()
-        ref = parse_session_key(key or "")
-        said = next((message.text for message in reversed(messages) if message.role is Role.USER), "")
-        context = self._context(ref, clean_query(said), host, success=success)
-        decision = gate(context, self.settings, Purpose.CAPTURE)
-        if not decision.allowed:
-            waiting = self._outbox.waiting()
-            return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
-        identity = self._identities.of_turn(ref, host)
-        report = await self._capturer.capture(
-            messages, identity=identity, session=self._session(identity, ref), ref=ref, host=host
-        )
-        if report.queued:
-            self._recaller.drop(identity.namespace)
-            self._sender.wake()
-        return report
-
-    async def _end(self, key: str | None, host: HostTurn) -> bool:
-        """Queue that a session ended; False where memory is off for it, nothing was captured, or there is no room."""
-        ref = parse_session_key(key or "")
-        try:
-            context = self._context(ref, _ENDING, host)
-            if not gate(context, self.settings, Purpose.CAPTURE).allowed:
-                return False
-            told = await self._capturer.end(identity=self._identities.of_turn(ref, host), ref=ref, host=host)
-        except (GatewayError, OutboxFull):
-            return False
-        if told:
-            self._sender.wake()
-        return told
-
-    def _context(self, ref: SessionRef, query: str, host: HostTurn, *, success: bool = True) -> TurnContext:
-        enabled, unreadable = False, ""
-        try:
-            enabled = self._is_on_here(ref, host)
-        except OutboxUnavailable as error:
-            unreadable = str(error)
-            self._tell_once(unreadable)
-        return host.context(
-            ref,
-            query,
-            agent=host.agent or self.settings.agent,
-            session_enabled=enabled,
-            outbox_error=unreadable,
-            success=success,
-        )
-
-    def _own_outbox(self, environ: MutableMapping[str, str]) -> Outbox:
-        holder = self._identities.holder
-        if holder is None or not self.settings.capture.durable:
-            return MemoryOutbox()
-        return open_outbox(environ, holder, self._client.endpoint.origin)
-
-    def _heard(self, owner: Waiting, position: Position) -> None:
-        self._positions.saw(owner, position)
-
     def _persist(self) -> None:
         """Write what was learnt since: positions, and why the last turn went as it did."""
         self._positions.persist()
-        noted, self._noted = self._noted, None
-        if noted is not None and self.settings.capture.enabled:
-            owner, trace = noted
-            self._outbox.keep(Mark(owner, WHY_MARK, json.dumps(asdict(trace)).encode()))
+        self._last.persist()
 
     def _dead(self) -> tuple[tuple[Letter, ...], str]:
         """Return what was refused for good; where the outbox cannot be read, why."""
@@ -494,44 +389,7 @@ class AsyncMemoryPlugin:
         except OutboxUnavailable as error:
             return (), str(error)
 
-    def _tell_once(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
-            tell_person(f"memrelay: {sentence}")
-
-    def _session(self, identity: Identity, ref: SessionRef) -> Session:
-        return self._sessions.of(identity.namespace, ref.key)
-
-    def _is_on_here(self, ref: SessionRef, host: HostTurn) -> bool:
-        # The gates come before the identity: a turn that they stop needs no keys and shows no error about them.
-        try:
-            return self._is_on(owner_of(self._identities.of_turn(ref, host)), ref)
-        except IdentityError:
-            return True
-
-    def _is_on(self, owner: Waiting, ref: SessionRef) -> bool:
-        return self._toggles.enabled_everywhere and self._toggles.session_enabled(owner, ref.key)
-
-    def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
-        injection = Injection("", self.settings.recall.position, status, detail=detail)
-        return injection, TurnTrace(status, detail)
-
-
-def _defect(error: Exception) -> str:
-    return f"memory failed inside the plugin ({type(error).__name__})"
-
 
 def _require_text(prompt: object) -> None:
     if not isinstance(prompt, str):
         raise TypeError("the prompt is a string")
-
-
-def _readable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _before(prompt: str, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """Drop the latest message from the history where the host put it there too."""
-    if messages and messages[-1].role is Role.USER and messages[-1].text == prompt:
-        return messages[:-1]
-    return messages

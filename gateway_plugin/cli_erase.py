@@ -24,7 +24,8 @@ from gateway_plugin.cli_run import (
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.erasing import erase_texts, forget_namespace
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder
+from gateway_plugin.identity import Identity
+from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.outbox import Waiting
 from relayer.wire.erasure import EraseNamespaceResponse, ErasureView
 

@@ -17,7 +17,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.hosts.openclaw.host_config import config_path
 from gateway_plugin.hosts.openclaw.settings_block import CONSENT, settings_block
 from gateway_plugin.hosts.openclaw.settings_file import write_block
-from gateway_plugin.setup import tell_person
+from gateway_plugin.telling import tell_person
 
 __all__ = ["HOSTS", "add_to"]
 

@@ -21,8 +21,10 @@ from gateway_plugin.cli_run import (
     used,
 )
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.credentials import mint
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.identity import KeyHolder, RootHolder, mint
+from gateway_plugin.identity import KeyHolder
+from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.recovery import parse_sheet, render_sheet
 from relayer.wire import base64url
 from relayer.wire.fleet_list import FleetList

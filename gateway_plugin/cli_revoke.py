@@ -20,7 +20,9 @@ from gateway_plugin.cli_run import (
     with_client,
 )
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import OWNER, RootHolder, named
+from gateway_plugin.credentials import OWNER
+from gateway_plugin.identity import named
+from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.revoking import Moved, copy_memories, fetch, namespaces_of, revoke
 from relayer.wire import base64url
 from relayer.wire.certificates import Certificate

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gateway_plugin.query import Message, Role
 
-__all__ = ["ChatMessage", "history", "moment_of", "parse_messages"]
+__all__ = ["ChatMessage", "history", "moment_of", "parse_messages", "readable"]
 
 _TEXT_BLOCKS: Final = frozenset({"text", "input_text", "output_text"})
 _ROLES: Final = {"user": Role.USER, "human": Role.USER, "assistant": Role.ASSISTANT, "ai": Role.ASSISTANT}
@@ -50,7 +50,7 @@ def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, 
         if not isinstance(message, Mapping):
             raise TypeError("messages are mappings with the keys role and content")
         role = _ROLES.get(str(message.get("role", "")).lower())
-        text = _readable(_text(message.get("content"))[:_MAX_TEXT])
+        text = readable(_text(message.get("content"))[:_MAX_TEXT])
         if role is not None and text:
             parsed.append(
                 ChatMessage(
@@ -91,11 +91,11 @@ def _text(content: object) -> str:
 def _label(value: object) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_ID:
         value = str(value)
-    return _readable(value[:_MAX_LABEL]) or None if isinstance(value, str) else None
+    return readable(value[:_MAX_LABEL]) or None if isinstance(value, str) else None
 
 
-def _readable(text: str) -> str:
-    # Half a surrogate pair cannot be sent, and nobody meant it.
+def readable(text: str) -> str:
+    """Return a text that can be sent: half a surrogate pair cannot be, and nobody meant it."""
     return text.encode("utf-8", "replace").decode()
 
 

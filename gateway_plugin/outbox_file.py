@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
@@ -20,19 +19,18 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import KeyHolder
 from gateway_plugin.outbox import (
     MAX_DEAD,
-    MAX_MARKS,
-    NOTHING_KEPT,
     OWN_ROOM,
     Kept,
     Letter,
     Mark,
-    MarkMoved,
     OutboxFull,
     OutboxItem,
     OutboxUnavailable,
     Waiting,
 )
 from gateway_plugin.outbox_database import OutboxDatabase
+from gateway_plugin.outbox_lock import DeliveryLock
+from gateway_plugin.outbox_marks import OutboxMarks
 from gateway_plugin.outbox_seal import OutboxSeal, Unreadable
 from gateway_plugin.private_files import state_directory
 
@@ -41,7 +39,6 @@ __all__ = ["DEFAULT_CAPACITY", "MAX_BYTES", "FileOutbox", "outbox_path"]
 DEFAULT_CAPACITY: Final = 1000
 MAX_BYTES: Final = 64 * 1024 * 1024
 _ROW_SIZE: Final = 16
-_TIDY_EVERY: Final = 64
 _UNREADABLE: Final = "it does not open: damaged, or sealed with another secret"
 
 
@@ -80,7 +77,8 @@ class FileOutbox:
         self._capacity = capacity
         self._database = OutboxDatabase(path, notify)
         self._seal = OutboxSeal(holder)
-        self._lock: int | None = None
+        self._marks = OutboxMarks(self._database, self._seal)
+        self._lock = DeliveryLock(path.with_name(f"{path.name}.lock"))
         # Delivered, but still in the file because it could not be written; forgotten once it could.
         self._done: set[bytes] = set()
         self._opened: tuple[bytes, OutboxItem] | None = None
@@ -92,7 +90,7 @@ class FileOutbox:
         sealed = (self._seal.seal_owner(item.owner, row), self._seal.seal_item(item, row))
         with self._database.writing() as database:
             if mark is not None:
-                self._keep(database, mark)
+                self._marks.keep(database, mark)
             if database.execute("SELECT 1 FROM items WHERE write = ?", (values[1],)).fetchone():
                 return False
             self._require_room(database, values[2], len(sealed[1]))
@@ -196,53 +194,20 @@ class FileOutbox:
 
     def kept(self, owner: Waiting, name: str) -> Kept:
         """Return a mark; one that does not open counts as never set."""
-        tag = self._mark_tag(owner, name)
-        with self._database.reading() as database:
-            found = (
-                database.execute("SELECT revision, value FROM marks WHERE tag = ?", (tag,)).fetchone()
-                if database is not None
-                else None
-            )
-        if found is None:
-            return NOTHING_KEPT
-        try:
-            return Kept(found[0], self._seal.open_mark(owner, tag, found[1]))
-        except Unreadable:
-            return Kept(found[0], b"")
+        return self._marks.kept(owner, name)
 
     def keep(self, mark: Mark) -> None:
         """Set a mark; durable when it returns."""
         with self._database.writing() as database:
-            self._keep(database, mark)
+            self._marks.keep(database, mark)
 
     def claim(self) -> bool:
         """Take the lock beside the file; without waiting for it."""
-        if self._lock is not None:
-            return True
-        try:
-            import fcntl  # noqa: PLC0415 - exists on POSIX only; elsewhere idempotency keys make up for it
-        except ImportError:
-            return True
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            place = self.path.with_name(f"{self.path.name}.lock")
-            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            # Where no lock can be made, nothing can be queued either; what waits is still worth delivering.
-            return True
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            return False
-        self._lock = descriptor
-        return True
+        return self._lock.claim()
 
     def release(self) -> None:
         """Give the lock back."""
-        descriptor, self._lock = self._lock, None
-        if descriptor is not None:
-            os.close(descriptor)
+        self._lock.release()
 
     def close(self) -> None:
         """Give the lock back and close the file."""
@@ -252,7 +217,7 @@ class FileOutbox:
     def _oldest(self, passed: Collection[bytes]) -> tuple[bytes, bytes, bytes] | None:
         where, values = self._besides_done()
         if passed:
-            where += f" AND place NOT IN ({_marks(passed)})"
+            where += f" AND place NOT IN ({_holes(passed)})"
         with self._database.reading() as database:
             if database is None:
                 return None
@@ -279,25 +244,6 @@ class FileOutbox:
             (MAX_DEAD,),
         )
 
-    def _keep(self, database: sqlite3.Connection, mark: Mark) -> None:
-        tag = self._mark_tag(mark.owner, mark.name)
-        found = database.execute("SELECT revision FROM marks WHERE tag = ?", (tag,)).fetchone()
-        revision = found[0] if found else 0
-        if mark.replaces is not None and revision != mark.replaces:
-            raise MarkMoved
-        last = database.execute("SELECT COALESCE(MAX(used), 0) FROM marks WHERE lasting = ?", (mark.lasting,))
-        used = last.fetchone()[0] + 1
-        sealed = self._seal.seal_mark(mark.owner, tag, mark.value)
-        database.execute(
-            "INSERT OR REPLACE INTO marks (tag, revision, used, lasting, value) VALUES (?, ?, ?, ?, ?)",
-            (tag, revision + 1, used, mark.lasting, sealed),
-        )
-        if used % _TIDY_EVERY == 0:
-            database.execute(
-                "DELETE FROM marks WHERE tag IN (SELECT tag FROM marks WHERE lasting = 0 ORDER BY used DESC LIMIT -1 OFFSET ?)",
-                (MAX_MARKS,),
-            )
-
     def _require_room(self, database: sqlite3.Connection, place: bytes, size: int) -> None:
         held, stored = database.execute(
             "SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM items WHERE reason IS NULL"
@@ -313,7 +259,7 @@ class FileOutbox:
         if not self._done:
             return "reason IS NULL", []
         known = list(self._done)
-        return f"reason IS NULL AND write NOT IN ({_marks(known)})", known
+        return f"reason IS NULL AND write NOT IN ({_holes(known)})", known
 
     def _write(self, item: OutboxItem) -> bytes:
         return self._seal.tag("write", item.owner.namespace, item.key)
@@ -321,11 +267,8 @@ class FileOutbox:
     def _place(self, namespace: str) -> bytes:
         return self._seal.tag("namespace", namespace)
 
-    def _mark_tag(self, owner: Waiting, name: str) -> bytes:
-        return self._seal.tag("mark", owner.namespace, name)
 
-
-def _marks(values: Collection[bytes]) -> str:
+def _holes(values: Collection[bytes]) -> str:
     return ", ".join("?" * len(values))
 
 

@@ -7,32 +7,33 @@ Every key of the plugins that memrelay replaces is accepted, see ``crosswalk``.
 
 from __future__ import annotations
 
-import difflib
-import ipaddress
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    alias_generators,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, alias_generators
 
 from gateway_plugin import crosswalk
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.patterns import MAX_PATTERNS, compile_pattern
 from gateway_plugin.session_keys import Audience
-from relayer.wire import names
-from relayer.wire.errors import InvalidName
-from relayer.wire.redaction import CLASSES, Action
+from gateway_plugin.setting_values import (
+    AccountId,
+    CaptureStrategy,
+    Format,
+    Names,
+    NamespaceName,
+    NamespaceScope,
+    Patterns,
+    Position,
+    PromptStyle,
+    QueryMode,
+    RecallMode,
+    Redaction,
+    RelativePath,
+    Renamed,
+    Secret,
+    Url,
+)
 
 __all__ = [
     "DEFAULT_URL",
@@ -56,145 +57,7 @@ __all__ = [
 ]
 
 DEFAULT_URL: Final = "http://127.0.0.1:8787"
-_MAX_URL_CHARS: Final = 2048
 _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
-
-
-class RecallMode(StrEnum):
-    """Who chooses what is injected: the search alone, or a model that reads the conversation."""
-
-    DIRECT = "direct"
-    ACTIVE = "active"
-
-
-class Position(StrEnum):
-    """Where memories enter the prompt."""
-
-    PREPEND = "prepend"
-    APPEND = "append"
-    SYSTEM_APPEND = "system-append"
-
-
-class Format(StrEnum):
-    """Whose text format the injected block has."""
-
-    MEMRELAY = "memrelay"
-    MEMORY_CORE_PLUS = "memory-core-plus"
-    AUTO_RECALL = "auto-recall"
-    MEMWAL = "memwal"
-    ACTIVE_MEMORY = "active-memory"
-
-
-class QueryMode(StrEnum):
-    """How much conversation active mode reads (AM-12)."""
-
-    MESSAGE = "message"
-    RECENT = "recent"
-    FULL = "full"
-
-
-class PromptStyle(StrEnum):
-    """How eager active mode's model is (AM-14)."""
-
-    BALANCED = "balanced"
-    STRICT = "strict"
-    CONTEXTUAL = "contextual"
-    RECALL_HEAVY = "recall-heavy"
-    PRECISION_HEAVY = "precision-heavy"
-    PREFERENCE_ONLY = "preference-only"
-
-
-class CaptureStrategy(StrEnum):
-    """What ends a turn for capture: the host's own event, or silence after the last output (MS-04)."""
-
-    AGENT_END = "agent_end"
-    DEBOUNCE = "debounce"
-
-
-class NamespaceScope(StrEnum):
-    """What separates one set of memories from another."""
-
-    AGENT = "agent"
-    AGENT_SENDER = "agent+sender"
-    AGENT_WORKSPACE = "agent+workspace"
-
-
-def _pattern(source: str) -> str:
-    compile_pattern(source)
-    return source
-
-
-def _namespace(name: str) -> str:
-    if any(char in "\"'`\\" or not char.isprintable() for char in name):
-        raise ValueError("holds a quote, a backslash or a line break; use letters, digits, - and _")
-    return name.strip()
-
-
-def _url(url: str) -> str:
-    if len(url) > _MAX_URL_CHARS or any(char.isspace() or not char.isprintable() for char in url):
-        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787") from error
-    if parts.scheme not in {"https", "http"} or not parts.hostname:
-        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ValueError("carries credentials, a query or a fragment; write the address alone")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise ValueError(
-            "would travel unencrypted; use https, or http for this machine's loopback address only"
-        )
-    return url.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _key(key: SecretStr) -> SecretStr:
-    if not re.fullmatch(r"(?:0x)?[0-9a-fA-F]{64}|[A-Za-z0-9+/_-]{43}=?", key.get_secret_value()):
-        raise ValueError(
-            "is no key of 32 bytes; give 64 hexadecimal digits or base64, best as ${MEMRELAY_SECRET}"
-        )
-    return key
-
-
-def _account(account: str) -> str:
-    if not re.fullmatch(r"0x[0-9a-fA-F]{10,128}", account):
-        raise ValueError("is no account id; it starts with 0x and has at least 10 hexadecimal digits")
-    return account
-
-
-def _relative(path: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}(?:/[A-Za-z0-9_.-]{1,64}){0,7}", path) or ".." in path.split(
-        "/"
-    ):
-        raise ValueError("is no plain relative path; use letters, digits, - _ . and /")
-    return path
-
-
-def _redaction(policy: dict[str, Action]) -> dict[str, Action]:
-    for kind in policy:
-        if kind not in CLASSES:
-            near = difflib.get_close_matches(kind, CLASSES, 1, 0.4)
-            raise ValueError(
-                f"names no class of secrets; {f'is {near[0]} meant?' if near else 'see docs/security.md'}"
-            )
-    return policy
-
-
-_Pattern = Annotated[str, AfterValidator(_pattern)]
-_Patterns = Annotated[tuple[_Pattern, ...], Field(max_length=MAX_PATTERNS)]
-_Name = Annotated[str, Field(min_length=1, max_length=128)]
-_Names = Annotated[tuple[_Name, ...], Field(max_length=1000)]
-_RelativePath = Annotated[str, AfterValidator(_relative)]
 
 
 class _Settings(BaseModel):
@@ -234,7 +97,7 @@ class RecallSettings(_Settings):
 
     enabled: bool = True
     mode: RecallMode = RecallMode.DIRECT
-    agents: _Names = Field((), description="agents that recall; empty means all")
+    agents: Names = Field((), description="agents that recall; empty means all")
     allowed_chat_types: tuple[Audience, ...] = (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL)
     max_results: int = Field(5, ge=1, le=100)
     min_score: float = Field(0.3, ge=0, le=1)
@@ -243,9 +106,9 @@ class RecallSettings(_Settings):
     max_query_chars: int = Field(2000, ge=40, le=20_000)
     context_turns: int = Field(0, ge=0, le=4)
     deadline_ms: int = Field(2000, ge=50, le=60_000)
-    skip_patterns: _Patterns = ()
-    skip_triggers: _Names = ("memory", "heartbeat", "cron", "subagent", "hook")
-    skip_session_patterns: _Patterns = ()
+    skip_patterns: Patterns = ()
+    skip_triggers: Names = ("memory", "heartbeat", "cron", "subagent", "hook")
+    skip_session_patterns: Patterns = ()
     position: Position = Position.APPEND
     format: Format = Format.MEMRELAY
     source_penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16)] | None = Field(
@@ -279,25 +142,18 @@ class CaptureSettings(_Settings):
     summary: bool = True
     store_transcript: bool = False
     durable: bool = Field(True, description="keep captured turns in a sealed file until the relayer has them")
-    redaction: Annotated[dict[str, Action], AfterValidator(_redaction)] = Field(
+    redaction: Redaction = Field(
         default_factory=dict,
         description="what becomes of each class of secret: redact (default), block or allow",
     )
 
 
-def _renamed(pairs: dict[str, str]) -> dict[str, str]:
-    try:
-        return {names.normalise(old): names.normalise(new) for old, new in pairs.items()}
-    except InvalidName as error:
-        raise ValueError("names an agent that has no name; write { old: new }") from error
-
-
 class NamespaceSettings(_Settings):
     """Whose memories are used; the model never chooses."""
 
-    default: Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_namespace)] = "default"
+    default: NamespaceName = "default"
     scope: NamespaceScope = NamespaceScope.AGENT
-    renamed: Annotated[dict[str, str], AfterValidator(_renamed)] = Field(
+    renamed: Renamed = Field(
         default_factory=dict,
         description="agents that go by another name here, since their keys were rotated: { old: new }",
     )
@@ -307,10 +163,10 @@ class ActiveSettings(_Settings):
     """Active mode, key by key as active-memory names them (AM-04 to AM-26)."""
 
     mode: Literal["escalate", "always", "off"] = "always"
-    agents: _Names = ()
+    agents: Names = ()
     allowed_chat_types: tuple[Audience | Literal["explicit"], ...] = (Audience.DIRECT,)
-    allowed_chat_ids: _Names = ()
-    denied_chat_ids: _Names = ()
+    allowed_chat_ids: Names = ()
+    denied_chat_ids: Names = ()
     query_mode: QueryMode = QueryMode.RECENT
     prompt_style: PromptStyle | None = None
     prompt_append: str = Field("", max_length=8000)
@@ -320,7 +176,7 @@ class ActiveSettings(_Settings):
     model_fallback_policy: Literal["default-remote", "resolved-only"] = "default-remote"
     thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"] = "off"
     fast_mode: bool = False
-    tools_allow: _Names = ("memory_search", "memory_get")
+    tools_allow: Names = ("memory_search", "memory_get")
     timeout_ms: int = Field(15_000, ge=250, le=120_000)
     setup_grace_timeout_ms: int = Field(0, ge=0, le=120_000)
     max_summary_chars: int = Field(220, ge=40, le=1000)
@@ -333,7 +189,7 @@ class ActiveSettings(_Settings):
     circuit_breaker_cooldown_ms: int = Field(60_000, ge=1000, le=3_600_000)
     logging: bool = False
     persist_transcripts: bool = False
-    transcript_dir: _RelativePath = "active-memory"
+    transcript_dir: RelativePath = "active-memory"
 
     @property
     def style(self) -> PromptStyle:
@@ -349,10 +205,10 @@ class ActiveSettings(_Settings):
 class PluginSettings(_Settings):
     """Everything that can be set. ``disabled`` comes from the environment alone."""
 
-    url: Annotated[str, AfterValidator(_url)] = DEFAULT_URL
+    url: Url = DEFAULT_URL
     agent: str | None = Field(None, min_length=1, max_length=128, description="the agent of every session")
-    key: Annotated[SecretStr, AfterValidator(_key)] | None = None
-    account_id: Annotated[str, AfterValidator(_account)] | None = None
+    key: Secret | None = None
+    account_id: AccountId | None = None
     recall: RecallSettings = RecallSettings()
     capture: CaptureSettings = CaptureSettings()
     namespace: NamespaceSettings = NamespaceSettings()

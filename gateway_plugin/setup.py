@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, MutableMapping
 
 import httpx
@@ -13,11 +12,13 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import KeyHolder
-from gateway_plugin.outbox import MemoryOutbox, Outbox
+from gateway_plugin.outbox import Outbox
 from gateway_plugin.outbox_file import FileOutbox, outbox_path
+from gateway_plugin.outbox_memory import MemoryOutbox
 from gateway_plugin.private_files import config_directory, state_directory
 from gateway_plugin.secret_store import load_keys, secret_path, taken_variable
 from gateway_plugin.settings import PluginSettings, load_settings
+from gateway_plugin.telling import tell_person
 from gateway_plugin.trust import TrustStore
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "open_outbox",
     "secret_source",
     "settings_from",
-    "tell_person",
 ]
 
 IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
@@ -86,8 +86,15 @@ def connect(
     )
 
 
-def open_outbox(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> Outbox:
-    """Return the durable outbox of a holder's keys and a relayer; in memory where this user has no place for files."""
+def open_outbox(
+    settings: PluginSettings, environ: Mapping[str, str], holder: KeyHolder | None, origin: str
+) -> Outbox:
+    """Return the durable outbox of a holder's keys and a relayer.
+
+    One in memory where the settings say so, where memory is switched off (no holder), and where this user has no place for files.
+    """
+    if holder is None or not settings.capture.durable:
+        return MemoryOutbox()
     try:
         path = outbox_path(environ, holder, origin)
     except IdentityError as error:
@@ -105,11 +112,6 @@ def active_traces(settings: PluginSettings, environ: Mapping[str, str]) -> Activ
     if settings.disabled or not settings.active.persist_transcripts:
         return None
     return ActiveTraces(state_directory(environ), settings.active.transcript_dir)
-
-
-def tell_person(sentence: str) -> None:
-    """Say something that a person must know, where it disturbs no protocol: on standard error."""
-    sys.stderr.write(f"{sentence}\n")
 
 
 def _relayer_identity(environ: Mapping[str, str]) -> bytes | None:

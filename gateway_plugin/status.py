@@ -22,10 +22,7 @@ from gateway_plugin.textual import clip, one_line
 from gateway_plugin.wrappers import strip
 from relayer.wire.schemas import RecallHit
 
-__all__ = ["WHY_MARK", "CaptureReport", "HitTrace", "Injection", "PluginStatus", "TurnTrace", "status_of"]
-
-WHY_MARK: Final = "why"
-"""Under this name the outbox keeps the trace of an agent's last turn, for the command line."""
+__all__ = ["CaptureReport", "HitTrace", "Injection", "PluginStatus", "TurnTrace", "defect", "status_of"]
 
 _DEBUG_CHARS: Final = 500
 _WORDS: Final = (
@@ -41,6 +38,11 @@ def status_of(error: GatewayError) -> str:
     if isinstance(error, RelayerRefused):
         return f"refused:{error.code}"
     return next((word for kind, word in _WORDS if isinstance(error, kind)), "failed")
+
+
+def defect(error: Exception) -> str:
+    """Return the sentence for an error that nobody foresaw; its text may hold anything, and stays out."""
+    return f"memory failed inside the plugin ({type(error).__name__})"
 
 
 @dataclass(frozen=True, slots=True)

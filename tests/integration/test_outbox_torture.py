@@ -24,7 +24,8 @@ from processes import CLEAN
 from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.demo.relayer_process import RelayerProcess
-from gateway_plugin.identity import RootHolder, identify
+from gateway_plugin.identity import identify
+from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.outbox import OutboxFull, OutboxItem
 from gateway_plugin.outbox_file import FileOutbox, outbox_path
 from gateway_plugin.plugin import MemoryPlugin

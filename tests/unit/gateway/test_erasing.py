@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.erasing import erase_texts, forget_namespace
-from gateway_plugin.outbox import MemoryOutbox, OutboxItem, Waiting
+from gateway_plugin.outbox import OutboxItem, Waiting
+from gateway_plugin.outbox_memory import MemoryOutbox
 from gateway_plugin.positions import Positions
 from relayer.wire.schemas import AnalyzeRequest, Position
 

@@ -11,7 +11,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.identity import RootHolder
+from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.outbox_file import outbox_path
 from relayer.wire.keys import RootKeys

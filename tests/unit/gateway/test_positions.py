@@ -6,7 +6,8 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.outbox import MemoryOutbox, OutboxUnavailable, Waiting
+from gateway_plugin.outbox import OutboxUnavailable, Waiting
+from gateway_plugin.outbox_memory import MemoryOutbox
 from gateway_plugin.positions import Positions
 from relayer.wire.schemas import Position
 

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from gateway_plugin import secret_store
+from gateway_plugin.credentials import mint
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.identity import AgentHolder, mint
+from gateway_plugin.key_holders import AgentHolder
 from gateway_plugin.private_files import create_private
 from gateway_plugin.secret_store import load_keys
 from relayer.wire import base64url

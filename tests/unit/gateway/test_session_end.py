@@ -8,7 +8,7 @@ from wire_relayer import answer
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.erasing import forget_namespace
 from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identity import RootHolder
+from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.outbox import Waiting
 from gateway_plugin.outbox_file import FileOutbox, outbox_path
 from relayer.wire.keys import RootKeys
