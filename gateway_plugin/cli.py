@@ -44,12 +44,13 @@ from gateway_plugin.cli_run import (
 )
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.identity import Identity
 from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
 from gateway_plugin.toggles import Toggles
 from relayer.wire.answers import AskRequest
-from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
+from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RecallResponse, RememberRequest
 
 __all__ = ["app", "main"]
 
@@ -114,14 +115,18 @@ def search(
             | {name: value for name, value in fields.items() if value}
         )
     )
-    answer = ask(url, agent, lambda client, identity: client.recall(identity, request, deadline=15))
+
+    async def find(client: RelayerClient, identity: Identity) -> tuple[str, RecallResponse]:
+        return identity.namespace, await client.recall(identity, request, deadline=15)
+
+    namespace, answer = ask(url, agent, find)
     output = Output(as_json=as_json)
     if as_json:
         output.json(answer.model_dump(mode="json"))
     elif answer.memories:
         output.memories(answer.memories, SystemClock().now())
     else:
-        output.say(f"Nothing relevant among {answer.considered} memories. --floor 0 shows the nearest ones.")
+        output.nothing_found(namespace, answer.considered, show_all="--floor 0")
 
 
 @app.command("ask")
@@ -157,20 +162,25 @@ def list_memories(
     as_json: JsonOption = False,
 ) -> None:
     """List an agent's memories, newest first."""
-    answer = ask(
-        url,
-        agent,
-        lambda client, identity: client.list_memories(
+
+    async def fetch(client: RelayerClient, identity: Identity) -> tuple[str, ListResponse]:
+        return identity.namespace, await client.list_memories(
             identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or ()
-        ),
-    )
+        )
+
+    namespace, answer = ask(url, agent, fetch)
     output = Output(as_json=as_json)
     if as_json:
         output.json(answer.model_dump(mode="json"))
         return
     if answer.memories:
         output.memories(answer.memories, SystemClock().now())
-    output.say(f"{len(answer.memories)} of {answer.total} memories")
+    if answer.total:
+        output.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
+    elif kind or state:
+        output.say(f"No memory of {namespace} is of this kind and state.")
+    else:
+        output.nothing_found(namespace, 0)
     if answer.next_cursor:
         output.say(f"next page: --cursor {answer.next_cursor}")
 
@@ -231,7 +241,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
             "namespace": context.identity.namespace,
             "memories": str(held.total),
             "memory": switches,
-            "accepted": "yes, and it has namespaces" if listed.namespaces else "yes, nothing stored yet",
+            "accepted": "yes" if listed.namespaces else "yes, nothing stored yet",
         }
 
     rows = with_client(context.settings, check)

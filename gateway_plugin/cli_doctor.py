@@ -118,16 +118,24 @@ def why(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption
     kept = guarded(lambda: outbox.kept(owner_of(context.identity), WHY_MARK))
     outbox.close()
     if not kept.value:
-        fail(FAILED, "no turn of this agent was noted yet", "it is noted when a gateway delivers or ends")
+        fail(
+            FAILED,
+            f"no turn of {context.identity.namespace} was noted yet",
+            "a gateway notes it when it next delivers a turn, or ends; another agent's: --agent NAME; in a chat: /memory why",
+        )
     trace: dict[str, Any] = json.loads(kept.value)
     output = Output(as_json=as_json)
     if as_json:
         output.json(trace)
         return
     detail = f": {trace['detail']}" if trace["detail"] else ""
-    output.say(
-        f"{trace['status']}{detail}, {trace['milliseconds']} ms, query of {trace['query_chars']} characters"
+    # A turn that a gate stopped has searched for nothing.
+    spent = (
+        f", {trace['milliseconds']} ms, query of {trace['query_chars']} characters"
+        if trace["namespace"]
+        else ""
     )
+    output.say(f"{trace['status']}{detail}{spent}")
     for gate in trace["gates"]:
         output.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
     for hit in trace["hits"]:

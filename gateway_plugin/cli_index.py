@@ -209,9 +209,7 @@ def memory_search(
     elif answer.memories:
         output.memories(answer.memories, SystemClock().now(), sources=True)
     else:
-        output.say(
-            f"Nothing relevant among {answer.considered} memories. --min-score 0 shows the nearest ones."
-        )
+        output.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
 
 
 def add_to(app: typer.Typer) -> None:

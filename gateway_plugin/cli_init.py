@@ -35,6 +35,10 @@ _ACTIVE: Final[dict[str, Any]] = {
         "maxSummaryChars": 220,
     },
 }
+_NEXT: Final = (
+    "next: merge it into openclaw.json, or say --write; memrelay-gateway openclaw settings has every step, "
+    "memrelay-gateway doctor --host openclaw sees that it works"
+)
 _PYTHON: Final = """from gateway_plugin import MemoryPlugin
 
 with MemoryPlugin("URL", agent="researcher") as memory:
@@ -73,7 +77,7 @@ def init(
     block = _block(host, context.settings.url, consent=allow is not False)
     Output(as_json=False).raw(json.dumps(block, indent=2))
     # Beside the block, which is to be copied.
-    tell_person(CONSENT)
+    tell_person(f"{CONSENT}\n{_NEXT}")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -145,7 +149,9 @@ def _write(host: str, url: str, *, consent: bool, url_given: bool) -> None:
         output.say(f"as it was: {written.backup}")
     if not consent:
         output.say("recall and capture are blocked by OpenClaw; memory works through its tools alone")
-    output.say("next: openclaw config validate && openclaw gateway restart, then memrelay-gateway doctor")
+    output.say(
+        "next: openclaw config validate && openclaw gateway restart, then memrelay-gateway doctor --host openclaw"
+    )
 
 
 def _has_url(text: str) -> bool:

@@ -68,6 +68,22 @@ class Output:
             )
         self._console.print(table)
 
+    def nothing_found(self, namespace: str, considered: int, *, show_all: str = "") -> None:
+        """Say that there is nothing, or nothing that is relevant enough.
+
+        Args:
+            namespace: whose memories were searched: whoever looks at the wrong agent sees the same as one who stored nothing.
+            considered: how many there are.
+            show_all: the option that shows the nearest ones all the same.
+        """
+        if not considered:
+            self.say(
+                f"{namespace} has no memories. Another agent's: --agent NAME, see memrelay-gateway namespaces."
+            )
+            return
+        memories = "the one memory" if considered == 1 else f"the {considered} memories"
+        self.say(f"Nothing relevant among {memories} of {namespace}. {show_all} shows the nearest ones.")
+
     def namespaces(self, views: Sequence[NamespaceView]) -> None:
         """Print namespaces, one row each."""
         table = Table(box=None, pad_edge=False, header_style="dim")

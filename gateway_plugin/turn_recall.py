@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +16,7 @@ from gateway_plugin.last_turn import LastTurn
 from gateway_plugin.messages import ChatMessage
 from gateway_plugin.query import Role, clean_query
 from gateway_plugin.recaller import Recaller
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.sessions import Sessions
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import Injection, TurnTrace, defect, status_of
@@ -25,6 +26,8 @@ from gateway_plugin.watchdog import Watchdog
 
 __all__ = ["TurnRecall"]
 
+# Not what a person switched off, said to the host, or had nothing to do with.
+_WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
 _ROLLED_BACK: Final = (
     "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
     "person accepts it as it is: memrelay-gateway acknowledge"
@@ -100,6 +103,7 @@ class TurnRecall:
         context = self._switches.context(ref, clean_query(prompt), host)
         objection = self._recaller.gated(context)
         if objection is not None:
+            self._note_stopped(ref, host, objection[1])
             return objection
         identity = self._identities.of_turn(ref, host)
         self._watchdog.recalled()
@@ -124,6 +128,12 @@ class TurnRecall:
         trace = replace(trace, gates=explain(context, self._settings))
         self._last.note(owner_of(identity), trace)
         return injection, trace
+
+    def _note_stopped(self, ref: SessionRef, host: HostTurn, trace: TurnTrace) -> None:
+        """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""
+        if trace.status.removeprefix("skipped:") in _WONDERED_ABOUT:
+            with contextlib.suppress(GatewayError):
+                self._last.note(owner_of(self._identities.of_turn(ref, host)), trace)
 
     def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
         injection = Injection("", self._settings.recall.position, status, detail=detail)

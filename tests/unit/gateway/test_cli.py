@@ -73,9 +73,32 @@ def test_a_memory_cannot_speak_to_the_terminal():
     assert "[bold]markup[/bold]" in shown
 
 
-def test_nothing_relevant_is_said():
-    done = run("search", "anything at all")
-    assert (done.exit_code, "Nothing relevant" in done.stdout) == (0, True)
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["The harbour opens at six."], "Nothing relevant among the one memory of coder."),
+        (["The harbour opens at six.", "Bees sleep."], "Nothing relevant among the 2 memories of coder."),
+    ],
+)
+def test_nothing_relevant_is_said_with_whose_memories_were_searched(texts, said):
+    for text in texts:
+        run("remember", text, "--agent", "coder")
+    done = run("search", "volcano", "--agent", "coder")
+    assert (done.exit_code, done.stdout) == (0, f"{said} --floor 0 shows the nearest ones.\n")
+
+
+@pytest.mark.parametrize("command", [("search", "anything at all"), ("list",)])
+def test_who_has_no_memories_is_named_and_how_to_look_at_somebody_elses(command):
+    done = run(*command, "--agent", "coder")
+    assert done.exit_code == 0
+    assert (
+        done.stdout
+        == "coder has no memories. Another agent's: --agent NAME, see memrelay-gateway namespaces.\n"
+    )
+
+
+def test_a_filter_that_nothing_passes_is_not_an_empty_memory():
+    assert run("list", "--kind", "event").stdout == "No memory of default is of this kind and state.\n"
 
 
 def test_no_relayer_is_exit_code_3_and_names_the_command_that_starts_one():

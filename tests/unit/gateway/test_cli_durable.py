@@ -12,6 +12,7 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin, secret_store
 from gateway_plugin.cli import app
+from gateway_plugin.host_turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}]
@@ -79,6 +80,34 @@ def test_why_shows_each_gate_and_each_memory_of_the_last_turn(run, wire, environ
     assert "gate min_length: passed" in shown.stdout
     assert "injected, relevance 0.90" in shown.stdout
     assert "oat milk" not in shown.stdout
+
+
+@pytest.mark.row("AM-27")
+def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_asked(run, wire, environ):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        plugin.after_turn(TURN)
+        plugin.before_turn("coffee?")
+    first, *gates = run("why").stdout.splitlines()
+    assert first == "skipped:min_length: prompt too short: 7 < 10"
+    assert "  gate min_length: prompt too short: 7 < 10" in gates
+    assert "  gate agents: passed" in gates
+
+
+@pytest.mark.parametrize("more", [{"prompt": "/status"}, {"trigger": "heartbeat"}])
+def test_what_a_person_did_not_ask_memory_takes_the_place_of_no_trace(run, wire, environ, more):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        plugin.after_turn(TURN)
+        plugin.before_turn("How do I take my coffee?")
+        plugin.before_turn(
+            more.get("prompt", "How do I take my coffee?"), host=HostTurn(trigger=more.get("trigger", "user"))
+        )
+    assert run("why").stdout.startswith("ok, ")
+
+
+def test_without_a_noted_turn_it_says_whose_was_looked_for_and_when_there_will_be_one(run):
+    said = run("why", "--agent", "coder").output
+    assert "no turn of coder was noted yet" in said
+    assert "--agent NAME" in said
 
 
 def test_a_doctor_without_complaint_ends_with_zero(run, wire):

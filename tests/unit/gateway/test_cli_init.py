@@ -110,3 +110,14 @@ def test_an_unknown_host_is_refused_with_the_nearest_known_one(run, host, near):
 
 def test_a_program_has_no_file_to_write(run):
     assert "--write" in run("--host", "python", "--write", code=2).stderr
+
+
+def test_a_block_to_paste_comes_with_what_to_do_with_it_beside_it(run):
+    shown = run("--host", "openclaw")
+    json.loads(shown.stdout)
+    for command in (
+        "--write",
+        "memrelay-gateway openclaw settings",
+        "memrelay-gateway doctor --host openclaw",
+    ):
+        assert command in shown.stderr
