@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from relayer.domain.namespace import Pointer, Position
 from relayer.domain.operations import Operation
-from relayer.domain.outcomes import Outcome
+from relayer.domain.outcomes import Outcome, Refusal
 from relayer.domain.state import NamespaceState
+from relayer.errors import NamespaceClosed
 from relayer.log.committer import Committer, CommitterLimits
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.index_objects import IndexObjects
@@ -91,8 +92,15 @@ class NamespaceLog:
         return position
 
     async def append(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Append operations and return their outcomes; see `Committer.submit` for limits and errors."""
-        return await self._committer.submit(operations)
+        """Append operations and return their outcomes; see `Committer.submit` for limits and errors.
+
+        Raises:
+            NamespaceClosed: the log has ended. Whoever asks again finds the life that its name has now, if any.
+        """
+        outcomes = await self._committer.submit(operations)
+        if any(outcome.refusal is Refusal.CLOSED for outcome in outcomes):
+            raise NamespaceClosed("the namespace was erased")
+        return outcomes
 
     async def read(
         self, consistency: Consistency = Consistency.STRONG, min_position: Position | None = None

@@ -9,12 +9,15 @@ __all__ = ["Memory", "Model"]
 
 @dataclass
 class Memory:
-    """One memory; ``ends`` in ms since the epoch."""
+    """One memory; times in ms since the epoch, ``changed`` that of its last change of state."""
 
     id: str
     text: str
+    made: int
     ends: int | None = None
+    pinned: bool = False
     state: str = "live"
+    changed: int = 0
     superseded_by: str | None = None
     supersedes: str | None = None
     reinforced: int = 0
@@ -22,10 +25,19 @@ class Memory:
     def shown(self, now: int) -> bool:
         return self.ends is None or self.ends > now
 
+    def stand(self, state: str, now: int) -> None:
+        self.state, self.changed = state, now
+
+    def held(self, at: int) -> bool:
+        """Whether it was true at a time; a version that was brought back counts as true since it was said."""
+        return self.made <= at and (
+            self.state == "live" or (self.state == "superseded" and at < self.changed)
+        )
+
 
 @dataclass
 class Model:
-    """All memories by id, in the order in which they came to be."""
+    """One life of a name: all its memories by id, in the order in which they came to be."""
 
     memories: dict[str, Memory] = field(default_factory=dict)
     # The newest memory of a text is the one that another of the same text is a duplicate of.
@@ -48,32 +60,37 @@ class Model:
             return "duplicate" if twin.id == memory else f"not a duplicate of {twin.id}"
         if memory in self.memories:
             return "not a duplicate"
-        self.add(memory, text, ends)
+        self.add(Memory(memory, text, now, ends))
         return "stored"
 
-    def add(self, memory: str, text: str, ends: int | None = None) -> None:
-        self.memories[memory] = Memory(memory, text, ends)
-        self.newest[text] = memory
+    def add(self, memory: Memory) -> None:
+        self.memories[memory.id] = memory
+        self.newest[memory.text] = memory.id
 
-    def forget(self, memory: str) -> str:
+    def forget(self, memory: str, now: int) -> str:
         """Return what a person is told who asks for it."""
         found = self.memories.get(memory)
         if found is None:
             return "not_found"
         if found.state == "superseded":
             return "stale_head"
-        found.state = "forgotten"
+        if found.state == "live":
+            found.stand("forgotten", now)
         return "forgotten"
 
-    def supersede(self, head: str, memory: str, text: str) -> str:
+    def supersede(
+        self, head: str, memory: str, now: int, *, text: str | None = None, pinned: bool | None = None
+    ) -> str:
+        """Put a version in a memory's place; what is None stays as it was."""
         found = self.memories.get(head)
         if found is None:
             return "not_found"
         if found.state != "live":
             return "stale_head"
-        found.state, found.superseded_by = "superseded", memory
-        self.add(memory, text)
-        self.memories[memory].supersedes = head
+        found.stand("superseded", now)
+        found.superseded_by = memory
+        pinned = found.pinned if pinned is None else pinned
+        self.add(Memory(memory, text or found.text, now, found.ends, pinned, supersedes=head))
         return "superseded"
 
     def head_of(self, memory: str) -> str:
@@ -84,20 +101,22 @@ class Model:
             seen.add(memory)
         return memory
 
-    def restore(self, memory: str, head: str) -> str:
+    def restore(self, memory: str, now: int) -> str:
         found = self.memories.get(memory)
         if found is None:
             return "not_found"
         if found.state == "live":
-            return "stale_head"
+            return "live"
         if found.state == "superseded":
-            current = self.memories.get(head)
-            if current is None or current.state != "live":
+            current = self.memories[self.head_of(memory)]
+            if current.state != "live":
                 return "stale_head"
-            current.state, current.superseded_by = "superseded", memory
-        found.state, found.superseded_by = "live", None
+            current.stand("superseded", now)
+            current.superseded_by = memory
+        found.stand("live", now)
+        found.superseded_by = None
         self.newest[found.text] = memory
-        return "restored"
+        return "live"
 
     def erase(self, memory: str) -> str:
         """Take a memory away with its earlier and later versions, and all that say the same as any of these."""
@@ -122,3 +141,7 @@ class Model:
 
     def recallable(self, now: int) -> set[str]:
         return {memory.text for memory in self.shown(now) if memory.state == "live"}
+
+    def held(self, at: int, now: int) -> set[str]:
+        """Return the texts that were true at a time, as far as that is still known."""
+        return {memory.text for memory in self.shown(now) if memory.held(at)}

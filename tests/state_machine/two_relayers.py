@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import Operation, Origin, Put, Restore, Supersede
-from relayer.domain.record import Audience, Kind, Source, Trust
-from relayer.errors import Refused
+from relayer.errors import NamespaceClosed, Refused
 from relayer.extraction.statements import StatementExtractor
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
@@ -21,21 +21,23 @@ from relayer.search.calibration import Calibration
 from relayer.services.access import Access, Principal
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.draft import Draft
-from relayer.services.drafting import seal_drafts
-from relayer.services.erase import erase_memory
+from relayer.services.erase import erase_memory, erase_namespace
 from relayer.services.index_keeping import IndexKeeper, IndexLimits
 from relayer.services.memories import forget_memory, get_memory, list_memories
 from relayer.services.open_namespaces import OpenNamespaces
 from relayer.services.recall import recall
 from relayer.services.remember import remember
+from relayer.services.restore import restore
+from relayer.services.supersede import supersede
 from relayer.services.tending import tend
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire import schemas, ulid
 from relayer.wire.certificates import Certificate, Right
+from relayer.wire.erasure import EraseNamespaceRequest, EraseNamespaceResponse
 from relayer.wire.keys import RootKeys
+from relayer.wire.life import SupersedeRequest
 
 __all__ = ["AGENT", "TwoRelayers"]
 
@@ -65,7 +67,11 @@ def _fail(error: BaseException) -> None:
 
 
 class TwoRelayers:
-    """Everything that can be asked, by the number of the relayer. Time stands still unless `pass_time` is called."""
+    """Everything that can be asked, by the number of the relayer. Time stands still unless `pass_time` is called.
+
+    Attributes:
+        former: the incarnations that were erased.
+    """
 
     def __init__(self, calibration: Calibration) -> None:
         self.clock = FakeClock()
@@ -74,6 +80,8 @@ class TwoRelayers:
         self._embedder = HashingEmbedder()
         self._loop = asyncio.new_event_loop()
         self._started = 0
+        self.former: list[str] = []
+        self._unaware: set[int] = set()
         self._relayers = [self._start(), self._start()]
 
     def _start(self) -> Context:
@@ -94,6 +102,17 @@ class TwoRelayers:
         """Let a relayer go, and start one that knows nothing but the store."""
         self.run(self._relayers[which].namespaces.close(0.0))
         self._relayers[which] = self._start()
+        self._unaware.discard(which)
+
+    async def _ask(self, which: int, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask a relayer; one that had the namespace open when another one erased it says so, once."""
+        try:
+            return await ask()
+        except NamespaceClosed:
+            if which not in self._unaware:
+                raise
+            self._unaware.discard(which)
+            return await ask()
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass; namespaces whose keys ended meanwhile are let go, as a relayer does in the background."""
@@ -122,7 +141,9 @@ class TwoRelayers:
         self, which: int, nonce: bytes, request: schemas.RememberRequest
     ) -> schemas.RememberResponse:
         access = self.access(nonce, request.model_dump_json().encode())
-        return await remember(self._relayers[which], access, request, self._deadline())
+        return await self._ask(
+            which, lambda: remember(self._relayers[which], access, request, self._deadline())
+        )
 
     def remember_at_once(
         self, nonces: tuple[bytes, bytes], requests: tuple[schemas.RememberRequest, schemas.RememberRequest]
@@ -153,13 +174,15 @@ class TwoRelayers:
 
     def forget(self, which: int, nonce: bytes, memory: str) -> str:
         return self._told(
-            forget_memory(self._relayers[which], self.access(nonce), memory, self._deadline()),
+            which,
+            lambda: forget_memory(self._relayers[which], self.access(nonce), memory, self._deadline()),
             lambda answer: answer.state,
         )
 
     def get(self, which: int, memory: str) -> schemas.Memory | str:
         return self._told(
-            get_memory(self._relayers[which], self.access(b"read" * 4), memory, self._deadline()),
+            which,
+            lambda: get_memory(self._relayers[which], self.access(b"read" * 4), memory, self._deadline()),
             lambda answer: answer.memory,
         )
 
@@ -168,62 +191,62 @@ class TwoRelayers:
         memories: list[schemas.Memory] = []
         cursor: str | None = None
         while True:
-            page = self.run(
-                list_memories(
-                    self._relayers[which],
-                    self.access(b"read" * 4),
-                    limit=3,
-                    cursor=cursor,
-                    kinds=(),
-                    states=ALL_STATES,
-                    deadline=self._deadline(),
-                )
-            )
+            page = self.run(self._ask(which, partial(self._page, which, cursor)))
             memories += page.memories
             cursor = page.next_cursor
             if cursor is None:
                 return memories
 
-    def recall(self, which: int, query: str) -> list[schemas.RecallHit]:
+    def _page(self, which: int, cursor: str | None) -> Coroutine[Any, Any, schemas.ListResponse]:
+        return list_memories(
+            self._relayers[which],
+            self.access(b"read" * 4),
+            limit=3,
+            cursor=cursor,
+            kinds=(),
+            states=ALL_STATES,
+            deadline=self._deadline(),
+        )
+
+    def recall(self, which: int, query: str, as_of: int | None = None) -> list[schemas.RecallHit]:
         """Find by words and meaning, after the relayer did what it does every second: compute missing vectors."""
         self.list(which)  # what nobody opened is not looked after
         self.run(tend(self._relayers[which]))
-        request = schemas.RecallRequest(query=query, limit=schemas.MAX_LIMIT, floor=0)
+        request = schemas.RecallRequest(query=query, limit=schemas.MAX_LIMIT, floor=0, as_of=as_of)
         access = self.access(b"read" * 4)
         return list(self.run(recall(self._relayers[which], access, request, self._deadline())).memories)
 
-    def supersede(self, which: int, nonce: bytes, head: str, text: str) -> tuple[str, str]:
+    def supersede(self, which: int, nonce: bytes, head: str, request: SupersedeRequest) -> tuple[str, str]:
         """Put a new version in a memory's place; returns what came of it and the new id."""
+        made = self._told(
+            which,
+            lambda: supersede(self._relayers[which], self.access(nonce), head, request, self._deadline()),
+            lambda answer: answer,
+        )
+        return (made, "") if isinstance(made, str) else ("superseded", made.id)
 
-        async def work() -> tuple[str, str]:
-            context, access = self._relayers[which], self.access(nonce)
-            async with context.namespaces.use(access, self._deadline(), create=True) as opened:
-                draft = Draft(
-                    text=text, kind=Kind.STATEMENT, audience=Audience.AGENT, trust=Trust.USER, source=Source()
-                )
-                sealed = await seal_drafts(
-                    context, opened, access, [draft], idempotency_key=None, deadline=self._deadline()
-                )
-                [made] = sealed.operations
-                assert isinstance(made, Put)
-                [outcome] = await opened.log.append([Supersede(made.origin, ulid.parse(head), made.stored)])
-                return outcome.refusal or outcome.result, ulid.render(outcome.subject)
-
-        return self.run(work())
-
-    def restore(self, which: int, nonce: bytes, memory: str, head: str) -> str:
-        origin = self._origin(nonce)
-        return self._append(which, nonce, Restore(origin, ulid.parse(memory), ulid.parse(head)))
+    def restore(self, which: int, nonce: bytes, memory: str) -> str:
+        return self._told(
+            which,
+            lambda: restore(self._relayers[which], self.access(nonce), memory, self._deadline()),
+            lambda answer: answer.state,
+        )
 
     def erase(self, which: int, nonce: bytes, memory: str) -> str:
         return self._told(
-            erase_memory(self._relayers[which], self.access(nonce), memory, self._deadline()),
+            which,
+            lambda: erase_memory(self._relayers[which], self.access(nonce), memory, self._deadline()),
             lambda answer: answer.state,
         )
 
     def go_on_erasing(self, which: int) -> None:
         """Do what a relayer does about erasures every second."""
         self.run(self._relayers[which].erasures.round(_fail))
+
+    def care(self, which: int, care: Callable[[TwoRelayers, int], None]) -> None:
+        """Do something beside the requests; it ends in a namespace that another relayer erased."""
+        with suppress(NamespaceClosed) if which in self._unaware else nullcontext():
+            care(self, which)
 
     def compact(self, which: int) -> None:
         """Make a segment of what a relayer has open."""
@@ -256,24 +279,65 @@ class TwoRelayers:
 
         self.run(work())
 
-    def _origin(self, nonce: bytes) -> Origin:
-        principal = self.access(nonce).principal
-        return Origin(principal.author, nonce, 0, principal.expires)
+    def erase_namespace(
+        self, which: int, nonce: bytes, request: schemas.RememberRequest | None = None
+    ) -> schemas.RememberResponse | str | None:
+        """Erase everything through a relayer, while a write is under way through the other one, if one is given.
 
-    def _append(self, which: int, nonce: bytes, operation: Operation) -> str:
-        async def work() -> str:
-            context = self._relayers[which]
-            async with context.namespaces.use(self.access(nonce), self._deadline(), create=True) as opened:
-                [outcome] = await opened.log.append([operation])
-                return outcome.refusal or outcome.result
+        Returns:
+            What the write was told; or a code, if there is nothing to erase.
+        """
+        asked = self._told(
+            which, partial(self._erase_namespace, which, nonce, EraseNamespaceRequest()), _whole
+        )
+        if isinstance(asked, str):
+            return asked
+        other = 1 - which
+        if self._relayers[other].namespaces.peek(self.access(nonce).account, AGENT) is not None:
+            self._unaware.add(other)
 
-        return self.run(work())
+        async def write() -> schemas.RememberResponse | None:
+            with suppress(NamespaceClosed):
+                return await self._remember(other, nonce, request) if request is not None else None
 
-    def _told(self, work: Coroutine[Any, Any, Any], take: Any) -> Any:
+        async def both() -> schemas.RememberResponse | None:
+            erasing = EraseNamespaceRequest(dry_run=False, confirm=asked.confirm)
+            _, told = await asyncio.gather(self._erase_namespace(which, nonce, erasing), write())
+            return told
+
+        told = self.run(both())
+        self.former.append(ulid.parse(asked.confirm).hex())
+        return told
+
+    def _erase_namespace(
+        self, which: int, nonce: bytes, request: EraseNamespaceRequest
+    ) -> Coroutine[Any, Any, EraseNamespaceResponse]:
+        return erase_namespace(self._relayers[which], self.access(nonce), request, self._deadline())
+
+    def left_of_the_past(self) -> list[str]:
+        """Let the erasures of all former lives come to their end, and return what the store still holds of those."""
+        for _ in range(2):
+            self.pass_time(4000)
+            self.go_on_erasing(0)
+            self.go_on_erasing(0)
+
+        async def keys() -> list[str]:
+            found: list[str] = []
+            for life in self.former:
+                found += [row.key async for row in self._store.list(f"ns/{life}/")]
+            return found
+
+        return self.run(keys())
+
+    def _told(self, which: int, ask: Callable[[], Coroutine[Any, Any, Any]], take: Any) -> Any:
         try:
-            return take(self.run(work))
+            return take(self.run(self._ask(which, ask)))
         except Refused as error:
             return error.code
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.clock, 30)
+
+
+def _whole(answer: T) -> T:
+    return answer

@@ -1,9 +1,12 @@
 """Which bodies a segment may leave out, and that leaving them out changes no outcome."""
 
+from itertools import accumulate
 from typing import get_args
 
 import msgspec
 import pytest
+from hypothesis import given
+from log_operations import Log, entry_of, logs
 
 from relayer.domain.bodies import Section, put_back, reduce, take_out
 from relayer.domain.entry import ENTRY_VERSION, Entry
@@ -38,7 +41,7 @@ OPERATIONS = [
 ]
 
 
-class Log:
+class SmallLog:
     """A state, and the operations that made it, by slot."""
 
     def __init__(self) -> None:
@@ -74,8 +77,8 @@ class Log:
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
+def log() -> SmallLog:
+    return SmallLog()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: type(operation).__name__)
@@ -107,7 +110,7 @@ def left_out(operation: Operation | Malformed) -> bool:
     return (stored.sealed, stored.vector, stored.context_vector, stored.left_out) == (b"", b"", b"", 10)
 
 
-def test_what_is_live_superseded_or_forgotten_is_kept_to_the_byte(log: Log) -> None:
+def test_what_is_live_superseded_or_forgotten_is_kept_to_the_byte(log: SmallLog) -> None:
     live, superseded, forgotten = log.put(b"1"), log.put(b"2"), log.put(b"3")
     newer = log.append(Supersede(log.origin(), b"2", Stored(b"4", b"c4", b"text")))
     log.append(Forget(log.origin(), b"3"))
@@ -115,7 +118,7 @@ def test_what_is_live_superseded_or_forgotten_is_kept_to_the_byte(log: Log) -> N
         assert reduce(log.raws[seq - 1], seq, log.state) == log.raws[seq - 1]
 
 
-def test_the_bodies_of_erased_duplicate_and_refused_memories_are_left_out(log: Log) -> None:
+def test_the_bodies_of_erased_duplicate_and_refused_memories_are_left_out(log: SmallLog) -> None:
     erased, kept = log.put(b"1"), log.put(b"2")
     duplicate, refused = log.put(b"3", b"c2"), log.put(b"2", b"other")
     log.append(Erase(log.origin(), (b"1",)))
@@ -127,7 +130,7 @@ def test_the_bodies_of_erased_duplicate_and_refused_memories_are_left_out(log: L
     ]
 
 
-def test_a_memory_that_was_erased_and_made_anew_elsewhere_keeps_only_what_is_live(log: Log) -> None:
+def test_a_memory_that_was_erased_and_made_anew_elsewhere_keeps_only_what_is_live(log: SmallLog) -> None:
     first = log.put(b"1", b"tea")
     log.append(Erase(log.origin(), (b"1",)))
     second = log.put(b"2", b"tea")
@@ -135,7 +138,7 @@ def test_a_memory_that_was_erased_and_made_anew_elsewhere_keeps_only_what_is_liv
     assert not left_out(log.reduced(second))
 
 
-def test_a_jobs_input_is_kept_as_long_as_the_state_keeps_it(log: Log) -> None:
+def test_a_jobs_input_is_kept_as_long_as_the_state_keeps_it(log: SmallLog) -> None:
     done, failed = (
         log.append(JobAccepted(log.origin(), job, "extract", (), b"input")) for job in (b"j", b"k")
     )
@@ -146,7 +149,7 @@ def test_a_jobs_input_is_kept_as_long_as_the_state_keeps_it(log: Log) -> None:
     assert [log.reduced(seq).sealed for seq in (done, failed)] == [b"", b""]
 
 
-def test_of_a_jobs_results_only_those_that_count_are_kept(log: Log) -> None:
+def test_of_a_jobs_results_only_those_that_count_are_kept(log: SmallLog) -> None:
     log.put(b"1")
     log.append(JobAccepted(log.origin(), b"j", "embed", (b"1",)))
     first = log.append(
@@ -171,7 +174,7 @@ def test_a_malformed_operation_stays_malformed_and_takes_no_room() -> None:
     assert decode_operation(reduced) == Malformed()
 
 
-def test_a_field_that_a_newer_version_appended_survives(log: Log) -> None:
+def test_a_field_that_a_newer_version_appended_survives(log: SmallLog) -> None:
     log.put(b"1")
     items = msgspec.msgpack.decode(log.raws[0])
     items[2].append("newer")
@@ -187,7 +190,7 @@ def test_a_field_that_a_newer_version_appended_survives(log: Log) -> None:
     assert kept[2][12] == 10
 
 
-def test_what_an_older_version_wrote_without_later_fields_can_be_reduced(log: Log) -> None:
+def test_what_an_older_version_wrote_without_later_fields_can_be_reduced(log: SmallLog) -> None:
     log.put(b"1")
     items = msgspec.msgpack.decode(log.raws[0])
     del items[2][4:]
@@ -197,7 +200,9 @@ def test_what_an_older_version_wrote_without_later_fields_can_be_reduced(log: Lo
     assert reduced.stored == Stored(b"1", b"c1", b"", left_out=7)
 
 
-def test_a_vector_that_was_made_beside_an_erased_memory_is_left_out_and_the_own_one_kept(log: Log) -> None:
+def test_a_vector_that_was_made_beside_an_erased_memory_is_left_out_and_the_own_one_kept(
+    log: SmallLog,
+) -> None:
     log.put(b"r")
     beside = log.put(b"n", context_of=b"r")
     log.append(JobAccepted(log.origin(), b"j", "embed", (b"n",)))
@@ -210,7 +215,9 @@ def test_a_vector_that_was_made_beside_an_erased_memory_is_left_out_and_the_own_
     assert log.replayed() == log.state
 
 
-def test_a_job_that_was_given_an_erased_text_is_cancelled_whether_its_input_is_there_or_not(log: Log) -> None:
+def test_a_job_that_was_given_an_erased_text_is_cancelled_whether_its_input_is_there_or_not(
+    log: SmallLog,
+) -> None:
     log.put(b"1")
     log.put(b"2")
     log.append(JobAccepted(log.origin(), b"j", "extract", (b"1", b"2"), b"input"))
@@ -221,14 +228,14 @@ def test_a_job_that_was_given_an_erased_text_is_cancelled_whether_its_input_is_t
     assert log.reduced(5).stored[0].sealed == b""
 
 
-def test_reducing_twice_is_reducing_once(log: Log) -> None:
+def test_reducing_twice_is_reducing_once(log: SmallLog) -> None:
     log.put(b"1")
     log.append(Erase(log.origin(), (b"1",)))
     once = reduce(log.raws[0], 1, log.state)
     assert reduce(once, 1, log.state) == once
 
 
-def test_a_reduced_log_says_what_the_whole_one_says(log: Log) -> None:
+def test_a_reduced_log_says_what_the_whole_one_says(log: SmallLog) -> None:
     log.put(b"1")
     log.put(b"2", b"c1")
     log.append(JobAccepted(log.origin(), b"j", "extract", (b"1",), b"input"))
@@ -237,6 +244,22 @@ def test_a_reduced_log_says_what_the_whole_one_says(log: Log) -> None:
     log.append(Erase(log.origin(), (b"1",)))
     log.put(b"3", sources=(b"1",))
     assert log.replayed() == log.state
+
+
+@given(logs)
+def test_whatever_a_log_holds_it_says_the_same_when_it_is_reduced(contents: Log) -> None:
+    state, times = NamespaceState(Position(0, b"")), list(accumulate(step for step, _ in contents))
+    entries = [
+        entry_of(seq, *operations, time=time)
+        for seq, (time, (_, operations)) in enumerate(zip(times, contents, strict=True), 1)
+    ]
+    for entry in entries:
+        state.apply(entry, b"d")
+    again = NamespaceState(Position(0, b""))
+    for entry in entries:
+        reduced = tuple(reduce(raw, entry.seq, state) for raw in entry.operations)
+        again.apply(msgspec.structs.replace(entry, operations=reduced), b"d")
+    assert again == state
 
 
 def test_of_every_kind_of_operation_it_is_known_where_its_bodies_are() -> None:

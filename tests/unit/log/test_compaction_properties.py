@@ -3,62 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log_operations import operations
 from log_world import World, compact, drop_slots
 
 from relayer.domain.entry import Entry
 from relayer.domain.namespace import Position, genesis
-from relayer.domain.operations import (
-    Erase,
-    Forget,
-    JobAccepted,
-    JobFinished,
-    Operation,
-    Origin,
-    Put,
-    Restore,
-    Stored,
-    Supersede,
-    VectorSet,
-)
+from relayer.domain.operations import JobFinished, Operation, Put, Supersede
 from relayer.domain.state import NamespaceState
 from relayer.log.replica import Replica
 from relayer.log.slots import digest_of
 
-RECORDS = [b"r%d" % number for number in range(6)]
-JOBS = [b"j1", b"j2"]
+
+@dataclass(frozen=True)
+class Step:
+    """What is appended at once, and what is done to the log afterwards."""
+
+    operations: tuple[Operation, ...]
+    entries: int
+    most_small: int
+    drops: bool
+    reloads: bool
 
 
-def _operation(rng: random.Random, nonce: int) -> Operation:
-    origin = Origin(b"a", b"%d" % nonce, idempotency=rng.choice([b"", b"k%d" % rng.randrange(4)]), body=b"b")
-    stored = Stored(
-        rng.choice(RECORDS),
-        b"c%d" % rng.randrange(4),
-        b"sealed%d" % nonce,
-        vector=rng.choice([b"", b"v%d" % nonce]),
-        context_vector=rng.choice([b"", b"w"]),
-        sources=tuple(rng.sample(RECORDS, rng.choice([0, 0, 1]))),
-        captured=rng.random() < 0.5,
-    )
-    job, record = rng.choice(JOBS), rng.choice(RECORDS)
-    return rng.choice(
-        [
-            Put(origin, stored),
-            Put(origin, stored),
-            Put(origin, stored),
-            Supersede(origin, record, stored),
-            Forget(origin, record),
-            Restore(origin, record, rng.choice([b"", rng.choice(RECORDS)])),
-            Erase(origin, (record,)),
-            JobAccepted(origin, job, "extract", (record,), b"input"),
-            JobFinished(
-                job, failed=rng.random() < 0.3, vectors=(VectorSet(record, b"vv"),), stored=(stored, stored)
-            ),
-        ]
-    )
+STEPS = st.builds(
+    Step,
+    operations=st.lists(operations, min_size=1, max_size=3).map(tuple),
+    entries=st.sampled_from([0, 0, 1, 2, 3]),
+    most_small=st.integers(0, 2),
+    drops=st.sampled_from([False, False, False, True]),
+    reloads=st.sampled_from([False] * 7 + [True]),
+)
 
 
 class _Journal:
@@ -100,23 +79,22 @@ def _bodies(replica: Replica, told: list) -> dict[bytes, tuple[bytes, bytes]]:
     return {record: found[record] for record in replica.state.records}
 
 
-async def _run(seed: int, steps: int) -> None:
-    rng = random.Random(seed)
+async def _run(steps: Sequence[Step]) -> None:
     world = World()
     pointer = await world.create()
     replica, committer = await world.writer()
     told: list = []
     replica.subscribe(told.extend, lambda _: told.clear())
     journal = _Journal(replica)
-    for nonce in range(steps):
-        await committer.submit([_operation(rng, nonce * 8 + part) for part in range(rng.randrange(1, 4))])
-        if rng.random() < 0.4:
+    for step in steps:
+        await committer.submit(step.operations)
+        if step.entries:
             await compact(
-                world, replica, entries=rng.randrange(1, 4), most_small=rng.randrange(3), full_bytes=100_000
+                world, replica, entries=step.entries, most_small=step.most_small, full_bytes=100_000
             )
-        if rng.random() < 0.2:
+        if step.drops:
             await drop_slots(world)
-        if rng.random() < 0.1:
+        if step.reloads:
             await replica.reload()
     whole = journal.replayed(pointer.incarnation)
     fresh = world.replica()
@@ -129,7 +107,7 @@ async def _run(seed: int, steps: int) -> None:
     await world.stop()
 
 
-@settings(max_examples=60)
-@given(st.integers(0, 2**32), st.integers(1, 25))
-def test_the_state_after_any_compactions_is_that_of_a_plain_replay(seed: int, steps: int) -> None:
-    asyncio.run(_run(seed, steps))
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, min_size=1, max_size=25))
+def test_the_state_after_any_compactions_is_that_of_a_plain_replay(steps: list[Step]) -> None:
+    asyncio.run(_run(steps))

@@ -487,6 +487,21 @@ class TestNamespaces:
         assert rest == []
         await other.ctx.namespaces.close(1.0)
 
+    async def test_a_write_through_who_has_not_heard_of_it_is_refused_whole_and_lands_in_the_new_life(
+        self, house
+    ):
+        await put(house, "The bakery opens at seven.")
+        other = await house.another()
+        assert await texts_of(other) == ["The bakery opens at seven."]
+        await self._erase(house, (await self._dry_run(house)).confirm)
+        for write in (lambda: put(other, SAID), lambda: say(other, NEXT)):
+            with pytest.raises(NamespaceClosed):
+                await write()
+            await write()
+            assert len(await texts_of(house)) == 1
+            await self._erase(house, (await self._dry_run(house)).confirm)
+        await other.ctx.namespaces.close(1.0)
+
     async def test_an_old_confirmation_does_not_reach_a_new_life_of_the_name(self, house):
         await put(house, SAID)
         old = (await self._dry_run(house)).confirm
