@@ -19,6 +19,7 @@ from gateway_plugin.cli_run import (
     fail,
     find_context,
     guarded,
+    root_holder,
     with_client,
 )
 from gateway_plugin.client import RelayerClient
@@ -83,13 +84,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _as_a_person(context: CliContext) -> CliContext:
-    holder = context.holder
-    if not isinstance(holder, RootHolder):
-        fail(
-            USAGE,
-            "erasing takes the gateway's root secret; one agent's secret may forget, not erase",
-            "run it where MEMRELAY_SECRET is known, or: memrelay-gateway forget ID",
-        )
+    holder = root_holder(context, "erasing", instead="memrelay-gateway forget ID")
     return replace(context, identity=holder.person(context.identity.agent, context.identity.namespace))
 
 

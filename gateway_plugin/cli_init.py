@@ -35,6 +35,9 @@ _ACTIVE: Final[dict[str, Any]] = {
         "maxSummaryChars": 220,
     },
 }
+_INSTALL: Final = (
+    'openclaw plugins install --link "$(memrelay-gateway openclaw path)" --force --accept-capabilities'
+)
 _NEXT: Final = (
     "next: merge it into openclaw.json, or say --write; memrelay-gateway openclaw settings has every step, "
     "memrelay-gateway doctor --host openclaw sees that it works"
@@ -149,8 +152,9 @@ def _write(host: str, url: str, *, consent: bool, url_given: bool) -> None:
         output.say(f"as it was: {written.backup}")
     if not consent:
         output.say("recall and capture are blocked by OpenClaw; memory works through its tools alone")
+    output.say(f"next: {_INSTALL}, unless OpenClaw has the plugin already;")
     output.say(
-        "next: openclaw config validate && openclaw gateway restart, then memrelay-gateway doctor --host openclaw"
+        "openclaw config validate && openclaw gateway restart, then memrelay-gateway doctor --host openclaw"
     )
 
 

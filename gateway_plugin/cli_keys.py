@@ -18,13 +18,12 @@ from gateway_plugin.cli_run import (
     UrlOption,
     fail,
     find_context,
+    root_holder,
     used,
 )
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.credentials import mint
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.identity import KeyHolder
-from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.recovery import parse_sheet, render_sheet
 from relayer.wire import base64url
 from relayer.wire.fleet_list import FleetList
@@ -69,7 +68,7 @@ def keys_export(
 ) -> None:
     """Print one agent's secret and a certificate, for a host that should hold no more."""
     context = find_context(None, agent)
-    root = _root(context.holder)
+    root = root_holder(context, "handing out an agent's keys").root
     now = int(SystemClock().now())
     certificate = mint(root, context.identity.agent, now=now, seconds=days * 86_400)
     lines = {
@@ -91,7 +90,7 @@ def keys_recovery(
 ) -> None:
     """Print the root secret as a sheet for paper, or check one against this gateway's secret."""
     output = Output(as_json=False)
-    root = _root(find_context(None, None).holder)
+    root = root_holder(find_context(None, None), "a recovery sheet").root
     if verify is None:
         output.raw(render_sheet(root))
         return
@@ -107,16 +106,6 @@ def keys_recovery(
             f"this gateway's is {root.account}",
         )
     output.say(f"the sheet is in order and holds the secret of this gateway, account {found.account}")
-
-
-def _root(holder: KeyHolder) -> RootKeys:
-    if not isinstance(holder, RootHolder):
-        fail(
-            FAILED,
-            "this host holds one agent's keys, not the root secret",
-            "run it where the root secret is kept",
-        )
-    return holder.root
 
 
 def _read_sheet(path: Path) -> str:

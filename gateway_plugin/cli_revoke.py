@@ -17,6 +17,7 @@ from gateway_plugin.cli_run import (
     fail,
     find_context,
     guarded,
+    root_holder,
     with_client,
 )
 from gateway_plugin.client import RelayerClient
@@ -154,13 +155,7 @@ async def _moved(client: RelayerClient, holder: RootHolder, old: str, new: str) 
 
 def _owner(url: str | None) -> tuple[CliContext, RootHolder]:
     context = find_context(url, None)
-    if not isinstance(context.holder, RootHolder):
-        fail(
-            USAGE,
-            "taking keys back takes the gateway's root secret; this host holds one agent's keys",
-            "run it where MEMRELAY_SECRET is known",
-        )
-    return context, context.holder
+    return context, root_holder(context, "taking keys back")
 
 
 def _public_key(holder: RootHolder, agent: str) -> bytes:

@@ -27,6 +27,7 @@ from gateway_plugin.errors import (
     SettingsError,
 )
 from gateway_plugin.identity import Identity, KeyHolder, identify, normal_part
+from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.secret_store import secret_path
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings
@@ -48,6 +49,7 @@ __all__ = [
     "fail",
     "find_context",
     "guarded",
+    "root_holder",
     "used",
     "with_client",
 ]
@@ -106,6 +108,25 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
 def _part(name: str) -> str:
     # A name as `namespaces` shows it is taken as it is, also one that stands for a name that was not plain.
     return name if names.is_normal(name) else normal_part(name)
+
+
+def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHolder:
+    """Return the keys of the whole account; where one agent's are held alone, say that something takes more.
+
+    Args:
+        context: of the command.
+        doing: what takes them, as a sentence begins.
+        instead: a command that one agent's keys are enough for.
+    """
+    holder = context.holder
+    if not isinstance(holder, RootHolder):
+        fix = "run it on the host that keeps the root secret, in MEMRELAY_SECRET or a file"
+        fail(
+            USAGE,
+            f"{doing} takes the gateway's root secret; this host holds one agent's keys",
+            f"{fix}, or: {instead}" if instead else fix,
+        )
+    return holder
 
 
 def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:

@@ -10,18 +10,19 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway_plugin.calling import DEFAULT_DEADLINE, Call, Caller
+from gateway_plugin.calling import DEFAULT_DEADLINE, Call
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity
-from relayer.wire import answers, consolidation, erasure, life, schemas, transfer
+from gateway_plugin.owner_calls import OwnerCalls
+from gateway_plugin.request_parts import body_of, paged, segment
+from relayer.wire import answers, consolidation, life, schemas, transfer
 from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
 from relayer.wire.profile import ProfileResponse
-from relayer.wire.revocations import RevocationsRequest, RevocationsResponse, RevocationsView
 
 __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
 
@@ -44,7 +45,7 @@ class _ExportedLine(BaseModel):
     end: bool = False
 
 
-class RelayerClient(Caller):
+class RelayerClient(OwnerCalls):
     """Talks to one relayer for any number of agents; made as a `Caller` is.
 
     Every method raises `RelayerUnreachable`, `RelayerRefused`, `RelayerUntrusted`, `DeadlineExceeded` or, when a
@@ -55,7 +56,9 @@ class RelayerClient(Caller):
         self, identity: Identity, request: schemas.RecallRequest, *, deadline: float = _RECALL_DEADLINE
     ) -> schemas.RecallResponse:
         """Search; an empty answer is a good one."""
-        call = Call("recall", "POST", "/v1/recall", identity, body=_json(request), attempts=_RECALL_ATTEMPTS)
+        call = Call(
+            "recall", "POST", "/v1/recall", identity, body=body_of(request), attempts=_RECALL_ATTEMPTS
+        )
         return await self._run(call, schemas.RecallResponse, deadline)
 
     async def active_recall(
@@ -67,7 +70,7 @@ class RelayerClient(Caller):
             "POST",
             "/v1/active-recall",
             identity,
-            body=_json(request),
+            body=body_of(request),
             attempts=1,
             margin=_MARGIN,
         )
@@ -77,7 +80,7 @@ class RelayerClient(Caller):
         self, identity: Identity, request: answers.AskRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> answers.AskResponse:
         """Have a question answered from memories alone, with the memories that the answer rests on."""
-        call = Call("ask", "POST", "/v1/ask", identity, body=_json(request), attempts=1, margin=_MARGIN)
+        call = Call("ask", "POST", "/v1/ask", identity, body=body_of(request), attempts=1, margin=_MARGIN)
         return await self._run(call, answers.AskResponse, deadline)
 
     async def context(
@@ -126,7 +129,7 @@ class RelayerClient(Caller):
         """Store items; durable and recallable when it returns."""
         if request.idempotency_key is None:
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
-        call = Call("remember", "POST", "/v1/memories", identity, body=_json(request))
+        call = Call("remember", "POST", "/v1/memories", identity, body=body_of(request))
         return await self._write(call, identity, schemas.RememberResponse, deadline)
 
     async def analyze(
@@ -135,7 +138,7 @@ class RelayerClient(Caller):
         """Send a turn, of which the relayer keeps what is worth keeping."""
         if request.idempotency_key is None:
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
-        call = Call("analyze", "POST", "/v1/analyze", identity, body=_json(request))
+        call = Call("analyze", "POST", "/v1/analyze", identity, body=body_of(request))
         return await self._write(call, identity, schemas.AnalyzeResponse, deadline)
 
     async def list_memories(
@@ -152,21 +155,21 @@ class RelayerClient(Caller):
         filters = [
             (name, ",".join(values)) for name, values in (("kinds", kinds), ("states", states)) if values
         ]
-        target = _paged("/v1/memories", limit, cursor, filters)
+        target = paged("/v1/memories", limit, cursor, filters)
         return await self._run(Call("list", "GET", target, identity), schemas.ListResponse, deadline)
 
     async def get_memory(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.MemoryResponse:
         """Fetch one memory with its history."""
-        target = f"/v1/memories/{_segment(memory_id)}"
+        target = f"/v1/memories/{segment(memory_id)}"
         return await self._run(Call("get", "GET", target, identity), schemas.MemoryResponse, deadline)
 
     async def forget(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.ForgetResponse:
         """Hide a memory from recall; doing it twice is doing it once."""
-        target = f"/v1/memories/{_segment(memory_id)}?mode=forget"
+        target = f"/v1/memories/{segment(memory_id)}?mode=forget"
         call = Call("forget", "DELETE", target, identity)
         return await self._write(call, identity, schemas.ForgetResponse, deadline)
 
@@ -193,7 +196,7 @@ class RelayerClient(Caller):
         """
         # An ordinary call settles clock and keys, which a stream has no second attempt for.
         await self.list_memories(identity, limit=1)
-        call = Call("export", "POST", "/v1/export", identity, body=_json(request))
+        call = Call("export", "POST", "/v1/export", identity, body=body_of(request))
         ended = False
         async with aclosing(self._lines(call, deadline)) as lines:
             async for line in lines:
@@ -214,9 +217,9 @@ class RelayerClient(Caller):
     ) -> transfer.ImportResponse:
         """Store a page of memories from elsewhere; the same page again stores nothing twice."""
         if request.idempotency_key is None:
-            digest = hashlib.sha256(_json(request)).hexdigest()
+            digest = hashlib.sha256(body_of(request)).hexdigest()
             request = request.model_copy(update={"idempotency_key": f"import-{digest}"})
-        call = Call("import", "POST", "/v1/import", identity, body=_json(request))
+        call = Call("import", "POST", "/v1/import", identity, body=body_of(request))
         return await self._write(call, identity, transfer.ImportResponse, deadline)
 
     async def supersede(
@@ -230,22 +233,22 @@ class RelayerClient(Caller):
         """Store a new version of a memory; what the request leaves out stays as it was."""
         if request.idempotency_key is None:
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
-        target = f"/v1/memories/{_segment(memory_id)}/supersede"
-        call = Call("supersede", "POST", target, identity, body=_json(request))
+        target = f"/v1/memories/{segment(memory_id)}/supersede"
+        call = Call("supersede", "POST", target, identity, body=body_of(request))
         return await self._write(call, identity, life.SupersedeResponse, deadline)
 
     async def restore(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> life.RestoreResponse:
         """Bring back a forgotten memory or an old version; doing it twice is doing it once."""
-        call = Call("restore", "POST", f"/v1/memories/{_segment(memory_id)}/restore", identity)
+        call = Call("restore", "POST", f"/v1/memories/{segment(memory_id)}/restore", identity)
         return await self._write(call, identity, life.RestoreResponse, deadline)
 
     async def delete(
         self, identity: Identity, request: life.DeleteRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> life.DeleteResponse:
         """Forget what passes a filter, a thousand at most; ``remaining`` says how many are left for the next call."""
-        call = Call("delete", "POST", "/v1/memories/delete", identity, body=_json(request))
+        call = Call("delete", "POST", "/v1/memories/delete", identity, body=body_of(request))
         return await self._write(call, identity, life.DeleteResponse, deadline)
 
     async def proposals(
@@ -256,50 +259,15 @@ class RelayerClient(Caller):
         deadline: float = DEFAULT_DEADLINE,
     ) -> consolidation.ConsolidationResponse:
         """Ask what could be tidied up among a page of memories; changes nothing."""
-        call = Call("consolidation", "POST", "/v1/consolidation", identity, body=_json(request))
+        call = Call("consolidation", "POST", "/v1/consolidation", identity, body=body_of(request))
         return await self._run(call, consolidation.ConsolidationResponse, deadline)
 
     async def take_proposals(
         self, identity: Identity, request: consolidation.TakeRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> consolidation.TakeResponse:
         """Carry out proposals of a consolidation; doing it twice is doing it once."""
-        call = Call("take", "POST", "/v1/consolidation/take", identity, body=_json(request))
+        call = Call("take", "POST", "/v1/consolidation/take", identity, body=body_of(request))
         return await self._write(call, identity, consolidation.TakeResponse, deadline)
-
-    async def erase(
-        self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
-    ) -> schemas.ForgetResponse:
-        """Destroy a memory and what was made of it; the identity must be a person's, see `RootHolder.person`."""
-        target = f"/v1/memories/{_segment(memory_id)}?mode=erase"
-        call = Call("erase", "DELETE", target, identity)
-        return await self._write(call, identity, schemas.ForgetResponse, deadline)
-
-    async def erase_namespace(
-        self, identity: Identity, *, confirm: str | None = None, deadline: float = DEFAULT_DEADLINE
-    ) -> erasure.EraseNamespaceResponse:
-        """Say what is in a namespace, or destroy it: ``confirm`` is the answer's to the call without it."""
-        request = erasure.EraseNamespaceRequest(dry_run=confirm is None, confirm=confirm)
-        call = Call("erase", "POST", "/v1/namespaces/erase", identity, body=_json(request))
-        return await self._write(call, identity, erasure.EraseNamespaceResponse, deadline)
-
-    async def erasure(
-        self, identity: Identity, erasure_id: str, *, deadline: float = DEFAULT_DEADLINE
-    ) -> erasure.ErasureView:
-        """Ask how far an erasure is."""
-        call = Call("erasure", "GET", f"/v1/erasures/{_segment(erasure_id)}", identity, keyed=False)
-        return await self._run(call, erasure.ErasureView, deadline)
-
-    async def revocations(self, identity: Identity, *, deadline: float = DEFAULT_DEADLINE) -> RevocationsView:
-        """Fetch the account's list of revocations; the identity must be a person's, see `RootHolder.person`."""
-        call = Call("revocations", "GET", "/v1/account/revocations", identity, keyed=False)
-        return await self._run(call, RevocationsView, deadline)
-
-    async def revoke(
-        self, identity: Identity, request: RevocationsRequest, *, deadline: float = DEFAULT_DEADLINE
-    ) -> RevocationsResponse:
-        """Put a newer list of revocations in place; the identity must be a person's."""
-        call = Call("revoke", "PUT", "/v1/account/revocations", identity, body=_json(request), keyed=False)
-        return await self._run(call, RevocationsResponse, deadline)
 
     async def namespaces(
         self,
@@ -310,7 +278,7 @@ class RelayerClient(Caller):
         deadline: float = DEFAULT_DEADLINE,
     ) -> schemas.NamespacesResponse:
         """List the namespaces that the identity's certificate covers."""
-        target = _paged("/v1/namespaces", limit, cursor, [])
+        target = paged("/v1/namespaces", limit, cursor, [])
         call = Call("namespaces", "GET", target, identity, keyed=False)
         return await self._run(call, schemas.NamespacesResponse, deadline)
 
@@ -318,7 +286,7 @@ class RelayerClient(Caller):
         self, identity: Identity, job_id: str, *, wait_ms: int = 0, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.JobResponse:
         """Ask for a job's state, waiting up to ``wait_ms`` for its end."""
-        target = f"/v1/jobs/{_segment(job_id)}?wait_ms={wait_ms}"
+        target = f"/v1/jobs/{segment(job_id)}?wait_ms={wait_ms}"
         return await self._run(Call("job", "GET", target, identity), schemas.JobResponse, deadline)
 
     async def version(self, *, deadline: float = DEFAULT_DEADLINE) -> schemas.VersionResponse:
@@ -332,18 +300,3 @@ class RelayerClient(Caller):
     async def trust(self, *, deadline: float = DEFAULT_DEADLINE) -> FleetList:
         """Pin the identity of whoever answers now: only on a person's word."""
         return await self._bounded("keys", self._fleet.accept_identity, deadline)
-
-
-def _json(request: BaseModel) -> bytes:
-    # What the caller said, and no more: defaults are the relayer's business.
-    return request.model_dump_json(exclude_unset=True).encode()
-
-
-def _segment(value: str) -> str:
-    # Bytes that are no text, as a shell may hand them over, are no id either: the relayer says so.
-    return quote(value, safe="", errors="replace")
-
-
-def _paged(path: str, limit: int, cursor: str | None, filters: list[tuple[str, str]]) -> str:
-    query = [("limit", str(limit)), *([("cursor", cursor)] if cursor else []), *filters]
-    return f"{path}?{urlencode(query, safe=',', errors='replace')}"

@@ -136,10 +136,8 @@ def _outbox(outbox: FileOutbox) -> Check:
     try:
         dead, waiting = len(outbox.letters(dead=True)), outbox.waiting()
     except GatewayError as error:
-        found = (
-            f"{error}; until then nothing is recalled or captured, because memory may be switched off there"
-        )
-        return Check("outbox", False, found, "make room on the disk, or put the file's permissions right")
+        found = f"{error}. Memory may be switched off in it: until it can be read, nothing is recalled or captured"
+        return Check("outbox", False, found, "mend the file as it says; memory goes on with the next turn")
     return Check("outbox", not dead, f"{waiting} waiting, {dead} refused", "memrelay-gateway outbox list")
 
 
@@ -162,7 +160,7 @@ async def _trusted(client: RelayerClient, _: Identity) -> Check:
         return Check(
             "identity", False, str(error), f"memrelay-gateway trust {client.endpoint.origin}, if it is yours"
         )
-    return Check("identity", True, f"{fleet.identity.hex()} is trusted")
+    return Check("identity", True, f"the relayer's, {fleet.identity.hex()}, is trusted")
 
 
 async def _accepted(client: RelayerClient, identity: Identity) -> Check:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from nacl.signing import SigningKey
@@ -9,6 +10,8 @@ from wire_relayer import answer
 
 from gateway_plugin import secret_store
 from gateway_plugin.cli import app
+from gateway_plugin.credentials import mint
+from relayer.wire import base64url
 from relayer.wire.keys import RootKeys
 
 SECRET = bytes(range(32))
@@ -169,7 +172,7 @@ def test_an_exported_agent_works_elsewhere_and_holds_no_more(monkeypatch):
     assert run("remember", "The deploy window is Tuesday").exit_code == 0
     assert json.loads(run("keys", "show", "--json").stdout)["agent"] == "researcher"
     assert run("list", "--agent", "coder").exit_code == 2
-    assert run("keys", "recovery").exit_code == 1
+    assert run("keys", "recovery").exit_code == 2
 
 
 def test_a_recovery_sheet_is_printed_and_verified(tmp_path):
@@ -219,3 +222,27 @@ def test_a_search_can_go_back_in_time_and_show_what_is_hidden(wire):
 def test_a_search_names_the_option_that_is_wrong(option, value):
     done = run("search", "deploy", option, value)
     assert (done.exit_code, option.strip("-").replace("-", "_") in done.stderr.replace("-", "_")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("erase", "01kdvdna000000000000000008"),
+        ("keys", "export", "--agent", "coder"),
+        ("keys", "recovery"),
+        ("keys", "revoke", "--agent", "coder"),
+    ],
+)
+def test_what_takes_the_root_secret_says_so_where_one_agents_keys_are_held(monkeypatch, arguments):
+    root = RootKeys(bytes.fromhex("11" * 32))
+    certificate = mint(root, "coder", now=int(time.time()))
+    monkeypatch.setattr(secret_store, "_taken", {})
+    monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
+    monkeypatch.setenv("MEMRELAY_AGENT_SECRET", root.agent("coder").secret.hex())
+    monkeypatch.setenv(
+        "MEMRELAY_AGENT_CERTIFICATE", base64url.encode(certificate.issue(root.account_identity))
+    )
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert "takes the gateway's root secret; this host holds one agent's keys" in refused.stderr
+    assert "MEMRELAY_SECRET" in refused.stderr

@@ -53,6 +53,12 @@ def test_a_block_is_written_beside_what_was_there_and_a_copy_kept(run, config, h
     config.write_text(json.dumps(HELD))
     config.chmod(0o600)
     shown = run("--host", host, "--write", YES, "--url", "https://relayer.example.org").stdout
+    steps = (
+        "openclaw plugins install",
+        "openclaw gateway restart",
+        "memrelay-gateway doctor --host openclaw",
+    )
+    assert [step for step in steps if step in shown] == list(steps)
     written = json.loads(config.read_text())
     assert written["agents"] == HELD["agents"]
     assert written["plugins"]["entries"]["weather"] == {"enabled": True}
