@@ -19,7 +19,7 @@ from relayer.domain.record import Record, encode_record
 from relayer.log.namespace_log import NamespaceLog
 from relayer.ports import Created, ObjectStore
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.view import encode_vector
+from relayer.services.searched_form import encode_vector
 from relayer.wire.sealing import SALT_SIZE
 
 __all__ = ["appending", "replicas"]

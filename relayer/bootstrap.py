@@ -1,13 +1,10 @@
-"""The composition root: which adapters, in which order, and how it all ends."""
+"""The composition root: what a relayer is made of, in which order, and how it all ends."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-
-from aiohttp import web
 
 from relayer.adapters.metered_store import MeteredStore
 from relayer.adapters.system import SystemClock, SystemRandomness
@@ -16,34 +13,20 @@ from relayer.config import RelayerSettings
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.statements import StatementExtractor
 from relayer.figures import publish, publish_erasures, publish_idle, publish_indexes, publish_upkeep
-from relayer.http.answers import AnswerRoutes
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
-from relayer.http.erasing import ErasureRoutes
 from relayer.http.front import Front
-from relayer.http.life import LifeRoutes
 from relayer.http.limits import Limits
 from relayer.http.metrics import Metrics
-from relayer.http.native import NativeRoutes
 from relayer.http.operations import OpenRoutes
 from relayer.http.readiness import Readiness
 from relayer.http.routing import Routes
-from relayer.http.server import RelayerServer
+from relayer.http.signed_routes import signed_routes
 from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
 from relayer.models import Models, fact_work
-from relayer.observability import log, loop_error
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
-from relayer.process import (
-    bind,
-    product_version,
-    ready_file,
-    spare_the_collector,
-    stop_event,
-    tls_context,
-    url_of,
-)
-from relayer.relayer_key import require_relayer_key
+from relayer.process import product_version
 from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
@@ -58,13 +41,11 @@ from relayer.services.upkeep import Upkeep, UpkeepLimits
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.wire.schemas import VersionResponse
 
-__all__ = ["Relayer", "build", "serve"]
+__all__ = ["STOP_SECONDS", "Relayer", "build"]
 
 STOP_SECONDS = 10.0
 API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,43 +138,6 @@ async def build(
         yield relayer
 
 
-async def serve(settings: RelayerSettings, say: Say) -> None:
-    """Run a relayer until SIGTERM or SIGINT; a second signal ends the process at once.
-
-    Args:
-        settings: checked.
-        say: prints one line for people.
-
-    Raises:
-        ConfigurationError: the port is taken, a file is missing, or as `build`.
-    """
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(loop_error)
-    stop = stop_event(loop)
-    tls = tls_context(settings)
-    listening = bind(settings)
-    async with AsyncExitStack() as stack:
-        stack.callback(listening.close)
-        port = listening.getsockname()[1]
-        key = require_relayer_key(settings, say)
-        relayer = await stack.enter_async_context(build(settings, key, port=port))
-        runner = web.ServerRunner(RelayerServer(relayer.front), shutdown_timeout=STOP_SECONDS)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        await web.SockSite(runner, listening, ssl_context=tls).start()
-        url = url_of(settings, port)
-        model = relayer.context.embedder.model.name
-        spare_the_collector()
-        say(
-            f"memrelay {product_version()} serves {url}, store {relayer.context.ports.store.description}, model {model}"
-        )
-        if settings.ready_file is not None:
-            stack.enter_context(ready_file(settings.ready_file, url))
-        await stop.wait()
-        relayer.readiness.drain()
-        log.info("stopping", within_seconds=STOP_SECONDS)
-
-
 async def _namespaces(
     settings: RelayerSettings, ports: LogPorts, embedder: Embedder, former: Embedder | None
 ) -> OpenNamespaces:
@@ -229,11 +173,42 @@ def _assemble(
     metrics: Metrics,
     port: int,
 ) -> Relayer:
+    accounts = Accounts(context.ports, served=settings.served)
+    authenticator = _authenticator(settings, context, fleet, accounts, port)
+
+    async def revoked(account: str) -> None:
+        authenticator.drop_keys_of(account)
+        opened = [item.namespace for item in context.namespaces.all()]
+        names = [item.pointer.name for item in opened if item.account == account]
+        await context.namespaces.drop_agent(account, names)
+
+    version = _version(context)
+    signed = signed_routes(context, accounts, revoked)
+    open_routes = OpenRoutes(version, fleet, readiness, metrics, signed).table()
+    front = Front(
+        Routes((*signed, *open_routes)),
+        authenticator=authenticator,
+        metrics=metrics,
+        clock=context.clock,
+        randomness=context.randomness,
+    )
+    indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
+    publish(metrics, settings, context, front, version)
+    publish_indexes(metrics, indexes)
+    publish_upkeep(metrics, upkeep)
+    if idle is not None:
+        publish_idle(metrics, idle)
+    publish_erasures(metrics, context.erasures)
+    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep, idle)
+
+
+def _authenticator(
+    settings: RelayerSettings, context: Context, fleet: FleetKeys, accounts: Accounts, port: int
+) -> Authenticator:
     accepted = accepted_authorities(
         settings.host, port, scheme=settings.scheme, public_url=settings.public_url
     )
-    accounts = Accounts(context.ports, served=settings.served)
-    authenticator = Authenticator(
+    return Authenticator(
         authorities=Authorities(accepted),
         accounts=accounts,
         fleet=fleet,
@@ -242,20 +217,10 @@ def _assemble(
         limits=Limits(context.clock, enabled=settings.rate_limits == "on"),
     )
 
-    async def revoked(account: str) -> None:
-        authenticator.drop_keys_of(account)
-        opened = [item.namespace for item in context.namespaces.all()]
-        names = [item.pointer.name for item in opened if item.account == account]
-        await context.namespaces.drop_agent(account, names)
 
-    native = (
-        *NativeRoutes(context, accounts, revoked).table(),
-        *LifeRoutes(context).table(),
-        *ErasureRoutes(context).table(),
-        *AnswerRoutes(context).table(),
-    )
+def _version(context: Context) -> VersionResponse:
     model = context.embedder.model
-    version = VersionResponse(
+    return VersionResponse(
         version=product_version(),
         api_version=API_VERSION,
         min_client_version=MIN_CLIENT_VERSION,
@@ -263,36 +228,6 @@ def _assemble(
         dimension=model.dimension,
         extractor=_extractor_of(context),
     )
-    open_routes = OpenRoutes(version, fleet, readiness, metrics, native).table()
-    front = Front(
-        Routes((*native, *open_routes)),
-        authenticator=authenticator,
-        metrics=metrics,
-        clock=context.clock,
-        randomness=context.randomness,
-    )
-    publish(metrics, settings, context, front, version)
-    indexes = IndexKeeper(context)
-    publish_indexes(metrics, indexes)
-    limits = UpkeepLimits(
-        CompactionLimits(entries=settings.compact_entries), int(settings.collect_after * 1000)
-    )
-    upkeep = Upkeep(context.ports, context.namespaces, limits)
-    publish_upkeep(metrics, upkeep)
-    idle = _idle(settings, context, metrics)
-    publish_erasures(metrics, context.erasures)
-    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep, idle)
-
-
-def _idle(settings: RelayerSettings, context: Context, metrics: Metrics) -> IdleCollection | None:
-    if not settings.collect_idle_every:
-        return None
-    limits = IdleLimits(
-        every=settings.collect_idle_every, collect_after_ms=int(settings.collect_after * 1000)
-    )
-    idle = IdleCollection(context.ports, limits)
-    publish_idle(metrics, idle)
-    return idle
 
 
 def _extractor_of(context: Context) -> str:
@@ -300,3 +235,15 @@ def _extractor_of(context: Context) -> str:
     if facts is None or not facts.extracts:
         return f"{context.extractor.name} {context.extractor.version}"
     return f"{facts.extractor.name} {facts.extractor.version} {facts.extractor.model}"
+
+
+def _upkeep(settings: RelayerSettings, context: Context) -> Upkeep:
+    limits = UpkeepLimits(CompactionLimits(entries=settings.compact_entries), context.collect_after_ms)
+    return Upkeep(context.ports, context.namespaces, limits)
+
+
+def _idle(settings: RelayerSettings, context: Context) -> IdleCollection | None:
+    if not settings.collect_idle_every:
+        return None
+    limits = IdleLimits(every=settings.collect_idle_every, collect_after_ms=context.collect_after_ms)
+    return IdleCollection(context.ports, limits)

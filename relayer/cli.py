@@ -10,42 +10,22 @@ from typing import Annotated
 
 import typer
 
-from relayer.errors import RelayerError, StoreUnavailable
+from relayer.cli_failures import NOT_WELL, explained, fail
+from relayer.cli_options import (
+    ConfigOption,
+    DataOption,
+    EndpointOption,
+    RegionOption,
+    S3ClientOption,
+    StoreOption,
+)
 from relayer.health import NotWell, ask, own_url
 from relayer.operator_cli import register
 
 __all__ = ["app"]
 
-NOT_WELL = 1
-MISCONFIGURED = 2
-UNAVAILABLE = 3
-EXTRA = "pip install 'memrelay[relayer]'"
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
-_EXTRA_PACKAGES = frozenset(
-    {
-        "aiohttp",
-        "boto3",
-        "botocore",
-        "msgspec",
-        "numpy",
-        "onnxruntime",
-        "prometheus_client",
-        "pydantic_settings",
-        "structlog",
-        "tokenizers",
-        "usearch",
-        "uvloop",
-    }
-)
-
-_Store = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
-_Endpoint = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
-_Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
-_S3Client = Annotated[
-    str | None, typer.Option(help="What asks the S3 server: direct, or boto3 for every request.")
-]
-
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 keys = typer.Typer(no_args_is_help=True, help="Look after the relayer key.")
 app.add_typer(keys, name="keys")
@@ -62,10 +42,10 @@ def serve(
     host: _Text = None,
     port: Annotated[int | None, typer.Option()] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the store and the relayer key.")] = None,
-    store: _Store = None,
-    endpoint_url: _Endpoint = None,
-    region: _Region = None,
-    s3_client: _S3Client = None,
+    store: StoreOption = None,
+    endpoint_url: EndpointOption = None,
+    region: RegionOption = None,
+    s3_client: S3ClientOption = None,
     probe: Annotated[
         str | None, typer.Option(help="Try a bucket at the start: always, cached or off.")
     ] = None,
@@ -115,7 +95,7 @@ def serve(
     plain_http_models: Annotated[
         bool | None, typer.Option("--plain-http-models", help="Allow http to models off this machine.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
+    config: ConfigOption = None,
     compact_entries: Annotated[
         int | None, typer.Option(help="Entries after which a log's tail is compacted.")
     ] = None,
@@ -136,26 +116,20 @@ def serve(
 ) -> None:
     """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on."""
     flags = dict(locals())
-    try:
+    with explained():
         from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
 
         server_commands.serve(flags, typer.echo)
-    except ModuleNotFoundError as error:
-        _missing(error)
-    except StoreUnavailable as error:
-        _fail(str(error), UNAVAILABLE)
-    except RelayerError as error:
-        _fail(str(error))
 
 
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(help="Folder for the key and the settings.")],
     *,
-    store: _Store = None,
-    endpoint_url: _Endpoint = None,
-    region: _Region = None,
-    s3_client: _S3Client = None,
+    store: StoreOption = None,
+    endpoint_url: EndpointOption = None,
+    region: RegionOption = None,
+    s3_client: S3ClientOption = None,
     host: _Text = None,
     port: Annotated[int | None, typer.Option()] = None,
     accounts: Annotated[str | None, typer.Option(help="'open', or account ids separated by commas.")] = None,
@@ -163,14 +137,10 @@ def init(
 ) -> None:
     """Make a relayer key and a file of settings for services, containers and shells; says what to do next."""
     flags = {name: value for name, value in locals().items() if name != "folder"}
-    try:
+    with explained():
         from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
 
         server_commands.init(folder, flags, typer.echo)
-    except ModuleNotFoundError as error:
-        _missing(error)
-    except RelayerError as error:
-        _fail(str(error))
 
 
 @app.command()
@@ -182,13 +152,11 @@ def health(
     ] = False,
 ) -> None:
     """Ask a relayer how it is. Exit code 1: it does not answer, or a check fails."""
-    try:
-        typer.echo(ask(url or own_url(os.environ), ready=ready))
-    except NotWell as error:
-        typer.echo(f"memrelay: {error}", err=True)
-        raise typer.Exit(NOT_WELL) from None
-    except RelayerError as error:
-        _fail(str(error))
+    with explained():
+        try:
+            typer.echo(ask(url or own_url(os.environ), ready=ready))
+        except NotWell as error:
+            fail(str(error), NOT_WELL)
 
 
 @app.command()
@@ -204,64 +172,40 @@ def recovery(
     verify: Annotated[bool, typer.Option("--verify", help="Compare a sheet from standard input.")] = False,
 ) -> None:
     """Print the relayer key as a sheet with checksums, or compare a sheet with the key."""
-    try:
+    with explained():
         from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
 
         if verify:
             server_commands.check_sheet(data, sys.stdin.read(), typer.echo)
         else:
             server_commands.print_sheet(data, typer.echo)
-    except ModuleNotFoundError as error:
-        _missing(error)
-    except RelayerError as error:
-        _fail(str(error))
 
 
 @keys.command()
 def make(file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")]) -> None:
     """Make a relayer key for a relayer over a bucket."""
-    try:
+    with explained():
         from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
 
         server_commands.make_key(file, typer.echo)
-    except ModuleNotFoundError as error:
-        _missing(error)
-    except RelayerError as error:
-        _fail(str(error))
 
 
 @stores.command("probe")
 def probe_store(
     *,
-    store: _Store = None,
-    endpoint_url: _Endpoint = None,
-    region: _Region = None,
-    s3_client: _S3Client = None,
-    data: Annotated[Path | None, typer.Option(help="Data directory, when no bucket is given.")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
+    store: StoreOption = None,
+    endpoint_url: EndpointOption = None,
+    region: RegionOption = None,
+    s3_client: S3ClientOption = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer."""
     flags = dict(locals())
-    try:
+    with explained():
         from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
 
         code = server_commands.probe_store(flags, typer.echo)
-    except ModuleNotFoundError as error:
-        _missing(error)
-    except RelayerError as error:
-        _fail(str(error))
-    else:
-        raise typer.Exit(code)
-
-
-def _missing(error: ModuleNotFoundError) -> None:
-    if (error.name or "").partition(".")[0] not in _EXTRA_PACKAGES:
-        raise error
-    _fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
-
-
-def _fail(sentence: str, code: int = MISCONFIGURED) -> None:
-    typer.echo(f"memrelay: {sentence}", err=True)
     raise typer.Exit(code)
 
 
@@ -272,7 +216,7 @@ def _hand_over(name: str) -> None:
             sys.argv = ["memrelay-gateway", name, *context.args]
             entry.load()()
             return
-        _fail(f"memrelay-gateway is not installed, and {name} is its command")
+        fail(f"memrelay-gateway is not installed, and {name} is its command")
 
     app.command(
         name,
@@ -282,6 +226,6 @@ def _hand_over(name: str) -> None:
     )(command)
 
 
-register(app, _missing, _fail)
+register(app)
 for _name in _PLUGIN_COMMANDS:
     _hand_over(_name)

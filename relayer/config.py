@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -21,72 +18,21 @@ from pydantic_settings import (
 
 from relayer.errors import ConfigurationError
 from relayer.http.authorities import is_loopback, public_authority
-from relayer.store_address import BucketAddress, check_endpoint, parse_store
-from relayer.wire.keys import is_account_id
+from relayer.setting_values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, StoreUrl
+from relayer.settings_file import SettingsFile
+from relayer.store_address import BucketAddress, parse_store
 
 __all__ = ["RelayerSettings", "load_settings"]
 
-PREFIX = "MEMRELAY_"
 # Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.log_ports.TRUST_MS`).
 _SHORTEST_COLLECT_AFTER = 1200
 # The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
-_SECRETS = frozenset({"relayer_key", "embeddings_api_key", "model_api_key"})
 FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
 
 
 def _default_data() -> Path:
     home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return Path(home) / "memrelay"
-
-
-def _accounts(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if value.strip() == "open":
-        return "open"
-    return tuple(part.strip() for part in value.split(",") if part.strip())
-
-
-def _check_accounts(value: object) -> object:
-    parsed = _accounts(value)
-    if parsed is None or parsed == "open":
-        return parsed
-    if not isinstance(parsed, list | tuple) or not parsed:
-        raise ValueError("must be 'open' or account ids separated by commas")
-    if not all(isinstance(item, str) and is_account_id(item) for item in parsed):
-        raise ValueError("must be 'open' or account ids: 0x and 64 lower-case hex digits each")
-    return tuple(parsed)
-
-
-def _check_store(value: str) -> str:
-    try:
-        parse_store(value)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from error
-    return value
-
-
-def _check_endpoint(value: str) -> str:
-    try:
-        check_endpoint(value)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from error
-    return value
-
-
-def _check_model_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(
-            "must be a URL such as https://api.example.org/v1, without /embeddings or /chat/completions"
-        )
-    if parts.username is not None:
-        raise ValueError("must hold no credentials: give the key in the environment")
-    return value.rstrip("/")
-
-
-ModelUrl = Annotated[str, Field(max_length=2048), AfterValidator(_check_model_url)]
-ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+$")]
 
 
 class RelayerSettings(BaseSettings):
@@ -104,15 +50,13 @@ class RelayerSettings(BaseSettings):
     host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8787
     data: Path = Field(default_factory=_default_data)
-    store: Annotated[str, AfterValidator(_check_store)] | None = None
-    endpoint_url: Annotated[str, AfterValidator(_check_endpoint)] | None = None
+    store: StoreUrl | None = None
+    endpoint_url: EndpointUrl | None = None
     region: Annotated[str, Field(pattern=r"^[a-zA-Z0-9-]{1,64}$")] | None = None
     s3_client: Literal["direct", "boto3"] | None = None
     probe: Literal["always", "cached", "off"] = "cached"
     single_relayer: bool = False
-    accounts: Annotated[
-        Literal["open"] | tuple[str, ...] | None, NoDecode, BeforeValidator(_check_accounts)
-    ] = None
+    accounts: Annotated[Accounts, NoDecode] = None
     public_url: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -298,45 +242,11 @@ class RelayerSettings(BaseSettings):
         """Order the sources: command line, environment, file."""
         del dotenv_settings, file_secret_settings
         path = init_settings().get("config") or env_settings().get("config")
-        return init_settings, env_settings, _File(settings_cls, None if path is None else Path(str(path)))
-
-
-class _File(PydanticBaseSettingsSource):
-    """The TOML file named by ``--config``."""
-
-    def __init__(self, settings_cls: type[BaseSettings], path: Path | None) -> None:
-        super().__init__(settings_cls)
-        self._values = {} if path is None else _read_file(path, settings_cls)
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return one value."""
-        del field
-        return self._values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        """Return all values."""
-        return self._values
-
-
-def _read_file(path: Path, settings_cls: type[BaseSettings]) -> dict[str, Any]:
-    try:
-        values = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"--config: {path} cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--config: {path} is not TOML: {error}") from error
-    known = set(settings_cls.model_fields) - {"config", *_SECRETS}
-    renamed = {name.replace("-", "_"): value for name, value in values.items()}
-    for name in renamed:
-        if name in _SECRETS:
-            raise ConfigurationError(
-                f"{name} in {path}: a key does not belong in this file; use {PREFIX}{name.upper()}_FILE"
-            )
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-            raise ConfigurationError(f"{name} in {path} is not a setting: {hint}")
-    return renamed
+        return (
+            init_settings,
+            env_settings,
+            SettingsFile(settings_cls, None if path is None else Path(str(path))),
+        )
 
 
 def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> RelayerSettings:

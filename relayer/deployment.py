@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from relayer.config import PREFIX, RelayerSettings
+from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
 from relayer.relayer_key import generated_key_file, make_key_file
+from relayer.setting_values import PREFIX
 
 __all__ = ["initialise"]
 

@@ -9,19 +9,11 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from relayer.errors import RelayerError, StoreUnavailable
+from relayer.cli_failures import explained
+from relayer.cli_options import ConfigOption, DataOption, EndpointOption, RegionOption, StoreOption
 
 __all__ = ["register"]
 
-_UNAVAILABLE = 3
-_Fail = Callable[[str, int], None]
-_MISCONFIGURED = 2
-
-_Data = Annotated[Path | None, typer.Option(help="Data directory, when no bucket is given.")]
-_Store = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
-_Endpoint = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
-_Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
-_Config = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
 _Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
 _Accounts = Annotated[
     list[str] | None, typer.Option("--account", help="Id of an account whose own object is lost.")
@@ -34,11 +26,11 @@ _BackupEndpoint = Annotated[
 _BackupRegion = Annotated[str | None, typer.Option(help="Region of the backup's bucket.")]
 
 _PLACE_OPTIONS = {
-    "data": _Data,
-    "store": _Store,
-    "endpoint_url": _Endpoint,
-    "region": _Region,
-    "config": _Config,
+    "data": DataOption,
+    "store": StoreOption,
+    "endpoint_url": EndpointOption,
+    "region": RegionOption,
+    "config": ConfigOption,
 }
 _Place = dict[str, object]
 _P = ParamSpec("_P")
@@ -48,22 +40,15 @@ _Work = Callable[[Any], Coroutine[Any, Any, int]]
 _Run = Callable[[_Work], None]
 
 
-def register(app: typer.Typer, missing: Callable[[ModuleNotFoundError], None], fail: _Fail) -> None:
-    """Add the commands to ``app``; ``missing`` and ``fail`` print a sentence and end the process."""
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
 
     def run(work: _Work) -> None:
-        try:
+        with explained():
             from relayer import operator_commands  # noqa: PLC0415 - needs the extra's packages
 
             code = operator_commands.run(work(operator_commands))
-        except ModuleNotFoundError as error:
-            missing(error)
-        except StoreUnavailable as error:
-            fail(str(error), _UNAVAILABLE)
-        except RelayerError as error:
-            fail(str(error), _MISCONFIGURED)
-        else:
-            raise typer.Exit(code)
+        raise typer.Exit(code)
 
     _looking(app, run)
     _changing(app, run)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from relayer import bootstrap, stores
+from relayer import serving, stores
 from relayer.config import load_settings
 from relayer.deployment import initialise
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
@@ -30,7 +30,7 @@ def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
     """Run a relayer until it is told to stop; raises `relayer.errors.RelayerError` when it cannot start."""
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
-    _run(bootstrap.serve(settings, say))
+    _run(serving.serve(settings, say))
 
 
 def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:

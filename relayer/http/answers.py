@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from relayer.http.route_group import RouteGroup
 from relayer.http.routing import Call, Reply, Route
 from relayer.services.active_recall import active_recall
 from relayer.services.ask import ask
-from relayer.services.context import Context
 from relayer.wire import answers
 from relayer.wire.certificates import Right
 
@@ -15,15 +15,8 @@ __all__ = ["AnswerRoutes"]
 MODEL_SECONDS = 120.0
 
 
-class AnswerRoutes:
-    """The signed routes under ``/v1`` that ask a model; whoever goes away takes the question with them.
-
-    Args:
-        context: for the use cases.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class AnswerRoutes(RouteGroup):
+    """The signed routes under ``/v1`` that ask a model; whoever goes away takes the question with them."""
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from relayer.http.problems import unauthorized
+from relayer.http.route_group import RouteGroup
 from relayer.http.routing import Call, Reply, Route
-from relayer.services.context import Context
 from relayer.services.erase import erase_namespace, get_erasure
 from relayer.wire.certificates import Right
 from relayer.wire.erasure import EraseNamespaceRequest, EraseNamespaceResponse, ErasureView
@@ -18,15 +18,8 @@ def check_may_erase(call: Call) -> None:
         raise unauthorized("admin_not_granted")
 
 
-class ErasureRoutes:
-    """The signed routes under ``/v1`` about erasures.
-
-    Args:
-        context: for the use cases.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class ErasureRoutes(RouteGroup):
+    """The signed routes under ``/v1`` about erasures."""
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""
@@ -59,7 +52,4 @@ class ErasureRoutes:
         return Reply.of(await erase_namespace(self._context, call.access, request, call.deadline))
 
     async def _erasure(self, call: Call) -> Reply:
-        if call.signed is None:
-            raise TypeError("the route is declared as signed")
-        principal = call.signed.principal
-        return Reply.of(await get_erasure(self._context, principal, call.parameter, call.deadline))
+        return Reply.of(await get_erasure(self._context, call.principal, call.parameter, call.deadline))

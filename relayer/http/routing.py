@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from relayer.http.auth import Signed
 from relayer.http.problems import HttpProblem, unauthorized
-from relayer.services.access import Access
+from relayer.services.access import Access, Principal
 from relayer.services.deadline import Deadline
 from relayer.wire.certificates import Right
 
@@ -71,6 +71,13 @@ class Call:
         if self.namespace_access is None:
             raise unauthorized("no_namespace")
         return self.namespace_access
+
+    @property
+    def principal(self) -> Principal:
+        """Who signed the request; for signed routes."""
+        if self.signed is None:
+            raise TypeError("the route is declared as unsigned")
+        return self.signed.principal
 
     def body_as(self, schema: type[M]) -> M:
         """Return the body as the type that the route declares."""

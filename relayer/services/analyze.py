@@ -18,8 +18,8 @@ from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.draft import Draft
 from relayer.services.drafting import Sealed, request_origin
-from relayer.services.fact_jobs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.services.fact_work import check_room
+from relayer.services.job_inputs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.services.jobs import wait_for_end
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.domain.record import Audience, Kind, Model, Source, Trust
+from relayer.domain.record import Audience, Kind, Model, Role, Source, Trust
+from relayer.wire.vocabulary import SourceInfo
 
-__all__ = ["Draft"]
+__all__ = ["Draft", "given_source"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +44,17 @@ class Draft:
     contradicts: tuple[bytes, ...] = ()
     supersedes: bytes = b""
     created_at: int | None = None
+
+
+def given_source(given: SourceInfo, agent: str) -> Source:
+    """Return where a memory comes from that an agent sends as one."""
+    return Source(
+        host=given.host,
+        agent=agent,
+        session=given.session,
+        speaker=given.speaker,
+        role=Role(given.role),
+        message_ids=given.message_ids,
+        transcript=given.transcript,
+        reference=given.reference,
+    )

@@ -25,8 +25,8 @@ from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.draft import Draft
 from relayer.services.open_namespace import OpenNamespace
+from relayer.services.searched_form import encode_vector, header_of
 from relayer.services.unsealed import Unsealed
-from relayer.services.view import encode_vector, header_of
 from relayer.wire import ulid
 from relayer.wire.sealing import SALT_SIZE
 

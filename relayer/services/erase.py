@@ -21,9 +21,10 @@ from relayer.log.namespace_erasure import namespace_report
 from relayer.services.access import Access, Principal
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.finding import fresh, no_such_memory, parse_id
+from relayer.services.finding import fresh, parse_id
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position
+from relayer.services.refusals import no_such_memory, nonce_reused
 from relayer.wire import schemas, ulid
 from relayer.wire.certificates import Right
 from relayer.wire.erasure import EraseNamespaceRequest, EraseNamespaceResponse, ErasureView
@@ -85,9 +86,7 @@ async def _append(
         if outcome.refusal is None:
             known = opened.log.state.erasures.known.get(outcome.subject)
             if outcome.result is not Result.ERASED or known is None:
-                raise Refused(
-                    "nonce_reused", "this signature's nonce belongs to another operation: sign anew"
-                )
+                raise nonce_reused()
             return known
     # Somebody else was first, or an earlier try of this gateway whose answer was lost.
     for record in wanted:

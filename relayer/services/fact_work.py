@@ -24,7 +24,8 @@ from relayer.errors import (
 )
 from relayer.extraction.llm.extractor import Extraction
 from relayer.services.context import Context, FactWork
-from relayer.services.fact_jobs import EXTRACT, SUMMARISE, finish_facts
+from relayer.services.fact_jobs import finish_facts
+from relayer.services.job_inputs import EXTRACT, SUMMARISE
 from relayer.services.job_queue import Candidate, Place
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.summary_jobs import finish_summary

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from relayer.errors import Refused
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from relayer.services.access import Access
+from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.open_namespace import OpenNamespace
+from relayer.services.refusals import no_such_memory
 from relayer.wire import schemas, ulid
 from relayer.wire.errors import Malformed
 
-__all__ = ["fresh", "no_such_memory", "parse_id"]
+__all__ = ["fresh", "look_up", "parse_id"]
 
 
 async def fresh(opened: OpenNamespace, deadline: Deadline) -> None:
@@ -25,6 +30,19 @@ def parse_id(text: str) -> bytes:
         raise no_such_memory() from error
 
 
-def no_such_memory() -> Refused:
-    """Return the one answer for ids that are unknown, malformed, erased, or somebody else's."""
-    return Refused("not_found", "no such memory in this namespace")
+@asynccontextmanager
+async def look_up(
+    ctx: Context, access: Access, memory_id: str, deadline: Deadline
+) -> AsyncIterator[tuple[OpenNamespace, bytes]]:
+    """Open the namespace that a memory must be in, up to date; gives it and the bytes of the id.
+
+    Raises:
+        Refused: ``not_found``: the id is none, or there is no such namespace.
+        RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use_if_exists` and the log.
+    """
+    wanted = parse_id(memory_id)
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            raise no_such_memory()
+        await fresh(opened, deadline)
+        yield opened, wanted

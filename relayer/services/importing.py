@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relayer.domain.record import Audience, Kind, Role, Source, Trust
+from relayer.domain.record import Audience, Kind, Trust
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.draft import Draft
+from relayer.services.draft import Draft, given_source
 from relayer.services.presentation import position, remembered
 from relayer.services.redaction import without_secrets_in
 from relayer.services.remember import append_drafts
@@ -57,7 +57,6 @@ def _reason_to_skip(item: ImportItem, now: int) -> str | None:
 
 
 async def _draft(ctx: Context, access: Access, item: ImportItem, before: Sequence[ImportItem]) -> Draft:
-    source = item.source
     # The ids of elsewhere mean nothing here; what was said before is known by its place in the page.
     context = [
         number for number, one in enumerate(before) if one.id is not None and one.id == item.context_of
@@ -77,14 +76,5 @@ async def _draft(ctx: Context, access: Access, item: ImportItem, before: Sequenc
         valid_to=item.valid_to,
         expires_at=item.expires_at,
         context_draft=context[0] if context else None,
-        source=Source(
-            host=source.host,
-            agent=access.principal.certificate.agent,
-            session=source.session,
-            speaker=source.speaker,
-            role=Role(source.role),
-            message_ids=source.message_ids,
-            transcript=source.transcript,
-            reference=source.reference,
-        ),
+        source=given_source(item.source, access.principal.certificate.agent),
     )

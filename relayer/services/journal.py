@@ -9,7 +9,20 @@ from itertools import takewhile
 
 import msgspec
 
-__all__ = ["Change", "Journal", "JournalParts", "What"]
+from relayer.domain.operations import (
+    Erase,
+    Forget,
+    JobFinished,
+    Malformed,
+    Operation,
+    Put,
+    Restore,
+    Supersede,
+)
+from relayer.domain.outcomes import Outcome, Result
+from relayer.domain.state import NamespaceState
+
+__all__ = ["Change", "Journal", "JournalParts", "What", "changes_of"]
 
 Mark = tuple[int, int]
 # Measured: a change with its place in the dictionary; one that is stored.
@@ -106,3 +119,37 @@ class Journal:
         journal = cls()
         journal._last, journal._pages, journal._stored = parts.last, parts.pages, parts.count
         return journal
+
+
+def changes_of(
+    state: NamespaceState, operation: Operation | Malformed, outcome: Outcome
+) -> Iterator[tuple[What, bytes]]:
+    """Yield what an operation that was done changed, in its order."""
+    match operation:
+        case Put(stored=stored) if outcome.result is Result.STORED:
+            yield from _remembered(state, stored.record)
+        case Supersede(head=head, stored=stored):
+            yield from ((What.SUPERSEDED, head), (What.REMEMBERED, stored.record))
+        case Forget(head=head):
+            yield What.FORGOTTEN, head
+        case Restore(record=record, head=head):
+            yield from [(What.SUPERSEDED, head)] if head else []
+            yield What.RESTORED, record
+        case Erase():
+            erasure = state.erasures.known[outcome.subject]
+            yield from ((What.ERASED, record) for record in (*erasure.records, *erasure.derived))
+        case JobFinished(stored=results):
+            kept = set(state.jobs[operation.job].results)
+            for stored in results:
+                if stored.record in kept:
+                    yield from _remembered(state, stored.record)
+        case _:
+            return
+
+
+def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[What, bytes]]:
+    """Yield that a memory was stored, after the one whose place it took."""
+    known = state.records.get(record)
+    if known is not None and known.supersedes:
+        yield What.SUPERSEDED, known.supersedes
+    yield What.REMEMBERED, record

@@ -12,9 +12,10 @@ from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.finding import fresh, no_such_memory, parse_id
+from relayer.services.finding import fresh, look_up
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, show
+from relayer.services.refusals import no_such_memory, nonce_reused
 from relayer.services.validity import holds_until
 from relayer.wire import schemas, ulid
 from relayer.wire.errors import Malformed
@@ -62,11 +63,7 @@ async def get_memory(
     Raises:
         Refused: ``not_found``, also for an id that is none.
     """
-    wanted = parse_id(memory_id)
-    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
-        if opened is None:
-            raise no_such_memory()
-        await fresh(opened, deadline)
+    async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         state = opened.log.state.records.get(wanted)
         if state is None or wanted not in opened.view:
             raise no_such_memory()
@@ -81,11 +78,7 @@ async def forget_memory(
     Raises:
         Refused: ``not_found`` or ``stale_head`` (a newer version exists).
     """
-    wanted = parse_id(memory_id)
-    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
-        if opened is None:
-            raise no_such_memory()
-        await fresh(opened, deadline)
+    async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         known = opened.log.state.records.get(wanted)
         if known is None:
             raise no_such_memory()
@@ -107,7 +100,7 @@ async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: 
         if now.standing is not Standing.FORGOTTEN:
             raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
     elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
-        raise Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
+        raise nonce_reused()
 
 
 def _matches(

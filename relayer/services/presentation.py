@@ -6,7 +6,7 @@ from relayer.domain import namespace as domain
 from relayer.domain.outcomes import Outcome, Refusal, Result
 from relayer.domain.record import Record
 from relayer.domain.standing import RecordState, Standing
-from relayer.errors import Refused
+from relayer.services.refusals import idempotency_conflict, nonce_reused
 from relayer.wire import schemas, ulid
 
 __all__ = ["memory_fields", "position", "remembered", "show"]
@@ -78,9 +78,9 @@ def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Rem
 
 def _one(outcome: Outcome, asked: bytes) -> schemas.Remembered:
     if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
-        raise Refused(outcome.refusal, "this idempotency_key was used with another body: use a new key")
+        raise idempotency_conflict()
     if outcome.result not in {Result.STORED, Result.DUPLICATE, Result.REFUSED}:
-        raise Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
+        raise nonce_reused()
     if outcome.result is Result.REFUSED:
         return schemas.Remembered(
             id=ulid.render(outcome.subject or asked), status="refused", code=outcome.refusal

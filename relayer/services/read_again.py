@@ -15,7 +15,7 @@ from relayer.domain.operations import JobAccepted, Origin
 from relayer.domain.outcomes import Refusal
 from relayer.domain.record import Record
 from relayer.services.context import Context
-from relayer.services.fact_jobs import EXTRACT, SUMMARISE, input_of, seal_input
+from relayer.services.job_inputs import EXTRACT, SUMMARISE, input_of, seal_input
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.summary_jobs import promise_summary
 from relayer.wire.lp import lp

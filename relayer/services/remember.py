@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from relayer.domain.operations import JobAccepted, Operation
 from relayer.domain.outcomes import Outcome
-from relayer.domain.record import Audience, Kind, Role, Source, Trust
+from relayer.domain.record import Audience, Kind, Trust
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
-from relayer.services.draft import Draft
+from relayer.services.draft import Draft, given_source
 from relayer.services.drafting import Sealed, embed_job, parse_vector, seal_drafts
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, remembered
@@ -78,7 +78,6 @@ async def append_drafts(
 
 
 def _draft(ctx: Context, access: Access, item: schemas.MemoryItem) -> Draft:
-    source = item.source
     return Draft(
         text=item.text,
         kind=Kind(item.kind),
@@ -94,14 +93,5 @@ def _draft(ctx: Context, access: Access, item: schemas.MemoryItem) -> Draft:
         expires_at=ctx.clock.now_ms() + item.ttl_seconds * 1000 if item.ttl_seconds else None,
         vector=parse_vector(item.vector, ctx.embedder.model) if item.vector is not None else None,
         context_of=ulid.parse(item.context_of) if item.context_of else b"",
-        source=Source(
-            host=source.host,
-            agent=access.principal.certificate.agent,
-            session=source.session,
-            speaker=source.speaker,
-            role=Role(source.role),
-            message_ids=source.message_ids,
-            transcript=source.transcript,
-            reference=source.reference,
-        ),
+        source=given_source(item.source, access.principal.certificate.agent),
     )

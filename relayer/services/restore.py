@@ -10,9 +10,10 @@ from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.drafting import request_origin
-from relayer.services.finding import fresh, no_such_memory, parse_id
+from relayer.services.finding import look_up
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position
+from relayer.services.refusals import no_such_memory, nonce_reused
 from relayer.wire import life, ulid
 
 __all__ = ["restore"]
@@ -26,11 +27,7 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
     Raises:
         Refused: ``not_found``, or ``stale_head``: an old version whose newest one is forgotten, or changed meanwhile.
     """
-    wanted = parse_id(memory_id)
-    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
-        if opened is None:
-            raise no_such_memory()
-        await fresh(opened, deadline)
+    async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         known = opened.log.state.records.get(wanted)
         if known is None:
             raise no_such_memory()
@@ -55,7 +52,7 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
         ]
     if outcome.refusal is None:
         if outcome.result is not Result.RESTORED or outcome.subject != wanted:
-            raise Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
+            raise nonce_reused()
         return head
     now = opened.log.state.records.get(wanted)
     if now is None:

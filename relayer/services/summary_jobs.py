@@ -9,32 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin
-from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust
+from relayer.domain.operations import JobAccepted, Origin
+from relayer.domain.record import Audience, Kind, Model, Record, Role
 from relayer.domain.standing import JobState, Standing
-from relayer.extraction.language import guess_language
-from relayer.extraction.llm.conversation import Line
 from relayer.extraction.llm.extractor import Extraction
 from relayer.extraction.llm.summariser import Summariser
 from relayer.services.context import Context, FactWork
-from relayer.services.deadline import Deadline
-from relayer.services.draft import Draft
-from relayer.services.drafting import seal_results
-from relayer.services.fact_jobs import (
-    APPEND_SECONDS,
-    LLM,
-    SUMMARISE,
-    JobInput,
-    Shown,
-    all_of,
-    input_of,
-    live_lines,
-    seal_input,
-    unseal_input,
-    vectors_later,
+from relayer.services.job_endings import (
+    begin,
+    end,
+    end_without_results,
+    lines_of,
+    seal_in_time,
+    summary_draft,
 )
+from relayer.services.job_inputs import SUMMARISE, JobInput, input_of, seal_input
 from relayer.services.open_namespace import OpenNamespace
-from relayer.wire import schemas
 
 __all__ = ["finish_summary", "promise_summary", "said_in"]
 
@@ -43,6 +33,7 @@ _FEWEST = 3
 # Of the newest memories so many are looked at; what a session left is among them when it ends.
 _LOOKED_AT = 1000
 _AT_ONCE = 50
+_LLM = "llm"  # who made what a language model wrote
 
 
 async def said_in(opened: OpenNamespace, session: str, audience: Audience) -> list[Record]:
@@ -69,7 +60,7 @@ def _belongs(record: Record, session: str, audience: Audience) -> bool:
         # What was made by a model of the same session is no source beside it.
         and record.source.role in {Role.USER, Role.ASSISTANT}
         and record.kind is not Kind.SUMMARY
-        and record.extractor.name != LLM
+        and record.extractor.name != _LLM
     )
 
 
@@ -96,46 +87,22 @@ async def finish_summary(
         UnsealError, msgspec.MsgspecError: the input cannot be read.
         RelayerError: the log could not be read or written.
     """
-    await opened.read(schemas.Consistency.STRONG)
-    current = opened.log.state.jobs.get(job.job)
-    if current is None or current.outcome is not None:
+    begun = await begin(opened, job)
+    if begun is None:
         return None
-    given = unseal_input(opened, current)
-    shown = live_lines(opened, given)
+    current, given, shown = begun
     if len(shown) < _FEWEST:
-        # Too much of it is forgotten or erased by now.
-        await opened.log.append([JobFinished(job.job)])
+        await end_without_results(opened, current)
         return None
-    lines = [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in shown]
-    summary = await summariser.summarise(lines, seconds=work.seconds)
+    summary = await summariser.summarise(lines_of(shown), seconds=work.seconds)
     work.budget.spend(opened.namespace.account, summary.tokens, ctx.clock.now_ms())
-    drafts = [_draft(summariser, given, shown, summary.text)] if summary.points else []
-    deadline = Deadline.after(ctx.clock, APPEND_SECONDS)
-    sealed = await seal_results(ctx, opened, drafts, given.author, deadline)
-    results = [stored for stored in sealed if stored is not None]
+    made_by = Model(_LLM, summariser.model, summariser.version)
+    drafts = [summary_draft(given, shown, summary.text, made_by)] if summary.points else []
+    results = [stored for stored in await seal_in_time(ctx, opened, drafts, given) if stored is not None]
     earlier = _earlier(opened, current, given)
     replaced = tuple((stored.record, earlier) for stored in results if earlier)
-    operations: list[Operation] = [JobFinished(job.job, stored=tuple(results), supersedes=replaced)]
-    if any(not stored.vector for stored in results):
-        operations.append(vectors_later(ctx, job, results))
-    await opened.log.append(operations)
+    await end(ctx, opened, current, results, replaced)
     return Extraction((), summary.text, summary.tokens, summary.dropped)
-
-
-def _draft(summariser: Summariser, given: JobInput, shown: Shown, text: str) -> Draft:
-    times = [line.occurred_at for line, _ in shown if line.occurred_at is not None]
-    return Draft(
-        text=text,
-        kind=Kind.SUMMARY,
-        audience=given.audience,
-        trust=Trust.ASSISTANT,
-        lang=guess_language(text),
-        occurred_at=max(times, default=None),
-        extractor=Model(LLM, summariser.model, summariser.version),
-        captured=True,
-        sources=all_of(shown),
-        source=Source(host=given.host, agent=given.agent, session=given.session, role=Role.ASSISTANT),
-    )
 
 
 def _earlier(opened: OpenNamespace, job: JobState, given: JobInput) -> bytes:

@@ -17,10 +17,11 @@ from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.draft import Draft
 from relayer.services.drafting import parse_vector
-from relayer.services.finding import fresh, no_such_memory, parse_id
+from relayer.services.finding import look_up
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position
 from relayer.services.redaction import without_secrets_in
+from relayer.services.refusals import idempotency_conflict, no_such_memory, nonce_reused
 from relayer.services.remember import append_drafts
 from relayer.wire import life, ulid
 
@@ -39,13 +40,9 @@ async def supersede(
             ``idempotency_conflict``.
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log.
     """
-    wanted = parse_id(memory_id)
     if request.text is not None:
         request = request.model_copy(update={"text": await without_secrets_in(ctx, request.text)})
-    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
-        if opened is None:
-            raise no_such_memory()
-        await fresh(opened, deadline)
+    async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         record, state = opened.view.get(wanted), opened.log.state.records.get(wanted)
         if record is None or state is None:
             raise no_such_memory()
@@ -103,7 +100,7 @@ def _source_of(old: Record, access: Access, *, rewritten: bool) -> Source:
 def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
     """Return the id of the version that this request made, the first time or now."""
     if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
-        raise Refused(outcome.refusal, "this idempotency_key was used with another body: use a new key")
+        raise idempotency_conflict()
     if outcome.refusal is Refusal.UNKNOWN_RECORD:
         raise no_such_memory()
     if outcome.refusal is Refusal.STALE_HEAD:
@@ -114,7 +111,7 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
         )
     made = opened.log.state.records.get(outcome.subject)
     if outcome.result is not Result.SUPERSEDED or (made is not None and made.supersedes != wanted):
-        raise Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
+        raise nonce_reused()
     return outcome.subject
 
 

@@ -21,7 +21,7 @@ from relayer.services.context import Context
 from relayer.services.drafting import EMBED
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.read_again import read_again
-from relayer.services.view import encode_vector, header_of
+from relayer.services.searched_form import encode_vector, header_of
 from relayer.wire import ulid
 from relayer.wire.sealing import SALT_SIZE
 

@@ -10,7 +10,7 @@ until all are there (`turn_if_whole`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -37,34 +37,17 @@ from relayer.errors import CorruptNamespace
 from relayer.ports import EmbeddingModel, Randomness
 from relayer.search.calibration import Calibration
 from relayer.search.index import MemoryIndex
-from relayer.search.text import indexed_text
 from relayer.search.vectors import Vector, search_row
 from relayer.services.generation import Generation, few_enough
-from relayer.services.journal import Journal, What
+from relayer.services.journal import Journal, changes_of
 from relayer.services.record_shelf import RecordShelf
 from relayer.services.roster import Roster
+from relayer.services.searched_form import decode_vector, header_of
 from relayer.services.unsealed import Unsealed, UnsealedTable
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
-__all__ = ["NamespaceView", "decode_vector", "encode_vector", "header_of"]
-
-_VECTOR_TYPE = np.dtype("<f2")
-
-
-def encode_vector(vector: NDArray[np.float32]) -> bytes:
-    """Encode a unit vector as little-endian float16, the precision in which it is kept and searched."""
-    return vector.astype(_VECTOR_TYPE).tobytes()
-
-
-def decode_vector(data: bytes) -> NDArray[np.float32]:
-    """Decode what `encode_vector` made."""
-    return np.frombuffer(data, _VECTOR_TYPE).astype(np.float32)
-
-
-def header_of(record: Record) -> str:
-    """Return a record's text as it is embedded and indexed."""
-    return indexed_text(record.source.speaker or None, record.occurred_at, record.text)
+__all__ = ["NamespaceView"]
 
 
 class NamespaceView:
@@ -200,7 +183,7 @@ class NamespaceView:
         for item in applied:
             if not item.repeated and item.outcome.result is not Result.REFUSED:
                 self._follow(state, item.operation, item.outcome)
-                for what, record in _changes_of(state, item.operation, item.outcome):
+                for what, record in changes_of(state, item.operation, item.outcome):
                     self.journal.note(item.outcome.seq, what, record)
 
     def _follow(self, state: NamespaceState, operation: Operation | Malformed, outcome: Outcome) -> None:
@@ -376,37 +359,3 @@ class NamespaceView:
 
     def _let_go(self, number: int) -> None:
         self.shelf.drop(number, self._randomness.bytes(SALT_SIZE))
-
-
-def _changes_of(
-    state: NamespaceState, operation: Operation | Malformed, outcome: Outcome
-) -> Iterator[tuple[What, bytes]]:
-    """Yield what an operation that was done changed, in its order."""
-    match operation:
-        case Put(stored=stored) if outcome.result is Result.STORED:
-            yield from _remembered(state, stored.record)
-        case Supersede(head=head, stored=stored):
-            yield from ((What.SUPERSEDED, head), (What.REMEMBERED, stored.record))
-        case Forget(head=head):
-            yield What.FORGOTTEN, head
-        case Restore(record=record, head=head):
-            yield from [(What.SUPERSEDED, head)] if head else []
-            yield What.RESTORED, record
-        case Erase():
-            erasure = state.erasures.known[outcome.subject]
-            yield from ((What.ERASED, record) for record in (*erasure.records, *erasure.derived))
-        case JobFinished(stored=results):
-            kept = set(state.jobs[operation.job].results)
-            for stored in results:
-                if stored.record in kept:
-                    yield from _remembered(state, stored.record)
-        case _:
-            return
-
-
-def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[What, bytes]]:
-    """Yield that a memory was stored, after the one whose place it took."""
-    known = state.records.get(record)
-    if known is not None and known.supersedes:
-        yield What.SUPERSEDED, known.supersedes
-    yield What.REMEMBERED, record

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nacl.exceptions import CryptoError
-from nacl.signing import SigningKey, VerifyKey
+from nacl.signing import SigningKey
 
 from relayer.wire import names
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.keys import account_id
 from relayer.wire.lp import Reader, lp
+from relayer.wire.signed_bodies import read_signed, sign_body
 
 __all__ = ["MAX_CERTIFICATE", "Certificate", "Right"]
 
@@ -62,8 +62,7 @@ class Certificate:
         """
         if bytes(account_identity.verify_key) != self.account_key:
             raise Malformed("a certificate is signed by the account identity that it names")
-        body = self._body()
-        encoded = lp(body, account_identity.sign(body).signature)
+        encoded = sign_body(self._body(), account_identity)
         if len(encoded) > MAX_CERTIFICATE:
             raise Malformed(f"a certificate has at most {MAX_CERTIFICATE} bytes")
         return encoded
@@ -90,18 +89,9 @@ class Certificate:
         """
         if len(encoded) > MAX_CERTIFICATE:
             raise NotAccepted("certificate_malformed")
-        try:
-            outer = Reader(encoded)
-            body, signature = outer.bytes(), outer.bytes(64)
-            outer.end()
-            certificate = cls._parse(body)
-        except (Malformed, ValueError) as error:
-            raise NotAccepted("certificate_malformed") from error
-        try:
-            VerifyKey(certificate.account_key).verify(body, signature)
-        except CryptoError as error:
-            raise NotAccepted("certificate_signature") from error
-        return certificate
+        return read_signed(
+            encoded, cls._parse, malformed="certificate_malformed", unsigned="certificate_signature"
+        )
 
     @classmethod
     def _parse(cls, body: bytes) -> Certificate:

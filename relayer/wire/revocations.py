@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from nacl.exceptions import CryptoError
-from nacl.signing import SigningKey, VerifyKey
+from nacl.signing import SigningKey
 from pydantic import BaseModel, ConfigDict, Field
 
 from relayer.wire.certificates import SERIAL_SIZE, Certificate
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.errors import Malformed
 from relayer.wire.keys import account_id
 from relayer.wire.lp import Reader, lp
+from relayer.wire.signed_bodies import read_signed, sign_body
 
 __all__ = [
     "MAX_REVOCATIONS",
@@ -84,7 +84,7 @@ class Revocations:
         if len(self.agent_keys) + len(self.serials) > MAX_REVOCATIONS:
             raise Malformed(f"a list holds at most {MAX_REVOCATIONS} revocations")
         body = lp(_LABEL, self.account_key, self.counter, self.agent_keys, self.serials)
-        return lp(body, account_identity.sign(body).signature)
+        return sign_body(body, account_identity)
 
     @classmethod
     def verify(cls, encoded: bytes) -> Revocations:
@@ -93,18 +93,9 @@ class Revocations:
         Raises:
             NotAccepted: ``revocations_malformed`` or ``revocations_signature``.
         """
-        try:
-            outer = Reader(encoded)
-            body, signature = outer.bytes(), outer.bytes(64)
-            outer.end()
-            revocations = cls._parse(body)
-        except Malformed as error:
-            raise NotAccepted("revocations_malformed") from error
-        try:
-            VerifyKey(revocations.account_key).verify(body, signature)
-        except CryptoError as error:
-            raise NotAccepted("revocations_signature") from error
-        return revocations
+        return read_signed(
+            encoded, cls._parse, malformed="revocations_malformed", unsigned="revocations_signature"
+        )
 
     @classmethod
     def _parse(cls, body: bytes) -> Revocations:

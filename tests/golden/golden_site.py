@@ -23,9 +23,9 @@ from relayer.operator.backup_store import BackupStore
 from relayer.operator.catalogue import keys_below
 from relayer.search.calibration import calibrate
 from relayer.services.erase import erase_memory, erase_namespace
-from relayer.services.fact_jobs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.services.fleet import FleetKeys
 from relayer.services.index_keeping import IndexKeeper, IndexLimits
+from relayer.services.job_inputs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.services.memories import list_memories
 from relayer.services.recall import recall
 from relayer.services.remember import remember

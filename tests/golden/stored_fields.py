@@ -38,6 +38,8 @@ OF_INDEXES = (
 MOVED = {
     "relayer.domain.standing.JobState": "relayer.domain.state.JobState",
     "relayer.domain.standing.RecordState": "relayer.domain.state.RecordState",
+    "relayer.services.job_inputs.JobInput": "relayer.services.fact_jobs.JobInput",
+    "relayer.services.job_inputs.JobLine": "relayer.services.fact_jobs.JobLine",
 }
 # Sections of an index that are no structs.
 _SECTIONS = (IndexParts, DenseParts, LexicalParts, NullParts)

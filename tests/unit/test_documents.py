@@ -17,7 +17,8 @@ from relayer.cli import app as relayer_app
 from relayer.config import RelayerSettings
 from relayer.domain import entry, namespace, operations, record
 from relayer.domain.outcomes import Refusal
-from relayer.http import answers, body, erasing, head, life, limits, native, problems
+from relayer.http import body, head, limits, problems, turns
+from relayer.http.signed_routes import signed_routes
 from relayer.log import erasure_reports
 from relayer.services import accounts
 from relayer.wire import certificates, keys, sealed_keys, sealing, signing
@@ -128,12 +129,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         )
         if right != "open"
     }
-    table = (
-        *native.NativeRoutes(None, None, lambda _: None).table(),  # type: ignore[arg-type]
-        *life.LifeRoutes(None).table(),  # type: ignore[arg-type]
-        *answers.AnswerRoutes(None).table(),  # type: ignore[arg-type]
-        *erasing.ErasureRoutes(None).table(),  # type: ignore[arg-type]
-    )
+    table = signed_routes(None, None, lambda _: None)  # type: ignore[arg-type]
     assert listed == {(route.method, route.path): (str(route.right), route.cost) for route in table}
 
 
@@ -151,7 +147,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         ("1,200 tokens, 120 back", limits.Limit(1200, 120) == limits.AGENT),
         ("6,000, 600 back", limits.Limit(6000, 600) == limits.ACCOUNT),
         ("60, one back each second", limits.Limit(60, 1) == limits.FAILURES),
-        ("recall 14 s, analyze 55 s", (native.RECALL_SECONDS, native.ANALYZE_SECONDS) == (14.0, 55.0)),
+        ("recall 14 s, analyze 55 s", (turns.RECALL_SECONDS, turns.ANALYZE_SECONDS) == (14.0, 55.0)),
         ("10,000 in all, 20 new", accounts.AccountCaps() == accounts.AccountCaps(10_000, 20)),
     ],
 )

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relayer.adapters.openai_compatible.endpoint import Endpoint
-from relayer.adapters.openai_compatible.faults import EndpointFault, Fault
+from relayer.adapters.openai_compatible.faults import EndpointFault, Fault, advice
 from relayer.errors import ConfigurationError, ModelAnswerUnusable, ModelUnavailable
 from relayer.ports import ChatAnswer, ChatMessage
 
 __all__ = ["OpenAIChat"]
 
+_PATH = "/chat/completions"
 # From the strictest form of request to the plainest: (response format, temperature, name of the length's field).
 # Models that reason take no temperature and another field; small servers know no schema, or no format at all.
 _FORMS: tuple[tuple[str, bool, str], ...] = (
@@ -119,7 +120,7 @@ class OpenAIChat:
         for form in range(self._form, len(_FORMS)):
             body = {"model": self._model, "messages": told} | _options(form, schema, max_tokens) | more
             try:
-                found = await self._endpoint.post("/chat/completions", body, _choice, seconds=seconds)
+                found = await self._endpoint.post(_PATH, body, _choice, seconds=seconds)
             except EndpointFault as fault:
                 # When no form is taken, the forms are not what is wrong: a text that is too long, as a rule.
                 if fault.fault is Fault.REJECTED and form + 1 < len(_FORMS):
@@ -130,15 +131,8 @@ class OpenAIChat:
         raise EndpointFault(Fault.REJECTED, "no form of request is accepted")
 
     def _advice(self, fault: EndpointFault) -> str:
-        if "key" in fault.what:
-            return (
-                f"--{self._setting}-url: {self._endpoint.url}: {fault.what}: give the key in the file that "
-                f"MEMRELAY_{self._setting.replace('-', '_').upper()}_API_KEY_FILE names"
-            )
-        return (
-            f"--{self._setting}-url: {self._endpoint.url}/chat/completions with --{self._setting}-name {self._model}: {fault.what}; the URL "
-            "ends before /chat/completions, as in https://api.example.org/v1"
-        )
+        model = f"name {self._model}"
+        return advice(fault, setting=self._setting, url=self._endpoint.url, path=_PATH, model=model)
 
 
 def _options(form: int, schema: Mapping[str, object] | None, max_tokens: int) -> dict[str, object]:

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.adapters.openai_compatible.endpoint import Endpoint
-from relayer.adapters.openai_compatible.faults import EndpointFault, Fault
+from relayer.adapters.openai_compatible.faults import EndpointFault, Fault, advice
 from relayer.errors import ConfigurationError, EmbedderUnavailable
 from relayer.ports import EmbeddingModel
 
 __all__ = ["OpenAIEmbedder", "endpoint_model"]
 
+_PATH = "/embeddings"
 Vectors = NDArray[np.float32]
 T = TypeVar("T")
 
@@ -140,7 +141,7 @@ class OpenAIEmbedder:
         for form in list(self._formats):
             body = {"model": self._name, "input": list(texts), "encoding_format": form}
             try:
-                found = await self._endpoint.post("/embeddings", body, read)
+                found = await self._endpoint.post(_PATH, body, read)
             except EndpointFault as fault:
                 if fault.fault is Fault.REJECTED and form != self._formats[-1]:
                     continue
@@ -150,15 +151,8 @@ class OpenAIEmbedder:
         raise EndpointFault(Fault.REJECTED, "no form of request is accepted")
 
     def _advice(self, fault: EndpointFault) -> str:
-        if "key" in fault.what:
-            return (
-                f"--{self._setting}-url: {self._endpoint.url}: {fault.what}: give the key in the file that "
-                f"MEMRELAY_{self._setting.replace('-', '_').upper()}_API_KEY_FILE names"
-            )
-        return (
-            f"--{self._setting}-url: {self._endpoint.url}/embeddings with --{self._setting}-model {self._name}: {fault.what}; the "
-            "URL ends before /embeddings, as in https://api.example.org/v1"
-        )
+        model = f"model {self._name}"
+        return advice(fault, setting=self._setting, url=self._endpoint.url, path=_PATH, model=model)
 
 
 def _sendable(text: str) -> str:

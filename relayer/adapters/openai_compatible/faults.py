@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 
-__all__ = ["EndpointFault", "Fault", "fault_of_status", "retry_after_seconds"]
+__all__ = ["EndpointFault", "Fault", "advice", "fault_of_status", "retry_after_seconds"]
 
 # Longer waits are a matter for whoever asked, not for a request that is kept open.
 _LONGEST_RETRY_AFTER = 24 * 3600.0
@@ -47,6 +47,27 @@ def fault_of_status(status: int, retry_after: float | None) -> EndpointFault:
     if status in {408, 409, 425, 429} or status >= 500:
         return EndpointFault(Fault.TRANSIENT, f"HTTP {status}", retry_after)
     return EndpointFault(Fault.REJECTED, f"the request is not accepted (HTTP {status})")
+
+
+def advice(fault: EndpointFault, *, setting: str, url: str, path: str, model: str) -> str:
+    """Return what an operator is to look at.
+
+    Args:
+        fault: what no request will get past.
+        setting: what the settings of this endpoint begin with.
+        url: its base URL.
+        path: what is asked below it.
+        model: the option that names the model, and its value.
+    """
+    if "key" in fault.what:
+        return (
+            f"--{setting}-url: {url}: {fault.what}: give the key in the file that "
+            f"MEMRELAY_{setting.replace('-', '_').upper()}_API_KEY_FILE names"
+        )
+    return (
+        f"--{setting}-url: {url}{path} with --{setting}-{model}: {fault.what}; the URL ends before {path}, as in "
+        "https://api.example.org/v1"
+    )
 
 
 def retry_after_seconds(value: str | None, now_ms: int) -> float | None:

@@ -1,0 +1,55 @@
+"""How a command ends that cannot do what it was asked for: one sentence, and an exit code that says which kind it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+
+from relayer.errors import RelayerError, StoreUnavailable
+
+__all__ = ["EXTRA", "MISCONFIGURED", "NOT_WELL", "UNAVAILABLE", "explained", "fail"]
+
+NOT_WELL = 1
+MISCONFIGURED = 2
+UNAVAILABLE = 3
+EXTRA = "pip install 'memrelay[relayer]'"
+_EXTRA_PACKAGES = frozenset(
+    {
+        "aiohttp",
+        "boto3",
+        "botocore",
+        "msgspec",
+        "numpy",
+        "onnxruntime",
+        "prometheus_client",
+        "pydantic_settings",
+        "structlog",
+        "tokenizers",
+        "usearch",
+        "uvloop",
+    }
+)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn errors of the block into a sentence and the end of the process; also a package that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA_PACKAGES:
+            raise
+        fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
+    except StoreUnavailable as error:
+        fail(str(error), UNAVAILABLE)
+    except RelayerError as error:
+        fail(str(error))
+
+
+def fail(sentence: str, code: int = MISCONFIGURED) -> NoReturn:
+    """Print a sentence and end the process."""
+    typer.echo(f"memrelay: {sentence}", err=True)
+    raise typer.Exit(code) from None

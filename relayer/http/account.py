@@ -1,0 +1,96 @@
+"""The routes about an account as a whole: its namespaces, and what it revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from relayer.errors import Refused
+from relayer.http.queries import NamespacesQuery
+from relayer.http.route_group import RouteGroup
+from relayer.http.routing import Call, Reply, Route
+from relayer.services.accounts import Accounts
+from relayer.services.context import Context
+from relayer.services.namespaces import list_namespaces
+from relayer.wire import base64url
+from relayer.wire.certificates import Right
+from relayer.wire.errors import Malformed
+from relayer.wire.revocations import RevocationsRequest, RevocationsResponse, RevocationsView
+from relayer.wire.service import NamespacesResponse
+
+__all__ = ["AccountRoutes"]
+
+
+class AccountRoutes(RouteGroup):
+    """The signed routes that are about no namespace.
+
+    Args:
+        context: for the use cases.
+        accounts: keeps revocations.
+        on_revoked: told the account whose opened keys must go at once.
+    """
+
+    def __init__(
+        self, context: Context, accounts: Accounts, on_revoked: Callable[[str], Awaitable[None]]
+    ) -> None:
+        super().__init__(context)
+        self._accounts = accounts
+        self._on_revoked = on_revoked
+
+    def table(self) -> tuple[Route, ...]:
+        """Return the routes."""
+        return (
+            Route(
+                "GET",
+                "/v1/namespaces",
+                self._namespaces,
+                "The account's namespaces that the certificate covers.",
+                answer=NamespacesResponse,
+                query=NamespacesQuery,
+                namespaced=False,
+                right=Right.READ,
+            ),
+            Route(
+                "GET",
+                "/v1/account/revocations",
+                self._revocations,
+                "The account's list of revocations, as it signed it.",
+                answer=RevocationsView,
+                namespaced=False,
+                right=Right.ADMIN,
+            ),
+            Route(
+                "PUT",
+                "/v1/account/revocations",
+                self._revoke,
+                "Replace the account's list of revocations by a newer one.",
+                answer=RevocationsResponse,
+                body=RevocationsRequest,
+                namespaced=False,
+                right=Right.ADMIN,
+                writes=True,
+                cost=10.0,
+            ),
+        )
+
+    async def _namespaces(self, call: Call) -> Reply:
+        query = call.query_as(NamespacesQuery)
+        answer = await list_namespaces(
+            self._context, call.principal, limit=query.limit, cursor=query.cursor, deadline=call.deadline
+        )
+        return Reply.of(answer)
+
+    async def _revocations(self, call: Call) -> Reply:
+        async with call.deadline.step("revocations"):
+            encoded = await self._accounts.revocations(call.principal.account)
+        return Reply.of(RevocationsView(revocations=base64url.encode(encoded)))
+
+    async def _revoke(self, call: Call) -> Reply:
+        try:
+            encoded = base64url.decode(call.body_as(RevocationsRequest).revocations)
+        except Malformed as error:
+            raise Refused("revocations_invalid", "revocations must be base64url of a signed list") from error
+        account = call.principal.account
+        async with call.deadline.step("revoke"):
+            revocations = await self._accounts.revoke(encoded, account=account)
+        await self._on_revoked(account)
+        return Reply.of(RevocationsResponse(counter=revocations.counter))

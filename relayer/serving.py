@@ -1,0 +1,65 @@
+"""A relayer that listens: from taking the port to letting go of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from relayer.bootstrap import STOP_SECONDS, build
+from relayer.config import RelayerSettings
+from relayer.http.server import RelayerServer
+from relayer.observability import log, loop_error
+from relayer.process import (
+    bind,
+    product_version,
+    ready_file,
+    spare_the_collector,
+    stop_event,
+    tls_context,
+    url_of,
+)
+from relayer.relayer_key import require_relayer_key
+
+__all__ = ["serve"]
+
+Say = Callable[[str], None]
+
+
+async def serve(settings: RelayerSettings, say: Say) -> None:
+    """Run a relayer until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Args:
+        settings: checked.
+        say: prints one line for people.
+
+    Raises:
+        ConfigurationError: the port is taken, a file is missing, or as `build`.
+    """
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(loop_error)
+    stop = stop_event(loop)
+    tls = tls_context(settings)
+    listening = bind(settings)
+    async with AsyncExitStack() as stack:
+        stack.callback(listening.close)
+        port = listening.getsockname()[1]
+        key = require_relayer_key(settings, say)
+        relayer = await stack.enter_async_context(build(settings, key, port=port))
+        runner = web.ServerRunner(RelayerServer(relayer.front), shutdown_timeout=STOP_SECONDS)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.SockSite(runner, listening, ssl_context=tls).start()
+        url = url_of(settings, port)
+        model = relayer.context.embedder.model.name
+        spare_the_collector()
+        say(
+            f"memrelay {product_version()} serves {url}, store {relayer.context.ports.store.description}, model {model}"
+        )
+        if settings.ready_file is not None:
+            stack.enter_context(ready_file(settings.ready_file, url))
+        await stop.wait()
+        relayer.readiness.drain()
+        log.info("stopping", within_seconds=STOP_SECONDS)
