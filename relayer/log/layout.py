@@ -71,6 +71,11 @@ class Layout:
         return "erasing/"
 
     @staticmethod
+    def erased() -> str:
+        """What the keys of all confirmed erasures start with."""
+        return "erased/"
+
+    @staticmethod
     def report(account_tag: str, erasure: bytes, *, confirmed: bool) -> str:
         """The report of an erasure: of one that is under way, or of one that is over."""
         return f"{'erased' if confirmed else 'erasing'}/{account_tag}/{render(erasure)}"

@@ -22,7 +22,7 @@ from relayer.domain.operations import Close, Origin
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log.collector import GRACE_MS
 from relayer.log.creation import find, mark
-from relayer.log.destruction import destroy, left_of
+from relayer.log.destruction import destroy, discard, left_of
 from relayer.log.erasure_reports import (
     REPORT_FORMAT,
     ErasureReport,
@@ -79,6 +79,29 @@ class NamespaceEraser:
         ):
             seen = await self._confirm(seen)
         return seen
+
+    async def tidy(self, report: ErasureReport) -> int:
+        """Delete what was written below an incarnation after its erasure had been confirmed; returns how many objects.
+
+        A relayer that was stopped for longer than the wait does that before it asks for the manifest and learns that there is
+        none (I11): it acknowledges nothing. No name leads to an incarnation again, so whatever is there is such a remnant.
+
+        Raises:
+            CorruptNamespace: the pointer does not open in its place.
+            StoreError: the store did not answer; running again goes on.
+        """
+        keys = await self._keys_below(self._ports.layout.incarnation(report.incarnation))
+        if not keys:
+            return 0
+        pointer = await find(self._ports, report.account, report.namespace)
+        if pointer is not None and pointer.incarnation == report.incarnation:
+            return 0  # somebody brought back a copy of the store from before the erasure: that is not for us to judge
+        tag, layout = self._ports.keys.tag, self._ports.layout
+        name = layout.pointer(
+            tag("account", report.account), tag("namespace", report.account, report.namespace)
+        )
+        await discard(self._ports.store, map(layout.at, keys), layout.at(name))
+        return len(keys)
 
     async def _destroy(self, seen: SeenReport) -> SeenReport:
         report, layout = seen.report, self._ports.layout

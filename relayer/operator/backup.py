@@ -19,7 +19,7 @@ from relayer.log.log_ports import LogPorts
 from relayer.operator.backup_log import LogCopy
 from relayer.operator.backup_store import FORMAT, BackupStore, Erased, Head, Row
 from relayer.operator.catalogue import Listed, keys_below, read_catalogue
-from relayer.operator.findings import Finding, Flaw
+from relayer.operator.findings import UNREADABLE_REPORT, Finding, Flaw
 from relayer.operator.kinds import incarnation_of
 from relayer.ports import Found
 
@@ -136,7 +136,7 @@ class _Worker:
         backup.findings += catalogue.findings
         for account in catalogue.accounts:
             await self._small(Layout.account(self._source.keys.tag("account", account)))
-        for key in await keys_below(self._source, "erased/") + await keys_below(
+        for key in await keys_below(self._source, Layout.erased()) + await keys_below(
             self._source, Layout.erasing()
         ):
             await self._report(key)
@@ -197,10 +197,8 @@ class _Worker:
         try:
             report = self._reports.open(key, found.data)
         except (CorruptNamespace, UpgradeRequired) as error:
-            fix = "ask for that erasure again, then remove this object"
-            self._backup.findings.append(
-                Finding(Flaw.of(error), key, f"{error}; it is not in the backup", fix)
-            )
+            sentence = f"{error}; it is not in the backup"
+            self._backup.findings.append(Finding(Flaw.of(error), key, sentence, UNREADABLE_REPORT))
             return
         self._rows[key] = await self._target.keep(key, found.data)
         tag = self._source.keys.tag

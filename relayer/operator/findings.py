@@ -7,7 +7,9 @@ from enum import Enum
 
 from relayer.errors import RelayerError, UpgradeRequired
 
-__all__ = ["Finding", "Flaw"]
+__all__ = ["UNREADABLE_REPORT", "Finding", "Flaw"]
+
+UNREADABLE_REPORT = "ask for that erasure again, then remove this object"
 
 
 class Flaw(Enum):

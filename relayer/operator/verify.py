@@ -13,10 +13,12 @@ from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
 from relayer.operator.catalogue import Listed, keys_below, read_catalogue
-from relayer.operator.findings import Finding, Flaw
+from relayer.operator.findings import UNREADABLE_REPORT, Finding, Flaw
 from relayer.operator.inner_seals import BodyCheck
+from relayer.operator.kinds import Kind, kind_of
 from relayer.operator.log_walk import REPAIR, Walk, walk_log
 from relayer.ports import Found
+from relayer.wire import ulid
 from relayer.wire.keys import AgentKeys
 
 __all__ = ["NamespaceReport", "StoreReport", "keys_of", "verify_namespace", "verify_store"]
@@ -118,14 +120,29 @@ async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:
     """Look for objects of namespaces that no name stands for."""
     keys = await keys_below(ports, "ns/")
     named = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
-    reports = ErasureReports(ports)
-    read = [await reports.read(key) for key in await reports.pending()]
-    erasing = {seen.report.incarnation.hex() for seen in read if seen is not None}
-    found = _left_over([key for key in keys if key.split("/")[1] in erasing - named])
+    erasing, found = await _erased_incarnations(ports)
+    found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
     for key in sorted({key.split("/")[1] for key in keys} - named - erasing):
         sentence = "objects of a namespace that no pointer names: its pointer is lost"
         found.append(Finding(Flaw.NO_NAME, f"ns/{key}", sentence, "restore the pointer from a backup"))
     return found
+
+
+async def _erased_incarnations(ports: LogPorts) -> tuple[set[str], list[Finding]]:
+    """Return what is being erased, or was, and which reports do not open."""
+    reports, found = ErasureReports(ports), list[Finding]()
+    # The name of a report is the id of its erasure: a namespace's is its incarnation, and a memory's is none.
+    over = [key for key in await keys_below(ports, Layout.erased()) if kind_of(key) is Kind.ERASURE]
+    erasing = {ulid.parse(key.rpartition("/")[2]).hex() for key in over}
+    for key in await reports.pending():
+        try:
+            seen = await reports.read(key)
+        except (CorruptNamespace, UpgradeRequired) as error:
+            found.append(Finding(Flaw.of(error), key, str(error), UNREADABLE_REPORT))
+            continue
+        if seen is not None:
+            erasing.add(seen.report.incarnation.hex())
+    return erasing, found
 
 
 def _left_over(keys: Sequence[str]) -> list[Finding]:

@@ -4,6 +4,9 @@ A log that is open somewhere is looked after there. One that was let go of keeps
 the segments that were merged, uploads that lost a race, and what a stalled relayer wrote too late: until it is used again,
 or until this comes by. It needs no namespace's key, shares nothing with requests, and asks for a few objects a second.
 
+It also looks below the incarnations whose erasure was confirmed within the last month: a relayer that was stopped for hours
+may have written there since.
+
 Where it stands is kept in memory: what fails is passed over until the next walk, and a walk that the store broke off goes
 on where it was. Several relayers may walk at the same time; the log makes that harmless, and uneven pauses make it rare.
 """
@@ -17,7 +20,10 @@ from dataclasses import dataclass, replace
 from relayer.domain.namespace import PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreError, UpgradeRequired
 from relayer.log.collector import GRACE_MS, Collection, Collector, Stage
+from relayer.log.erasure_reports import ErasureReports, What
+from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_erasure import NamespaceEraser
 from relayer.log.sealed_objects import ObjectSealer
 from relayer.ports import Found
 from relayer.services.accounts import account_at
@@ -29,6 +35,8 @@ _MOST_WAITING = 10_000
 # A collection that begins now is over after one wait, and one that was under way is followed by another one.
 _VISITS = 2
 _PAUSE_AFTER_FAILURE = 60.0
+# No process sleeps for longer than this and goes on writing; older reports would be read for ever.
+_LATE_MS = 30 * 24 * 3600 * 1000
 
 OnError = Callable[[BaseException], None]
 _Visit = Callable[[], Awaitable[Collection]]
@@ -53,7 +61,7 @@ class IdleCollection:
     """Walks over the namespaces of every account.
 
     Attributes:
-        counts: since the start: ``walks`` ended, ``namespaces`` looked at, ``slots`` and ``objects`` deleted,
+        counts: since the start: ``walks`` ended, ``namespaces`` looked at, ``slots`` and other ``objects`` deleted,
             ``failures``.
     """
 
@@ -66,6 +74,9 @@ class IdleCollection:
         self._accounts: deque[str] = deque()
         self._names: deque[tuple[str, str]] = deque()
         self._waiting: deque[Collector] = deque()
+        self._erased: deque[str] = deque()
+        self._reports = ErasureReports(self._ports)
+        self._eraser = NamespaceEraser(self._ports)
 
     async def run(self, on_error: OnError) -> None:
         """Walk until cancelled; a failure is reported, and the walk goes on."""
@@ -89,9 +100,14 @@ class IdleCollection:
         if not self._under_way:
             keys = [key async for key in self._keys("acct/") if key.endswith("/account")]
             self._accounts = deque(sorted(keys))
+            since = self._ports.clock.now_ms() - _LATE_MS
+            self._erased = deque([key async for key in self._keys(Layout.erased(), since)])
             self._under_way = True
         while self._accounts or self._names:
             await self._next(on_error)
+        while self._erased:
+            await self._look_at_remnants(self._erased[0], on_error)
+            self._erased.popleft()
         for _ in range(_VISITS):
             if self._waiting:
                 # A second more than it takes: the store's clock and this one need not agree to the moment.
@@ -135,6 +151,14 @@ class IdleCollection:
         if await self._collect(collector.tidy) is Stage.WAIT and len(self._waiting) < _MOST_WAITING:
             self._waiting.append(collector)
 
+    async def _look_at_remnants(self, key: str, on_error: OnError) -> None:
+        try:
+            seen = await self._reports.read(key)
+            if seen is not None and seen.report.what is What.NAMESPACE:
+                self.counts["objects"] += await self._eraser.tidy(seen.report)
+        except (CorruptNamespace, UpgradeRequired) as error:
+            self._note(error, on_error)
+
     async def _visit_again(self, on_error: OnError) -> None:
         for _ in range(len(self._waiting)):
             collector = self._waiting[0]
@@ -156,12 +180,13 @@ class IdleCollection:
         self.counts["objects"] += collection.objects
         return collection.stage
 
-    async def _keys(self, start: str) -> AsyncIterator[str]:
-        """Yield the keys that begin so, without the store's prefix."""
+    async def _keys(self, start: str, since: int = 0) -> AsyncIterator[str]:
+        """Yield the keys that begin so, without the store's prefix, of what was written since a time in ms."""
         layout = self._ports.layout
         strip = len(layout.at("x")) - 1
         async for row in self._ports.store.list(layout.at(start)):
-            yield row.key[strip:]
+            if row.modified >= since:
+                yield row.key[strip:]
 
     def _note(self, error: RelayerError, on_error: OnError) -> None:
         self.counts["failures"] += 1

@@ -167,3 +167,26 @@ async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(sit
     again = await verify_store(site.ports)
     assert again.sound
     assert [item.flaw for item in again.findings] == [Flaw.LEFT_OVER]
+    late = (await site.keys(f"ns/{listed.incarnation.hex()}/wal/"))[-1]
+    await site.clock.advance(3600)
+    seen = await ErasureReports(site.ports).find(listed.account, listed.incarnation)
+    assert (await NamespaceEraser(site.ports).run(seen)).report.stage is Stage.CONFIRMED
+    assert (await verify_store(site.ports)).findings == []
+    await site.store.create(late, b"of a relayer that had been stopped for hours")
+    much_later = await verify_store(site.ports)
+    assert much_later.sound
+    assert [item.flaw for item in much_later.findings] == [Flaw.LEFT_OVER]
+
+
+async def test_a_report_that_does_not_open_is_damage_and_the_rest_is_looked_at(site):
+    from relayer.log.erasure_reports import ErasureReports
+    from relayer.log.namespace_erasure import namespace_report
+
+    await site.say(*TEXTS)
+    listed = await site.listed()
+    await ErasureReports(site.ports).begin(namespace_report(listed.account, listed.pointer, 1))
+    [key] = await site.keys("erasing/")
+    await site.flip(key)
+    report = await verify_store(site.ports)
+    assert [(item.flaw, item.key) for item in report.findings] == [(Flaw.DAMAGED, key)]
+    assert report.namespaces[0].memories == 3

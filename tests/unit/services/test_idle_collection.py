@@ -9,9 +9,13 @@ from collections.abc import Iterable
 import pytest
 
 from relayer.errors import CorruptNamespace, StoreUnavailable
+from relayer.log.collector import GRACE_MS
 from relayer.log.compactor import CompactionLimits
+from relayer.log.creation import find
+from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_erasure import NamespaceEraser, namespace_report
 from relayer.services.accounts import Accounts
 from relayer.services.idle_collection import IdleCollection, IdleLimits
 from relayer.services.paced_store import PacedStore
@@ -127,6 +131,68 @@ async def test_a_walk_that_the_store_broke_off_goes_on_where_it_was(house) -> No
 
     assert keys(house, "wal") == []
     assert "acct/" not in [call.key for call in house.store.calls[listed:] if call.operation == "list"]
+
+
+async def erased(house, agent: str) -> str:
+    """Erase a namespace until that is confirmed; returns what the keys of its objects began with."""
+    pointer = await find(house.ctx.ports, house.root.account, agent)
+    report = namespace_report(house.root.account, pointer, house.clock.now_ms())
+    reports, eraser = ErasureReports(house.ctx.ports), NamespaceEraser(house.ctx.ports)
+    await eraser.run(await reports.begin(report))
+    await house.clock.advance(GRACE_MS / 1000)
+    seen = await reports.find(house.root.account, pointer.incarnation)
+    assert (await eraser.run(seen)).report.stage is Stage.CONFIRMED
+    return Layout.incarnation(pointer.incarnation)
+
+
+def below(house, prefix: str) -> list[str]:
+    return [key for key in house.store._inner._objects if key.startswith(prefix)]
+
+
+async def test_what_was_written_below_a_namespace_after_its_erasure_was_confirmed_goes(house) -> None:
+    await let_go(house, ("researcher", "writer"))
+    before = dict(house.store._inner._objects)
+    gone = await erased(house, "researcher")
+    assert below(house, gone) == []
+    for kind in ("/wal/", "/seg/", "/keyring/", "/manifest"):
+        late = next(key for key in before if key.startswith(gone) and kind in f"/{key}")
+        await house.store.create(late, before[late].data)
+    kept = set(keys(house, "seg")) - set(below(house, gone))
+    idle = IdleCollection(house.ctx.ports, LIMITS)
+
+    await house.clock.run(idle.walk(fail))
+
+    assert below(house, gone) == []
+    assert set(keys(house, "seg")) == kept
+    assert idle.counts["objects"] == 4
+
+
+async def test_a_copy_of_the_store_that_somebody_brought_back_is_no_late_write(house) -> None:
+    await let_go(house, ("researcher",))
+    before = dict(house.store._inner._objects)
+    gone = await erased(house, "researcher")
+    for key, stored in before.items():
+        await house.store.delete(key)
+        await house.store.create(key, stored.data)
+    assert below(house, gone)
+
+    await house.clock.run(IdleCollection(house.ctx.ports, LIMITS).walk(fail))
+
+    assert [key for key in below(house, gone) if "/seg/" in key]
+    assert [key for key in below(house, gone) if "/keyring/" in key]
+
+
+async def test_reports_of_long_ago_are_not_read_again(house) -> None:
+    await let_go(house, ("researcher",))
+    gone = await erased(house, "researcher")
+    await house.clock.advance(31 * 86_400)
+    before = house.store.count()
+
+    await house.clock.run(IdleCollection(house.ctx.ports, LIMITS).walk(fail))
+
+    asked = [call.key for call in house.store.calls[before:] if call.operation == "get"]
+    assert not [key for key in asked if key.startswith("erased/")]
+    assert below(house, gone) == []
 
 
 async def test_walks_begin_late_and_come_again_until_cancelled(house) -> None:
