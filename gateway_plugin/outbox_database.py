@@ -8,6 +8,7 @@ people; a file that is no database any more is set aside, never deleted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import stat
@@ -27,6 +28,8 @@ _BUSY_PAUSE: Final = 0.005
 # An extended result code keeps its primary one in the low byte (https://www.sqlite.org/rescode.html).
 _PRIMARY_CODE: Final = 0xFF
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_IN_THE_WAY: Final = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
+_FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _SCHEMA: Final = (
     """CREATE TABLE items (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -217,9 +220,7 @@ class OutboxDatabase:
             with contextlib.suppress(OSError):
                 self._set_aside()
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        return OutboxUnavailable(
-            f"the outbox {self.path} cannot be used ({reason}); make room or put its permissions right"
-        )
+        return OutboxUnavailable(f"the outbox {self.path} cannot be used ({reason}); {_advice(error)}")
 
     @staticmethod
     def _is_damage(error: sqlite3.Error) -> bool:
@@ -236,3 +237,18 @@ class OutboxDatabase:
         if reader is not None:
             with contextlib.suppress(sqlite3.Error):
                 reader.close()
+
+
+def _advice(error: Exception) -> str:
+    """Return what a person does about it."""
+    if isinstance(error, OSError) and error.errno in _IN_THE_WAY:
+        return "move away what stands in its place"
+    if isinstance(error, OSError) and error.errno in _FORBIDDEN:
+        return "put its permissions right"
+    code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
+    if code == sqlite3.SQLITE_BUSY:
+        return "another process holds it: try again, or end that process"
+    if code == sqlite3.SQLITE_READONLY:
+        return "put its permissions right"
+    # A full disk has many names: SQLite reports it as full, as an error of the disk, or as a file it cannot open.
+    return "make room, or put its permissions right"

@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
+from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox import Outbox, OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.pauses import Pauses
 from relayer.wire.schemas import Position
 
 __all__ = ["Sender", "off_loop"]
 
-_LONGEST_PAUSE: Final = 60.0
 # Of the answers that blame the request, these pass: not signed in, timed out, out of order, too many.
 _PASSING: Final = frozenset({401, 408, 409, 429})
 # Of those, these do not pass by themselves: asking again would only hide that a person has to look.
@@ -40,25 +38,7 @@ _LOOK_SECONDS: Final = 1.0
 _LOOK_SECONDS_WAITED_FOR: Final = 0.05
 # Another process delivers, and why it does not is not known here: a turn waits for it no longer than this.
 _PATIENCE_WITH_OTHERS: Final = 0.3
-_jitter = secrets.SystemRandom()
 _T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class _Pause:
-    """A namespace whose last delivery failed.
-
-    Attributes:
-        error: why.
-        failures: how many in a row.
-        serial: the number of the last of them among all failures of the sender.
-        until: when it is tried again, in the event loop's time.
-    """
-
-    error: GatewayError
-    failures: int
-    serial: int
-    until: float
 
 
 class Sender:
@@ -89,14 +69,12 @@ class Sender:
         self._client = client
         self._outbox = outbox
         self._identity_of = identity_of
-        self._first_pause = first_pause
         self._notify = notify
         self._heard = heard
         self._meanwhile = meanwhile
         self._strange: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
-        self._pauses: dict[str, _Pause] = {}
-        self._failures = 0
+        self._pauses = Pauses(first_pause)
         self._broken = ""
         self._waited_for = 0
         self._work = asyncio.Event()
@@ -107,8 +85,7 @@ class Sender:
     @property
     def last_error(self) -> str:
         """Why what waits is not delivered, of the latest failure; "" when nothing failed."""
-        latest = max(self._pauses.values(), key=lambda pause: pause.serial, default=None)
-        return str(latest.error) if latest is not None else self._broken
+        return self._pauses.latest or self._broken
 
     def wake(self) -> None:
         """Note that the outbox has something; starts the loop when it is not running yet."""
@@ -138,11 +115,10 @@ class Sender:
         """Try everything now, and wait until nothing waits; False when time is up or what still waits failed again."""
         if self._outbox.waiting() == 0:
             return True
-        before = self._failures
-        for pause in self._pauses.values():
-            pause.until = 0.0
+        before = self._pauses.failures
+        self._pauses.cut_short()
         self.wake()
-        await self._wait(lambda: self._nothing_but(self._failed_since(before)), seconds)
+        await self._wait(lambda: self._nothing_but(self._pauses.failed_since(before)), seconds)
         return self._outbox.waiting() == 0
 
     async def aclose(self) -> None:
@@ -179,9 +155,6 @@ class Sender:
         except OutboxUnavailable:
             return True
 
-    def _failed_since(self, serial: int) -> set[str]:
-        return {namespace for namespace, pause in self._pauses.items() if pause.serial > serial}
-
     async def _run(self) -> None:
         while True:
             self._work.clear()
@@ -202,7 +175,7 @@ class Sender:
         loop = asyncio.get_running_loop()
         while self._outbox.claim():
             now = loop.time()
-            ends = {name: pause.until for name, pause in self._pauses.items() if pause.until > now}
+            ends = self._pauses.ends(now)
             item = self._outbox.head(ends)
             if item is not None:
                 await self._try(item)
@@ -229,10 +202,9 @@ class Sender:
         namespace = item.owner.namespace
         try:
             if await self._attempted(item):
-                self._pauses.pop(namespace, None)
-                self._relayer_is_back()
+                self._pauses.delivered(namespace)
         except GatewayError as error:
-            self._pause(namespace, error)
+            self._pauses.failed(namespace, error, asyncio.get_running_loop().time())
         except Exception as error:  # noqa: BLE001 - one bad item must not stop the others
             await self._failed_strangely(item, error)
         async with self._progress:
@@ -275,14 +247,15 @@ class Sender:
         await off_loop(self._outbox, self._outbox.delivered, item)
         self.delivered += 1
 
-    async def _failed_strangely(self, item: OutboxItem, error: Exception) -> None:
-        kind = type(error).__name__
+    async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
+        kind = type(defect).__name__
         self._strange[item.key] += 1
         if self._strange[item.key] < _STRANGE_FAILURES:
-            self._pause(item.owner.namespace, GatewayError(f"a captured turn could not be sent ({kind})"))
+            error = GatewayError(f"a captured turn could not be sent ({kind})")
+            self._pauses.failed(item.owner.namespace, error, asyncio.get_running_loop().time())
             return
         del self._strange[item.key]
-        self._pauses.pop(item.owner.namespace, None)
+        self._pauses.end(item.owner.namespace)
         await self._give_up(item, f"it could not be sent ({kind})")
 
     async def _give_up(self, item: OutboxItem, reason: str) -> None:
@@ -290,20 +263,6 @@ class Sender:
         if self._notify is not None and (item.owner.agent, reason) not in self._told:
             self._told.add((item.owner.agent, reason))
             self._notify(f"memrelay: a captured turn of agent {item.owner.agent} is given up: {reason}")
-
-    def _pause(self, namespace: str, error: GatewayError) -> None:
-        self._failures += 1
-        before = self._pauses.get(namespace)
-        failures = before.failures + 1 if before is not None else 1
-        longest = min(self._first_pause * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)
-        until = asyncio.get_running_loop().time() + longest * _jitter.uniform(0.5, 1.0)
-        self._pauses[namespace] = _Pause(error, failures, self._failures, until)
-
-    def _relayer_is_back(self) -> None:
-        """End the pauses of those that found nobody: somebody answers now, and may answer them too."""
-        for namespace, pause in list(self._pauses.items()):
-            if isinstance(pause.error, RelayerUnreachable | RelayerUntrusted):
-                del self._pauses[namespace]
 
 
 async def off_loop(outbox: Outbox, work: Callable[..., _T], *arguments: object) -> _T:

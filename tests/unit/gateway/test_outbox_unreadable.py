@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import sqlite3
 
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import MemoryPlugin, outbox_database
 from gateway_plugin.cli import app
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.key_holders import RootHolder
-from gateway_plugin.outbox import OutboxUnavailable
-from gateway_plugin.outbox_file import outbox_path
+from gateway_plugin.outbox import Mark, OutboxUnavailable, Waiting
+from gateway_plugin.outbox_file import FileOutbox, outbox_path
 from relayer.wire.keys import RootKeys
 
 SECRET = "11" * 32
@@ -58,7 +61,7 @@ def test_neither_recall_nor_capture_blames_a_switch_that_nobody_set(plugin, bloc
     for detail in (turn.detail, report.detail):
         assert str(blocked) in detail
         assert "Is a directory" in detail
-        assert "put its permissions right" in detail
+        assert "move away what stands in its place" in detail
         assert "off for this session" not in detail
     assert wire.seen == []
 
@@ -136,3 +139,40 @@ def test_doctor_finds_the_switch_that_a_person_set(run):
     assert "memrelay-gateway on" in lines[1]
     assert run("on").exit_code == 0
     assert run("doctor").exit_code == 0
+
+
+def test_a_file_that_another_process_holds_is_no_matter_of_room_or_permissions(
+    environ, holder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(outbox_database, "_BUSY_SECONDS", 0.0)
+    outbox = FileOutbox(tmp_path / "outbox.db", holder)
+    owner = Waiting("coder", "coder", 1)
+    outbox.keep(Mark(owner, "seen", b"1"))
+    outbox.close()
+    with contextlib.closing(sqlite3.connect(outbox.path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OutboxUnavailable, match=r"locked.*; another process holds it"):
+            outbox.keep(Mark(owner, "seen", b"2"))
+    outbox.keep(Mark(owner, "seen", b"2"))
+    assert outbox.kept(owner, "seen").value == b"2"
+    outbox.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), "put its permissions right"),
+        (OSError(errno.EROFS, "Read-only file system"), "put its permissions right"),
+        (OSError(errno.ENOSPC, "No space left on device"), "make room, or put its permissions right"),
+    ],
+)
+def test_what_a_person_can_do_about_it_follows_from_what_the_system_says(
+    holder, tmp_path, monkeypatch, error, advice
+):
+    def refused(*_: object) -> int:
+        raise error
+
+    outbox = FileOutbox(tmp_path / "outbox.db", holder)
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(OutboxUnavailable, match=f"{error.strerror}\\); {advice}$"):
+        outbox.keep(Mark(Waiting("coder", "coder", 1), "seen", b"1"))
