@@ -221,9 +221,15 @@ class _Creation:
     async def open_seen(self, pointer: Pointer, manifest: Manifest, secret: bytes) -> NamespaceKeys | None:
         """Open the keys that a manifest names; None when the name leads here no more, see `is_current`."""
         opening = self._open_epoch(pointer, manifest.key_epoch, secret)
-        if manifest.snap_seq:
-            return await opening
-        keys, current = await both(opening, self.is_current(pointer))
+        try:
+            if manifest.snap_seq:
+                return await opening
+            keys, current = await both(opening, self.is_current(pointer))
+        except CorruptNamespace:
+            # An erasure takes the keyrings first, and its pointer said so before: then nothing is wrong.
+            if await self.is_current(pointer):
+                raise
+            return None
         return keys if current else None
 
     async def _open_epoch(self, pointer: Pointer, epoch: int, secret: bytes) -> NamespaceKeys:

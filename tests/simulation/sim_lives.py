@@ -115,6 +115,14 @@ class Relayer:
             if seen is not None and seen.report.what is What.NAMESPACE:
                 await NamespaceEraser(self.ports, self.grace_ms).run(seen)
 
+    async def walk(self) -> None:
+        """Look below every life that is over, as a walk over what nobody has open does."""
+        layout, reports = self.ports.layout, ErasureReports(self.ports)
+        async for row in self.ports.store.list(layout.at(layout.erased())):
+            seen = await reports.read(row.key)
+            if seen is not None:
+                await NamespaceEraser(self.ports, self.grace_ms).tidy(seen.report)
+
     async def care(self) -> None:
         """Compact and collect what is open."""
         log = self.log
@@ -184,7 +192,7 @@ class Lives:
         self.links[place] = link
         # Rarely enough that a schedule of hours is not all care.
         slow = max(self.plan.collect, self.plan.grace / 30)
-        for work, every in ((made.go_on, slow), (made.care, slow)):
+        for work, every in ((made.go_on, slow), (made.care, slow), (made.walk, 3 * slow)):
             made.tasks[asyncio.ensure_future(self.again(work, every))] = None
         return made
 
@@ -300,8 +308,9 @@ class Lives:
         lost += [record for life, record in self.acknowledged if life == shown and record not in records]
         if shown in self.gone or lost:
             raise Violation(f"seed {self.seed}: the name leads to an erased life, or to nothing")
-        if any(key.endswith("/keyring/00000001") and self._is_gone(key) for key in self.memory.kept):
-            raise Violation(f"seed {self.seed}: keys of an erased life are left")
+        await fresh.walk()
+        if any(map(self._is_gone, self.memory.kept)):
+            raise Violation(f"seed {self.seed}: something of an erased life is left")
         fresh.kill()
 
     def _is_gone(self, key: str) -> bool:

@@ -10,7 +10,7 @@ from log_world import ACCOUNT, SECRET, compact, manifest_in, new, put, settle, w
 
 from relayer.domain.namespace import PointerState
 from relayer.domain.outcomes import Refusal, Result
-from relayer.errors import NamespaceClosed, StoreUnavailable
+from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log import creation
 from relayer.log.erasure_reports import ErasureReports, SeenReport, Stage
 from relayer.log.layout import Layout
@@ -186,6 +186,34 @@ async def test_parts_made_after_an_erasure_open_nothing_to_who_still_takes_the_n
     else:
         with pytest.raises(NamespaceClosed):
             await creation.open_existing(ports, before, ACCOUNT, SECRET)
+
+
+@pytest.mark.parametrize("with_segments", [False, True])
+async def test_who_opens_a_namespace_while_its_keys_go_is_told_that_it_ended_and_not_that_it_is_damaged(
+    world: ErasingWorld, with_segments: bool
+) -> None:
+    if with_segments:
+        await filled(world)
+    keyring = Layout.keyring(world.incarnation, 1)
+    before = await creation.find(world.ports(), ACCOUNT, "research")
+    assert before is not None
+
+    async def erased() -> None:
+        await begin(world)
+        await resumed(world)
+
+    with pytest.raises(NamespaceClosed):
+        await creation.open_existing(
+            world.ports(StoppedBefore(world, keyring, erased)), before, ACCOUNT, SECRET
+        )
+
+
+async def test_a_keyring_that_is_lost_is_damage(world: ErasingWorld) -> None:
+    await world.memory.purge(Layout.keyring(world.incarnation, 1))
+    before = await creation.find(world.ports(), ACCOUNT, "research")
+    assert before is not None
+    with pytest.raises(CorruptNamespace):
+        await creation.open_existing(world.ports(), before, ACCOUNT, SECRET)
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.APPLIED_UNANSWERED])
