@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from heapq import nlargest
 from operator import itemgetter
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from relayer.search.calibration import Calibration
 from relayer.search.dense import DenseIndex, DenseParts
+from relayer.search.found import Hit, Judgement, SearchResult
 from relayer.search.lexical import LexicalIndex
 from relayer.search.links import Links
 from relayer.search.names import names
@@ -31,67 +31,12 @@ from relayer.search.relevance import Null, gate, null_for, prompt_relevance
 from relayer.search.stored_terms import LexicalParts
 from relayer.search.vectors import Vector
 
-__all__ = ["Hit", "IndexParts", "Judgement", "MemoryIndex", "SearchResult"]
+__all__ = ["IndexParts", "MemoryIndex"]
 
 # Candidates that each half proposes, at least; the other half then scores them too, and neighbours lend to them.
 CANDIDATES = 50
 # As many of the best have their neighbours in the conversation looked at.
 LENDERS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A memory that was found.
-
-    Attributes:
-        key: as given to `MemoryIndex.put`.
-        relevance: 0..1, see `relayer.search.relevance`.
-        cosine: of its row and the query; None if either has no vector.
-        bm25: of its text and the query; 0 if they share no term, None if the query has no text.
-        covered: share of the query's terms that it covers, weighted by how rare they are.
-        spoken: whether the query names its speaker.
-        evidence: what it ranks by: cosine, covered share, speaker, and what its neighbours in the conversation lend.
-    """
-
-    key: int
-    relevance: float
-    cosine: float | None
-    bm25: float | None
-    covered: float
-    spoken: bool
-    evidence: float
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Why a prompt passed, or met silence.
-
-    Attributes:
-        best: evidence of the best memory, less the doubt; None if nothing was found.
-        null: what unrelated prompts find among as many memories.
-        doubt: what was taken off because the prompt names somebody or something that no memory knows.
-    """
-
-    best: float | None
-    null: Null
-    doubt: float
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """What a search found.
-
-    Attributes:
-        hits: best first, all at or above the floor; empty is an answer.
-        degraded: some or all of it rests on terms alone, for want of a vector of the query or of a memory.
-        considered: memories that the filter allowed.
-        judgement: what decided between them and silence.
-    """
-
-    hits: tuple[Hit, ...]
-    degraded: bool
-    considered: int
-    judgement: Judgement
 
 
 class _Candidate(NamedTuple):

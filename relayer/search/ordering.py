@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from relayer.search.index import Hit
+from relayer.search.found import Hit
 from relayer.search.vectors import Vector
 
 __all__ = ["diverse", "faded", "in_order"]

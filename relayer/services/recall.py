@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.ports import EmbeddingModel
-from relayer.search.index import Hit, Judgement, SearchResult
+from relayer.search.found import Hit, Judgement, SearchResult
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline

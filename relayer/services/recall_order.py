@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from relayer.domain.record import Record
-from relayer.search.index import Hit
+from relayer.search.found import Hit
 from relayer.search.ordering import diverse, faded, in_order
 from relayer.services.view import NamespaceView
 from relayer.wire import schemas

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.search.index import Hit
+from relayer.search.found import Hit
 from relayer.search.ordering import diverse, faded, in_order
 
 
