@@ -1,10 +1,11 @@
-"""Operations of a log as property tests draw them: of every kind, and of few ids, texts and keys, so that they meet."""
+"""Operations of a log as tests draw and write them: of every kind, and of few ids, texts and keys, so that they meet."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
 from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.domain.namespace import Position, genesis
 from relayer.domain.operations import (
     Close,
     Erase,
@@ -20,8 +21,22 @@ from relayer.domain.operations import (
     VectorSet,
     encode_operation,
 )
+from relayer.domain.outcomes import Outcome
+from relayer.domain.state import NamespaceState
 
-__all__ = ["CONTENTS", "LIKENESSES", "Log", "entry_of", "logs", "maybe_closing", "operations"]
+__all__ = [
+    "CONTENTS",
+    "LIKENESSES",
+    "START",
+    "Log",
+    "SmallLog",
+    "entry_of",
+    "logs",
+    "maybe_closing",
+    "operations",
+]
+
+START = Position(0, genesis(b"i" * 16))
 
 CONTENTS = (b"c1", b"c2", b"c3")
 LIKENESSES = (b"l1", b"l2", b"l3")
@@ -97,3 +112,31 @@ logs: st.SearchStrategy[Log] = st.lists(
 def entry_of(seq: int, *contents: Operation, previous: bytes = b"", time: int = 0) -> Entry:
     """Return the entry of a slot."""
     return Entry(ENTRY_VERSION, seq, previous, b"b", b"w", time, tuple(map(encode_operation, contents)))
+
+
+class SmallLog:
+    """A state and the entries that were appended to it."""
+
+    def __init__(self) -> None:
+        self.state = NamespaceState(START)
+        self.entries: list[Entry] = []
+        self._nonces = 0
+
+    def append(self, *contents: Operation, time: int = 0) -> list[Outcome]:
+        """Append an entry; its time is that of the one before unless it is given."""
+        self.entries.append(self.entry(*contents, time=time))
+        return [applied.outcome for applied in self.state.apply(self.entries[-1], b"d" * 32)]
+
+    def entry(self, *contents: Operation, time: int = 0) -> Entry:
+        """Return the entry that would come next."""
+        previous, time = self.state.position.digest, time or self.state.last_time
+        return entry_of(self.state.next_seq, *contents, previous=previous, time=time)
+
+    def origin(self, **changes: object) -> Origin:
+        """Return that of a request of its own."""
+        self._nonces += 1
+        return Origin(b"author", self._nonces.to_bytes(16, "big"), **changes)
+
+    def put(self, record: bytes, content: bytes = b"", **changes: object) -> Put:
+        """Return a put; nothing is appended."""
+        return Put(self.origin(), Stored(record, content or b"content of " + record, b"sealed", **changes))

@@ -108,7 +108,8 @@ class ErasureReports:
             if found is None or found.report.stage is Stage.CONFIRMED:
                 await self._create(self._key(report, confirmed=False), report)
             else:
-                await self.advance(found, report)
+                # What was to be destroyed with its versions before still is.
+                await self.advance(found, msgspec.structs.replace(report, objects=found.report.objects))
             found = await self.find(report.account, report.erasure)
             if found is not None and _same(found.report, report):
                 return found

@@ -1,15 +1,15 @@
 """Which bodies a segment may leave out, and that leaving them out changes no outcome."""
 
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import get_args
 
 import msgspec
 import pytest
 from hypothesis import given
-from log_operations import Log, entry_of, logs
+from log_operations import START, Log, SmallLog, logs
 
 from relayer.domain.bodies import Section, put_back, reduce, take_out
-from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.domain.entry import Entry
 from relayer.domain.namespace import Position
 from relayer.domain.operations import (
     Close,
@@ -41,44 +41,41 @@ OPERATIONS = [
 ]
 
 
-class SmallLog:
-    """A state, and the operations that made it, by slot."""
+class BodiesLog(SmallLog):
+    """A log with one operation in each entry."""
 
-    def __init__(self) -> None:
-        self.state = NamespaceState(Position(0, b""))
-        self.raws: list[bytes] = []
-        self._nonces = 0
+    def add(self, operation: Operation) -> int:
+        """Append an operation and return its slot."""
+        self.append(operation)
+        return self.state.position.seq
 
-    def append(self, operation: Operation) -> int:
-        self.raws.append(encode_operation(operation))
-        self.state.apply(self._entry(len(self.raws), self.raws[-1]), b"d%d" % len(self.raws))
-        return len(self.raws)
-
-    @staticmethod
-    def _entry(seq: int, raw: bytes) -> Entry:
-        return Entry(ENTRY_VERSION, seq, b"", b"", b"", seq, (raw,))
-
-    def origin(self) -> Origin:
-        self._nonces += 1
-        return Origin(b"author", self._nonces.to_bytes(16, "big"))
-
-    def put(self, record: bytes, content: bytes = b"", **changes: object) -> int:
+    def keep(self, record: bytes, content: bytes = b"", **changes: object) -> int:
         stored = Stored(record, content or b"c" + record, b"text", b"vec", b"ctx", **changes)
-        return self.append(Put(self.origin(), stored))
+        return self.add(Put(self.origin(), stored))
+
+    def raw(self, seq: int) -> bytes:
+        [raw] = self.entries[seq - 1].operations
+        return raw
 
     def reduced(self, seq: int) -> Operation | Malformed:
-        return decode_operation(reduce(self.raws[seq - 1], seq, self.state))
+        return decode_operation(reduce(self.raw(seq), seq, self.state))
 
     def replayed(self) -> NamespaceState:
-        state = NamespaceState(Position(0, b""))
-        for seq, raw in enumerate(self.raws, 1):
-            state.apply(self._entry(seq, reduce(raw, seq, self.state)), b"d%d" % seq)
-        return state
+        """Return what the reduced entries say."""
+        return reduced_replay(self.entries, self.state)
+
+
+def reduced_replay(entries: Sequence[Entry], whole: NamespaceState) -> NamespaceState:
+    state = NamespaceState(START)
+    for entry in entries:
+        operations = tuple(reduce(raw, entry.seq, whole) for raw in entry.operations)
+        state.apply(msgspec.structs.replace(entry, operations=operations), b"d" * 32)
+    return state
 
 
 @pytest.fixture
-def log() -> SmallLog:
-    return SmallLog()
+def log() -> BodiesLog:
+    return BodiesLog()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: type(operation).__name__)
@@ -110,18 +107,18 @@ def left_out(operation: Operation | Malformed) -> bool:
     return (stored.sealed, stored.vector, stored.context_vector, stored.left_out) == (b"", b"", b"", 10)
 
 
-def test_what_is_live_superseded_or_forgotten_is_kept_to_the_byte(log: SmallLog) -> None:
-    live, superseded, forgotten = log.put(b"1"), log.put(b"2"), log.put(b"3")
-    newer = log.append(Supersede(log.origin(), b"2", Stored(b"4", b"c4", b"text")))
-    log.append(Forget(log.origin(), b"3"))
+def test_what_is_live_superseded_or_forgotten_is_kept_to_the_byte(log: BodiesLog) -> None:
+    live, superseded, forgotten = log.keep(b"1"), log.keep(b"2"), log.keep(b"3")
+    newer = log.add(Supersede(log.origin(), b"2", Stored(b"4", b"c4", b"text")))
+    log.add(Forget(log.origin(), b"3"))
     for seq in (live, superseded, forgotten, newer):
-        assert reduce(log.raws[seq - 1], seq, log.state) == log.raws[seq - 1]
+        assert reduce(log.raw(seq), seq, log.state) == log.raw(seq)
 
 
-def test_the_bodies_of_erased_duplicate_and_refused_memories_are_left_out(log: SmallLog) -> None:
-    erased, kept = log.put(b"1"), log.put(b"2")
-    duplicate, refused = log.put(b"3", b"c2"), log.put(b"2", b"other")
-    log.append(Erase(log.origin(), (b"1",)))
+def test_the_bodies_of_erased_duplicate_and_refused_memories_are_left_out(log: BodiesLog) -> None:
+    erased, kept = log.keep(b"1"), log.keep(b"2")
+    duplicate, refused = log.keep(b"3", b"c2"), log.keep(b"2", b"other")
+    log.add(Erase(log.origin(), (b"1",)))
     assert [left_out(log.reduced(seq)) for seq in (erased, kept, duplicate, refused)] == [
         True,
         False,
@@ -130,32 +127,30 @@ def test_the_bodies_of_erased_duplicate_and_refused_memories_are_left_out(log: S
     ]
 
 
-def test_a_memory_that_was_erased_and_made_anew_elsewhere_keeps_only_what_is_live(log: SmallLog) -> None:
-    first = log.put(b"1", b"tea")
-    log.append(Erase(log.origin(), (b"1",)))
-    second = log.put(b"2", b"tea")
+def test_a_memory_that_was_erased_and_made_anew_elsewhere_keeps_only_what_is_live(log: BodiesLog) -> None:
+    first = log.keep(b"1", b"tea")
+    log.add(Erase(log.origin(), (b"1",)))
+    second = log.keep(b"2", b"tea")
     assert left_out(log.reduced(first))
     assert not left_out(log.reduced(second))
 
 
-def test_a_jobs_input_is_kept_as_long_as_the_state_keeps_it(log: SmallLog) -> None:
-    done, failed = (
-        log.append(JobAccepted(log.origin(), job, "extract", (), b"input")) for job in (b"j", b"k")
-    )
-    repeated = log.append(JobAccepted(log.origin(), b"j", "extract", (), b"other"))
+def test_a_jobs_input_is_kept_as_long_as_the_state_keeps_it(log: BodiesLog) -> None:
+    done, failed = (log.add(JobAccepted(log.origin(), job, "extract", (), b"input")) for job in (b"j", b"k"))
+    repeated = log.add(JobAccepted(log.origin(), b"j", "extract", (), b"other"))
     assert [log.reduced(seq).sealed for seq in (done, failed, repeated)] == [b"input", b"input", b""]
-    log.append(JobFinished(b"j"))
-    log.append(JobFinished(b"k", failed=True))
+    log.add(JobFinished(b"j"))
+    log.add(JobFinished(b"k", failed=True))
     assert [log.reduced(seq).sealed for seq in (done, failed)] == [b"", b""]
 
 
-def test_of_a_jobs_results_only_those_that_count_are_kept(log: SmallLog) -> None:
-    log.put(b"1")
-    log.append(JobAccepted(log.origin(), b"j", "embed", (b"1",)))
-    first = log.append(
+def test_of_a_jobs_results_only_those_that_count_are_kept(log: BodiesLog) -> None:
+    log.keep(b"1")
+    log.add(JobAccepted(log.origin(), b"j", "embed", (b"1",)))
+    first = log.add(
         JobFinished(b"j", vectors=(VectorSet(b"1", b"v"), VectorSet(b"?", b"v")), stored=(STORED,))
     )
-    second = log.append(JobFinished(b"j", vectors=(VectorSet(b"1", b"v"),), stored=(STORED,)))
+    second = log.add(JobFinished(b"j", vectors=(VectorSet(b"1", b"v"),), stored=(STORED,)))
     counted, repeated = log.reduced(first), log.reduced(second)
     assert isinstance(counted, JobFinished)
     assert isinstance(repeated, JobFinished)
@@ -174,13 +169,13 @@ def test_a_malformed_operation_stays_malformed_and_takes_no_room() -> None:
     assert decode_operation(reduced) == Malformed()
 
 
-def test_a_field_that_a_newer_version_appended_survives(log: SmallLog) -> None:
-    log.put(b"1")
-    items = msgspec.msgpack.decode(log.raws[0])
+def test_a_field_that_a_newer_version_appended_survives(log: BodiesLog) -> None:
+    log.keep(b"1")
+    items = msgspec.msgpack.decode(log.raw(1))
     items[2].append("newer")
     items.append({"newest": 1})
     raw = msgspec.msgpack.encode(items)
-    log.append(Erase(log.origin(), (b"1",)))
+    log.add(Erase(log.origin(), (b"1",)))
 
     outer, bodies = take_out(reduce(raw, 1, log.state))
     rest = iter(body for _, body in bodies)
@@ -190,24 +185,24 @@ def test_a_field_that_a_newer_version_appended_survives(log: SmallLog) -> None:
     assert kept[2][12] == 10
 
 
-def test_what_an_older_version_wrote_without_later_fields_can_be_reduced(log: SmallLog) -> None:
-    log.put(b"1")
-    items = msgspec.msgpack.decode(log.raws[0])
+def test_what_an_older_version_wrote_without_later_fields_can_be_reduced(log: BodiesLog) -> None:
+    log.keep(b"1")
+    items = msgspec.msgpack.decode(log.raw(1))
     del items[2][4:]
-    log.append(Erase(log.origin(), (b"1",)))
+    log.add(Erase(log.origin(), (b"1",)))
     reduced = decode_operation(reduce(msgspec.msgpack.encode(items), 1, log.state))
     assert isinstance(reduced, Put)
     assert reduced.stored == Stored(b"1", b"c1", b"", left_out=7)
 
 
 def test_a_vector_that_was_made_beside_an_erased_memory_is_left_out_and_the_own_one_kept(
-    log: SmallLog,
+    log: BodiesLog,
 ) -> None:
-    log.put(b"r")
-    beside = log.put(b"n", context_of=b"r")
-    log.append(JobAccepted(log.origin(), b"j", "embed", (b"n",)))
-    later = log.append(JobFinished(b"j", vectors=(VectorSet(b"n", b"own", b"mixed", b"r"),)))
-    log.append(Erase(log.origin(), (b"r",)))
+    log.keep(b"r")
+    beside = log.keep(b"n", context_of=b"r")
+    log.add(JobAccepted(log.origin(), b"j", "embed", (b"n",)))
+    later = log.add(JobFinished(b"j", vectors=(VectorSet(b"n", b"own", b"mixed", b"r"),)))
+    log.add(Erase(log.origin(), (b"r",)))
     stored = log.reduced(beside).stored
     assert (stored.sealed, stored.vector, stored.context_vector, stored.left_out) == (b"text", b"vec", b"", 3)
     assert stored.size == log.state.records[b"n"].size
@@ -216,50 +211,43 @@ def test_a_vector_that_was_made_beside_an_erased_memory_is_left_out_and_the_own_
 
 
 def test_a_job_that_was_given_an_erased_text_is_cancelled_whether_its_input_is_there_or_not(
-    log: SmallLog,
+    log: BodiesLog,
 ) -> None:
-    log.put(b"1")
-    log.put(b"2")
-    log.append(JobAccepted(log.origin(), b"j", "extract", (b"1", b"2"), b"input"))
-    log.append(Erase(log.origin(), (b"1",)))
-    log.append(JobFinished(b"j", stored=(STORED,)))
+    log.keep(b"1")
+    log.keep(b"2")
+    log.add(JobAccepted(log.origin(), b"j", "extract", (b"1", b"2"), b"input"))
+    log.add(Erase(log.origin(), (b"1",)))
+    log.add(JobFinished(b"j", stored=(STORED,)))
     assert log.replayed() == log.state
     assert log.reduced(3).sealed == b""
     assert log.reduced(5).stored[0].sealed == b""
 
 
-def test_reducing_twice_is_reducing_once(log: SmallLog) -> None:
-    log.put(b"1")
-    log.append(Erase(log.origin(), (b"1",)))
-    once = reduce(log.raws[0], 1, log.state)
+def test_reducing_twice_is_reducing_once(log: BodiesLog) -> None:
+    log.keep(b"1")
+    log.add(Erase(log.origin(), (b"1",)))
+    once = reduce(log.raw(1), 1, log.state)
     assert reduce(once, 1, log.state) == once
 
 
-def test_a_reduced_log_says_what_the_whole_one_says(log: SmallLog) -> None:
-    log.put(b"1")
-    log.put(b"2", b"c1")
-    log.append(JobAccepted(log.origin(), b"j", "extract", (b"1",), b"input"))
-    log.append(JobFinished(b"j", stored=(STORED,)))
-    log.append(JobFinished(b"j", stored=(STORED,)))
-    log.append(Erase(log.origin(), (b"1",)))
-    log.put(b"3", sources=(b"1",))
+def test_a_reduced_log_says_what_the_whole_one_says(log: BodiesLog) -> None:
+    log.keep(b"1")
+    log.keep(b"2", b"c1")
+    log.add(JobAccepted(log.origin(), b"j", "extract", (b"1",), b"input"))
+    log.add(JobFinished(b"j", stored=(STORED,)))
+    log.add(JobFinished(b"j", stored=(STORED,)))
+    log.add(Erase(log.origin(), (b"1",)))
+    log.keep(b"3", sources=(b"1",))
     assert log.replayed() == log.state
 
 
 @given(logs)
 def test_whatever_a_log_holds_it_says_the_same_when_it_is_reduced(contents: Log) -> None:
-    state, times = NamespaceState(Position(0, b"")), list(accumulate(step for step, _ in contents))
-    entries = [
-        entry_of(seq, *operations, time=time)
-        for seq, (time, (_, operations)) in enumerate(zip(times, contents, strict=True), 1)
-    ]
-    for entry in entries:
-        state.apply(entry, b"d")
-    again = NamespaceState(Position(0, b""))
-    for entry in entries:
-        reduced = tuple(reduce(raw, entry.seq, state) for raw in entry.operations)
-        again.apply(msgspec.structs.replace(entry, operations=reduced), b"d")
-    assert again == state
+    log, time = SmallLog(), 0
+    for step, operations in contents:
+        time += step
+        log.append(*operations, time=time)
+    assert reduced_replay(log.entries, log.state) == log.state
 
 
 def test_of_every_kind_of_operation_it_is_known_where_its_bodies_are() -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
+from log_operations import START, SmallLog
 
-from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.domain.entry import Entry
 from relayer.domain.known_outcomes import NONCE_LIFE_MS, NONCES_KEPT
-from relayer.domain.namespace import Position, genesis
 from relayer.domain.operations import (
     Close,
     Erase,
@@ -14,88 +14,52 @@ from relayer.domain.operations import (
     JobAccepted,
     JobFinished,
     Operation,
-    Origin,
     Put,
     Restore,
     Stored,
     Supersede,
     VectorSet,
-    encode_operation,
 )
 from relayer.domain.outcomes import Outcome, Refusal, Result
 from relayer.domain.standing import Standing
 from relayer.domain.state import EXPIRY_GRACE_MS, NamespaceState
 from relayer.errors import UpgradeRequired
 
-START = Position(0, genesis(b"i" * 16))
-
-
-class Log:
-    """A state and what was appended to it."""
-
-    def __init__(self) -> None:
-        self.state = NamespaceState(START)
-        self._nonces = 0
-
-    def append(self, *operations: Operation, time: int = 0) -> list[Outcome]:
-        return [
-            applied.outcome for applied in self.state.apply(self.entry(*operations, time=time), b"d" * 32)
-        ]
-
-    def entry(self, *operations: Operation, time: int = 0) -> Entry:
-        state = self.state
-        return Entry(
-            ENTRY_VERSION,
-            state.next_seq,
-            state.position.digest,
-            b"b",
-            b"w",
-            time or state.last_time,
-            tuple(map(encode_operation, operations)),
-        )
-
-    def origin(self, **changes: object) -> Origin:
-        self._nonces += 1
-        return Origin(b"author", self._nonces.to_bytes(16, "big"), **changes)
-
-    def put(self, record: bytes, content: bytes = b"", **changes: object) -> Put:
-        return Put(self.origin(), Stored(record, content or b"content of " + record, b"sealed", **changes))
-
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
+def log() -> SmallLog:
+    return SmallLog()
 
 
-def test_a_put_is_stored_and_live(log: Log) -> None:
+def test_a_put_is_stored_and_live(log: SmallLog) -> None:
     assert log.append(log.put(b"r")) == [Outcome(Result.STORED, b"r", 1)]
     assert log.state.records[b"r"].live_at(0)
 
 
-def test_the_same_content_again_reinforces_the_first(log: Log) -> None:
+def test_the_same_content_again_reinforces_the_first(log: SmallLog) -> None:
     log.append(log.put(b"r", b"tea"))
     assert log.append(log.put(b"s", b"tea"), time=5) == [Outcome(Result.DUPLICATE, b"r", 2)]
     assert (log.state.records[b"r"].reinforced, log.state.records[b"r"].reinforced_at) == (1, 5)
 
 
-def test_what_expired_is_no_duplicate(log: Log) -> None:
+def test_what_expired_is_no_duplicate(log: SmallLog) -> None:
     log.append(log.put(b"r", b"tea", expires_at=10))
     assert log.append(log.put(b"s", b"tea"), time=10)[0].result is Result.STORED
 
 
-def test_a_forgotten_content_is_not_captured_again_but_may_be_said_again(log: Log) -> None:
+def test_a_forgotten_content_is_not_captured_again_but_may_be_said_again(log: SmallLog) -> None:
     log.append(log.put(b"r", b"tea"), Forget(log.origin(), b"r"))
     assert log.append(log.put(b"s", b"tea", captured=True))[0].refusal is Refusal.TOMBSTONED
     assert log.append(log.put(b"t", b"tea"))[0].result is Result.STORED
 
 
-def test_a_record_id_is_used_once(log: Log) -> None:
+def test_a_record_id_is_used_once(log: SmallLog) -> None:
     log.append(log.put(b"r"), log.put(b"e"), Erase(log.origin(), (b"e",)))
     assert log.append(log.put(b"r", b"other"))[0].refusal is Refusal.RECORD_EXISTS
     assert log.append(log.put(b"e", b"other"))[0].refusal is Refusal.RECORD_EXISTS
 
 
-def test_i7_superseding_needs_the_live_head(log: Log) -> None:
+def test_i7_superseding_needs_the_live_head(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     new = Stored(b"s", b"new", b"sealed")
     assert log.append(Supersede(log.origin(), b"r", new))[0] == Outcome(Result.SUPERSEDED, b"s", 2)
@@ -108,7 +72,7 @@ def test_i7_superseding_needs_the_live_head(log: Log) -> None:
     assert (log.state.records[b"r"].superseded_by, log.state.records[b"s"].supersedes) == (b"s", b"r")
 
 
-def test_i7_forgetting_needs_the_live_head_and_restoring_undoes_it(log: Log) -> None:
+def test_i7_forgetting_needs_the_live_head_and_restoring_undoes_it(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     assert log.append(Forget(log.origin(), b"r"))[0].result is Result.FORGOTTEN
     assert log.append(Forget(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
@@ -117,7 +81,7 @@ def test_i7_forgetting_needs_the_live_head_and_restoring_undoes_it(log: Log) -> 
     assert log.state.records[b"r"].live_at(0)
 
 
-def test_restoring_a_superseded_memory_names_the_head_that_it_replaces(log: Log) -> None:
+def test_restoring_a_superseded_memory_names_the_head_that_it_replaces(log: SmallLog) -> None:
     log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"s", b"s", b"")))
     assert log.append(Restore(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
     assert log.append(Restore(log.origin(), b"r", b"s"))[0].result is Result.RESTORED
@@ -127,7 +91,7 @@ def test_restoring_a_superseded_memory_names_the_head_that_it_replaces(log: Log)
     ]
 
 
-def test_what_is_erased_is_gone_and_nothing_derived_from_it_is_stored_later(log: Log) -> None:
+def test_what_is_erased_is_gone_and_nothing_derived_from_it_is_stored_later(log: SmallLog) -> None:
     log.append(log.put(b"r", b"tea"))
     assert log.append(Erase(log.origin(), (b"r", b"unknown")))[0].result is Result.ERASED
     assert b"r" not in log.state.records
@@ -136,12 +100,12 @@ def test_what_is_erased_is_gone_and_nothing_derived_from_it_is_stored_later(log:
     assert log.append(Erase(log.origin(), (b"r",)))[0].refusal is Refusal.UNKNOWN_RECORD
 
 
-def test_erasing_a_record_that_is_named_twice_erases_it_once(log: Log) -> None:
+def test_erasing_a_record_that_is_named_twice_erases_it_once(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     assert log.append(Erase(log.origin(), (b"r", b"r")))[0] == Outcome(Result.ERASED, b"r", 2)
 
 
-def test_a_job_and_its_results_are_one(log: Log) -> None:
+def test_a_job_and_its_results_are_one(log: SmallLog) -> None:
     log.append(log.put(b"r"), JobAccepted(log.origin(), b"job", "extract", (b"r",)))
     done = log.append(JobFinished(b"job", stored=(Stored(b"f", b"fact", b"", sources=(b"r",)),)), time=9)
     assert done == [Outcome(Result.FINISHED, b"job", 2)]
@@ -149,7 +113,7 @@ def test_a_job_and_its_results_are_one(log: Log) -> None:
     assert log.state.records[b"f"].live_at(9)
 
 
-def test_i7_a_job_that_finishes_again_gets_its_first_end_and_stores_nothing(log: Log) -> None:
+def test_i7_a_job_that_finishes_again_gets_its_first_end_and_stores_nothing(log: SmallLog) -> None:
     log.append(JobAccepted(log.origin(), b"job", "extract"))
     first = log.append(JobFinished(b"job"))
     again = JobFinished(b"job", stored=(Stored(b"f", b"fact", b""),))
@@ -158,7 +122,7 @@ def test_i7_a_job_that_finishes_again_gets_its_first_end_and_stores_nothing(log:
     assert b"f" not in log.state.records
 
 
-def test_the_end_of_a_job_nobody_accepted_is_refused_and_has_an_outcome(log: Log) -> None:
+def test_the_end_of_a_job_nobody_accepted_is_refused_and_has_an_outcome(log: SmallLog) -> None:
     ended = JobFinished(b"job", stored=(Stored(b"f", b"fact", b""),))
     assert log.state.outcome_of(ended) is None
     outcome = log.append(ended)[0]
@@ -167,14 +131,14 @@ def test_the_end_of_a_job_nobody_accepted_is_refused_and_has_an_outcome(log: Log
     assert not log.state.records
 
 
-def test_what_names_one_source_twice_is_erased_with_it_once(log: Log) -> None:
+def test_what_names_one_source_twice_is_erased_with_it_once(log: SmallLog) -> None:
     twice = Stored(b"f", b"fact", b"", sources=(b"r", b"r"))
     log.append(log.put(b"r"), Put(log.origin(), twice))
     assert log.append(Erase(log.origin(), (b"r",)))[0].result is Result.ERASED
     assert log.state.erasures.known[b"r"].derived == (b"f",)
 
 
-def test_a_job_of_which_no_input_is_left_is_cancelled_and_its_input_let_go(log: Log) -> None:
+def test_a_job_of_which_no_input_is_left_is_cancelled_and_its_input_let_go(log: SmallLog) -> None:
     log.append(log.put(b"r"), JobAccepted(log.origin(), b"job", "extract", (b"r",), b"sealed input"))
     log.append(Erase(log.origin(), (b"r",)))
     job = log.state.jobs[b"job"]
@@ -184,7 +148,7 @@ def test_a_job_of_which_no_input_is_left_is_cancelled_and_its_input_let_go(log: 
     assert b"f" not in log.state.records
 
 
-def test_a_job_that_was_shown_an_erased_text_ends_and_nothing_of_it_is_kept(log: Log) -> None:
+def test_a_job_that_was_shown_an_erased_text_ends_and_nothing_of_it_is_kept(log: SmallLog) -> None:
     log.append(
         log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "extract", (b"r", b"s"), b"in")
     )
@@ -196,7 +160,7 @@ def test_a_job_that_was_shown_an_erased_text_ends_and_nothing_of_it_is_kept(log:
     assert log.state.erasures.known[b"r"].rest == (b"s",)
 
 
-def test_a_promise_of_vectors_outlives_one_of_its_records(log: Log) -> None:
+def test_a_promise_of_vectors_outlives_one_of_its_records(log: SmallLog) -> None:
     log.append(log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "embed", (b"r", b"s")))
     log.append(Erase(log.origin(), (b"r",)))
     assert log.state.jobs[b"job"].outcome is None
@@ -204,7 +168,7 @@ def test_a_promise_of_vectors_outlives_one_of_its_records(log: Log) -> None:
     assert log.state.jobs[b"job"].reason == "source_erased"
 
 
-def test_results_that_come_from_an_erased_source_are_dropped_and_the_others_kept(log: Log) -> None:
+def test_results_that_come_from_an_erased_source_are_dropped_and_the_others_kept(log: SmallLog) -> None:
     log.append(log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "extract", (b"s",)))
     log.append(Erase(log.origin(), (b"r",)))
     results = (
@@ -216,7 +180,7 @@ def test_results_that_come_from_an_erased_source_are_dropped_and_the_others_kept
     assert log.state.jobs[b"job"].results == (b"2",)
 
 
-def test_a_job_is_not_promised_over_what_is_erased(log: Log) -> None:
+def test_a_job_is_not_promised_over_what_is_erased(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     log.append(Erase(log.origin(), (b"r",)))
     promised = log.append(JobAccepted(log.origin(), b"job", "extract", (b"r",), b"in"))[0]
@@ -225,7 +189,7 @@ def test_a_job_is_not_promised_over_what_is_erased(log: Log) -> None:
 
 
 def test_what_was_derived_goes_with_its_source_and_what_else_it_came_from_is_to_be_read_again(
-    log: Log,
+    log: SmallLog,
 ) -> None:
     log.append(log.put(b"a"), log.put(b"b"), log.put(b"c"), log.put(b"apart"))
     log.append(log.put(b"fact", sources=(b"a",)), log.put(b"summary", sources=(b"a", b"b", b"c")))
@@ -239,7 +203,7 @@ def test_what_was_derived_goes_with_its_source_and_what_else_it_came_from_is_to_
     assert log.state.erasures.erasure_of(b"summary") == erasure
 
 
-def test_an_erasure_knows_every_slot_with_a_body_of_what_it_erased(log: Log) -> None:
+def test_an_erasure_knows_every_slot_with_a_body_of_what_it_erased(log: SmallLog) -> None:
     log.append(log.put(b"r", b"text"))
     log.append(log.put(b"apart"))
     log.append(log.put(b"again", b"text"), JobAccepted(log.origin(), b"job", "extract", (b"again",), b"in"))
@@ -269,7 +233,9 @@ def test_an_erasure_knows_every_slot_with_a_body_of_what_it_erased(log: Log) -> 
     ],
     ids=["text", "record", "derived", "context", "promise", "results", "vectors", "vector in context"],
 )
-def test_a_body_that_arrives_after_its_erasure_is_known(log: Log, late: Callable[[Log], Operation]) -> None:
+def test_a_body_that_arrives_after_its_erasure_is_known(
+    log: SmallLog, late: Callable[[SmallLog], Operation]
+) -> None:
     log.append(log.put(b"r"), log.put(b"s"), JobAccepted(log.origin(), b"job", "extract", (b"r",), b"in"))
     log.append(JobAccepted(log.origin(), b"vectors", "embed", (b"r", b"s")))
     log.append(Erase(log.origin(), (b"r",)))
@@ -280,7 +246,7 @@ def test_a_body_that_arrives_after_its_erasure_is_known(log: Log, late: Callable
     assert log.state.erasures.last_seq == 5
 
 
-def test_a_text_that_a_person_said_again_may_be_repeated(log: Log) -> None:
+def test_a_text_that_a_person_said_again_may_be_repeated(log: SmallLog) -> None:
     log.append(log.put(b"r", b"text"))
     log.append(Erase(log.origin(), (b"r",)))
     log.append(log.put(b"again", b"text"))
@@ -288,14 +254,14 @@ def test_a_text_that_a_person_said_again_may_be_repeated(log: Log) -> None:
     assert not log.state.erasures.late
 
 
-def test_after_close_everything_is_refused(log: Log) -> None:
+def test_after_close_everything_is_refused(log: SmallLog) -> None:
     log.append(JobAccepted(log.origin(), b"job", "extract"))
     assert log.append(Close(log.origin()))[0].result is Result.CLOSED
     assert log.append(log.put(b"r"))[0].refusal is Refusal.CLOSED
     assert log.append(JobFinished(b"job"))[0].refusal is Refusal.JOB_OVER
 
 
-def test_i7_a_repeated_id_gets_the_first_outcome_whatever_it_asks_now(log: Log) -> None:
+def test_i7_a_repeated_id_gets_the_first_outcome_whatever_it_asks_now(log: SmallLog) -> None:
     operation = log.put(b"r")
     first = log.append(operation)
     again = Forget(operation.origin, b"r")
@@ -305,7 +271,7 @@ def test_i7_a_repeated_id_gets_the_first_outcome_whatever_it_asks_now(log: Log) 
     assert log.state.records[b"r"].live_at(0)
 
 
-def test_i7_an_idempotency_key_gives_the_first_outcome_or_a_conflict(log: Log) -> None:
+def test_i7_an_idempotency_key_gives_the_first_outcome_or_a_conflict(log: SmallLog) -> None:
     def keyed(record: bytes, body: bytes) -> Put:
         return Put(log.origin(idempotency=b"key", body=body), Stored(record, record, b""))
 
@@ -315,7 +281,7 @@ def test_i7_an_idempotency_key_gives_the_first_outcome_or_a_conflict(log: Log) -
     assert list(log.state.records) == [b"r"]
 
 
-def test_i8_an_operation_that_expired_long_ago_is_refused(log: Log) -> None:
+def test_i8_an_operation_that_expired_long_ago_is_refused(log: SmallLog) -> None:
     def expiring(record: bytes) -> Put:
         return Put(log.origin(expires=1000), Stored(record, record, b""))
 
@@ -323,7 +289,7 @@ def test_i8_an_operation_that_expired_long_ago_is_refused(log: Log) -> None:
     assert log.append(expiring(b"s"), time=1001 + EXPIRY_GRACE_MS)[0].refusal is Refusal.EXPIRED
 
 
-def test_i8_nonces_are_kept_for_ten_minutes_and_at_least_4096_operations(log: Log) -> None:
+def test_i8_nonces_are_kept_for_ten_minutes_and_at_least_4096_operations(log: SmallLog) -> None:
     first = log.put(b"first")
     log.append(first, time=1)
     log.append(*(Forget(log.origin(), b"x") for _ in range(NONCES_KEPT - 1)), time=2 + NONCE_LIFE_MS)
@@ -337,7 +303,7 @@ def test_i8_nonces_are_kept_for_ten_minutes_and_at_least_4096_operations(log: Lo
     assert log.state.outcome_of(young) is not None  # far back, and ten minutes old
 
 
-def test_i8_idempotency_keys_outlive_nonces(log: Log) -> None:
+def test_i8_idempotency_keys_outlive_nonces(log: SmallLog) -> None:
     def keyed(record: bytes) -> Put:
         return Put(log.origin(idempotency=b"key", body=b"b"), Stored(record, record, b""))
 
@@ -346,13 +312,13 @@ def test_i8_idempotency_keys_outlive_nonces(log: Log) -> None:
     assert log.append(keyed(b"s")) == first
 
 
-def test_i11_time_never_goes_back(log: Log) -> None:
+def test_i11_time_never_goes_back(log: SmallLog) -> None:
     log.append(log.put(b"r"), time=100)
     log.append(log.put(b"s"), time=50)
     assert log.state.last_time == 100
 
 
-def test_i12_an_unknown_operation_leaves_the_state_as_it_was(log: Log) -> None:
+def test_i12_an_unknown_operation_leaves_the_state_as_it_was(log: SmallLog) -> None:
     entry = log.entry(log.put(b"r"))
     newer = Entry(1, 1, b"", b"", b"", 5, (*entry.operations, b"\x92\xa5grant\x01"))
     with pytest.raises(UpgradeRequired):
@@ -361,7 +327,7 @@ def test_i12_an_unknown_operation_leaves_the_state_as_it_was(log: Log) -> None:
 
 
 def test_only_what_is_alike_in_voice_and_audience_is_a_duplicate() -> None:
-    log = Log()
+    log = SmallLog()
     log.append(log.put(b"r", b"text", likeness=b"a tool, in private"))
     said = log.append(log.put(b"s", b"text", likeness=b"the user, in a group"))[0]
     again = log.append(log.put(b"t", b"text", likeness=b"a tool, in private"))[0]
@@ -369,7 +335,7 @@ def test_only_what_is_alike_in_voice_and_audience_is_a_duplicate() -> None:
 
 
 def test_a_capture_does_not_bring_back_a_text_that_was_forgotten_or_erased_whoever_says_it() -> None:
-    log = Log()
+    log = SmallLog()
     log.append(log.put(b"r", b"text", likeness=b"one"), Forget(log.origin(), b"r"))
     log.append(log.put(b"s", b"other", likeness=b"one more"), Erase(log.origin(), (b"s",)))
     for record, text in ((b"t", b"text"), (b"u", b"other")):
@@ -378,7 +344,7 @@ def test_a_capture_does_not_bring_back_a_text_that_was_forgotten_or_erased_whoev
         assert log.append(log.put(record + b"!", text, likeness=b"new " + text))[0].result is Result.STORED
 
 
-def test_a_jobs_result_takes_the_place_of_a_live_memory_and_lets_go_of_the_input(log: Log) -> None:
+def test_a_jobs_result_takes_the_place_of_a_live_memory_and_lets_go_of_the_input(log: SmallLog) -> None:
     log.append(log.put(b"old"), JobAccepted(log.origin(), b"job", "extract", (b"old",), b"input"))
     new = Stored(b"new", b"newer", b"")
     log.append(JobFinished(b"job", stored=(new,), supersedes=((b"new", b"old"),)), time=7)
@@ -388,7 +354,7 @@ def test_a_jobs_result_takes_the_place_of_a_live_memory_and_lets_go_of_the_input
     assert log.state.jobs[b"job"].sealed == b""
 
 
-def test_a_jobs_result_replaces_nothing_that_somebody_dealt_with_meanwhile(log: Log) -> None:
+def test_a_jobs_result_replaces_nothing_that_somebody_dealt_with_meanwhile(log: SmallLog) -> None:
     log.append(log.put(b"old"), JobAccepted(log.origin(), b"job", "extract", (), b"input"))
     log.append(Forget(log.origin(), b"old"))
     new = Stored(b"new", b"newer", b"")
@@ -397,46 +363,46 @@ def test_a_jobs_result_replaces_nothing_that_somebody_dealt_with_meanwhile(log: 
     assert log.state.records[b"new"].supersedes == b""
 
 
-def said_otherwise(log: Log, record: bytes, twin: bytes) -> Put:
+def said_otherwise(log: SmallLog, record: bytes, twin: bytes) -> Put:
     return Put(log.origin(), Stored(record, b"other words", b"sealed", captured=True), twin=twin)
 
 
-def changed(log: Log, record: bytes, head: bytes) -> Put:
+def changed(log: SmallLog, record: bytes, head: bytes) -> Put:
     return Put(log.origin(), Stored(record, b"content of " + record, b"sealed", captured=True), replaces=head)
 
 
-def test_a_put_that_names_a_live_twin_reinforces_it(log: Log) -> None:
+def test_a_put_that_names_a_live_twin_reinforces_it(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     assert log.append(said_otherwise(log, b"s", b"r")) == [Outcome(Result.DUPLICATE, b"r", 2)]
     assert log.state.records[b"r"].reinforced == 1
 
 
-def test_a_put_whose_twin_was_superseded_is_stored(log: Log) -> None:
+def test_a_put_whose_twin_was_superseded_is_stored(log: SmallLog) -> None:
     log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"q", b"q", b"")))
     assert log.append(said_otherwise(log, b"s", b"r"))[0].result is Result.STORED
 
 
 @pytest.mark.parametrize("end", [Forget, lambda origin, record: Erase(origin, (record,))])
-def test_a_capture_whose_twin_was_taken_back_is_refused(log: Log, end: Callable[..., Operation]) -> None:
+def test_a_capture_whose_twin_was_taken_back_is_refused(log: SmallLog, end: Callable[..., Operation]) -> None:
     log.append(log.put(b"r"), end(log.origin(), b"r"))
     assert log.append(said_otherwise(log, b"s", b"r"))[0].refusal is Refusal.TOMBSTONED
 
 
-def test_erasing_a_memory_covers_the_entry_that_repeated_it_in_other_words(log: Log) -> None:
+def test_erasing_a_memory_covers_the_entry_that_repeated_it_in_other_words(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     log.append(said_otherwise(log, b"s", b"r"))
     log.append(Erase(log.origin(), (b"r",)))
     assert {1, 2} <= log.state.erasures.slots()
 
 
-def test_a_put_takes_the_place_of_a_live_head(log: Log) -> None:
+def test_a_put_takes_the_place_of_a_live_head(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     assert log.append(changed(log, b"s", b"r"))[0].result is Result.STORED
     assert log.state.records[b"r"].standing is Standing.SUPERSEDED
     assert (log.state.records[b"r"].superseded_by, log.state.records[b"s"].supersedes) == (b"s", b"r")
 
 
-def test_a_put_whose_head_was_replaced_before_stands_beside_its_successor(log: Log) -> None:
+def test_a_put_whose_head_was_replaced_before_stands_beside_its_successor(log: SmallLog) -> None:
     log.append(log.put(b"r"), changed(log, b"s", b"r"))
     assert log.append(changed(log, b"t", b"r"))[0].result is Result.STORED
     assert log.state.records[b"s"].live_at(0)
@@ -444,7 +410,7 @@ def test_a_put_whose_head_was_replaced_before_stands_beside_its_successor(log: L
     assert log.state.records[b"t"].beside == b"r"
 
 
-def test_a_put_whose_head_was_forgotten_replaces_nothing_and_contradicts_nobody(log: Log) -> None:
+def test_a_put_whose_head_was_forgotten_replaces_nothing_and_contradicts_nobody(log: SmallLog) -> None:
     log.append(log.put(b"r"), Forget(log.origin(), b"r"), changed(log, b"s", b"r"))
     assert log.state.records[b"r"].standing is Standing.FORGOTTEN
     assert (log.state.records[b"s"].beside, log.state.records[b"s"].supersedes) == (b"", b"")
