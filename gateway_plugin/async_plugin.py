@@ -223,8 +223,13 @@ class AsyncMemoryPlugin:
         return await self._capture.capture(parsed, key=session_key, host=host, success=success)
 
     async def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
-        """Deliver what waits; False when time is up or the relayer does not take it. Nothing is dropped."""
-        return await self._sender.flush(seconds)
+        """Deliver what waits; False when time is up, the relayer does not take it, or what waits cannot be read.
+
+        Nothing is dropped.
+        """
+        delivered = await self._sender.flush(seconds)
+        _, unreadable = self._dead()
+        return delivered and not unreadable
 
     async def flush_session(
         self,

@@ -94,6 +94,10 @@ class Output:
             size = "?" if view.bytes is None else str(view.bytes)
             table.add_row(Text(view.name), memories, size, view.custody, view.state)
         self._console.print(table)
+        if any(view.memories is None for view in views):
+            self.say(
+                "?: the relayer does not have it open; memrelay-gateway status --agent NAME opens and counts it"
+            )
 
 
 def as_error(sentence: str, fix: str) -> None:

@@ -46,7 +46,7 @@ def teach_operations() -> None:
     known = NamespaceState._change
 
     def change(self, operation, origin):
-        return self._done(Result.RESTORED) if isinstance(operation, Pin) else known(self, operation, origin)
+        return self.done(Result.RESTORED) if isinstance(operation, Pin) else known(self, operation, origin)
 
     NamespaceState._change = change
 

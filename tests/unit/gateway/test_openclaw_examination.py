@@ -199,6 +199,11 @@ def test_a_command_of_the_host_understands_every_spelling_that_the_plugin_does(c
     }  # fmt: skip
 
 
+def test_the_default_is_nobodys_where_one_agents_keys_are_held():
+    environ = told(defaultNamespace="default") | {"MEMRELAY_AGENT_SECRET": "7b" * 32}
+    assert command_environment(environ) == {}
+
+
 def test_a_wrong_setting_elsewhere_sends_a_command_to_no_other_relayer():
     found = command_environment(told(url="http://127.0.0.1:1", agent="ops", recall={"maxResult": 3}))
     assert found == {"MEMRELAY_URL": "http://127.0.0.1:1", "MEMRELAY_AGENT": "ops"}

@@ -102,6 +102,12 @@ def test_a_switch_that_cannot_be_kept_is_refused(plugin, enabled):
         plugin.set_everywhere(enabled=enabled)
 
 
+def test_nobody_is_told_that_all_was_delivered(plugin, blocked):
+    assert plugin.flush(5) is False
+    blocked.rmdir()
+    assert plugin.flush(5) is True
+
+
 def test_the_status_warns(plugin, blocked):
     assert str(blocked) in plugin.status().warning
 
