@@ -83,7 +83,7 @@ CODES: dict[str, _Row] = {
     "store_full": _Row(507, "The object store has no room. Nothing was written."),
     "wrong_namespace_key": _Row(409, "The secret in memory-key does not open this namespace."),
     "wrong_custody": _Row(409, "This namespace is kept under the other custody."),
-    "namespace_closed": _Row(409, "This namespace is being erased."),
+    "namespace_closed": _Row(409, "This namespace is being erased, or was a moment ago: try again."),
     "rollback_detected": _Row(
         409, "The log is older than a position that was seen before: tell an operator."
     ),

@@ -7,13 +7,14 @@ which is done last.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
-from relayer.log.erasure_reports import ErasureReports, What
+from relayer.log.erasure_reports import ErasureReport, ErasureReports, What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.operator.backup_log import LogCopy
@@ -136,10 +137,7 @@ class _Worker:
         backup.findings += catalogue.findings
         for account in catalogue.accounts:
             await self._small(Layout.account(self._source.keys.tag("account", account)))
-        for key in await keys_below(self._source, Layout.erased()) + await keys_below(
-            self._source, Layout.erasing()
-        ):
-            await self._report(key)
+        await self._reported()
         for done, listed in enumerate(catalogue.namespaces, 1):
             await self._namespace(listed)
             progress(done, len(catalogue.namespaces))
@@ -189,27 +187,43 @@ class _Worker:
         if isinstance(found, Found):
             self._rows[key] = await self._target.keep(key, found.data)
 
-    async def _report(self, key: str) -> None:
-        """Copy an erasure's report, and have the ledger know what was erased, whether or not the log can be read."""
+    async def _reported(self) -> None:
+        """Copy the reports of erasures, and have the ledger know what they say, whether or not their logs can be read."""
+        records: dict[bytes, set[bytes]] = defaultdict(set)
+        # In the order in which a report moves: one that does so meanwhile is found in one place at least.
+        for start in (Layout.erasing(), Layout.erased()):
+            for key in await keys_below(self._source, start):
+                report = await self._report(key)
+                if report is None:
+                    continue
+                known = self._erased.get(
+                    report.incarnation, Erased(report.incarnation, self._name_of(report))
+                )
+                gone = known.gone or report.what is What.NAMESPACE
+                self._erased[report.incarnation] = msgspec.structs.replace(known, gone=gone)
+                records[report.incarnation].update(report.records, report.derived)
+        for incarnation, reported in records.items():
+            known = self._erased[incarnation]
+            both = tuple(sorted(reported.union(known.records)))
+            self._erased[incarnation] = msgspec.structs.replace(known, records=both)
+
+    async def _report(self, key: str) -> ErasureReport | None:
         found = await self._source.store.get(self._source.layout.at(key))
         if not isinstance(found, Found):
-            return
+            return None
         try:
             report = self._reports.open(key, found.data)
         except (CorruptNamespace, UpgradeRequired) as error:
             sentence = f"{error}; it is not in the backup"
             self._backup.findings.append(Finding(Flaw.of(error), key, sentence, UNREADABLE_REPORT))
-            return
+            return None
         self._rows[key] = await self._target.keep(key, found.data)
+        return report
+
+    def _name_of(self, report: ErasureReport) -> str:
         tag = self._source.keys.tag
-        pointer = Layout.pointer(
+        return Layout.pointer(
             tag("account", report.account), tag("namespace", report.account, report.namespace)
-        )
-        known = self._erased.get(report.incarnation, Erased(report.incarnation, pointer))
-        self._erased[report.incarnation] = msgspec.structs.replace(
-            known,
-            gone=known.gone or report.what is What.NAMESPACE,
-            records=tuple(sorted({*known.records, *report.records, *report.derived})),
         )
 
     async def _namespace(self, listed: Listed) -> None:
