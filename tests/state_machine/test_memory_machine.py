@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -52,6 +53,9 @@ LIFE_SECONDS = 60
 CARE = (TwoRelayers.go_on_erasing, TwoRelayers.compact, TwoRelayers.collect, TwoRelayers.store_index)
 # About ten seconds on two busy cores.
 EXAMPLES = 40
+# The rarest of what is wrong shows in one example of fifty, and which ones are drawn differs with the modules that are
+# loaded; the first that shows it ends the test.
+ENOUGH = 1000
 
 texts = st.sampled_from(TEXTS)
 relayers = st.integers(0, 1)
@@ -98,6 +102,8 @@ class MemoryMachine(RuleBasedStateMachine):
         self.exists = False
         self.restored = 0
         self.nonces = 0
+        # The keys of this life.
+        self.keys: list[str] = []
 
     def teardown(self) -> None:
         try:
@@ -141,6 +147,8 @@ class MemoryMachine(RuleBasedStateMachine):
         request = self.request(*contents, key=nonce.hex() if keyed else None, ends=ends)
         answer = self.relayers.remember(which, nonce, request)
         self.stored(request, answer)
+        if request.idempotency_key:
+            self.keys.append(request.idempotency_key)
         return Sent(nonce, request, answer, self.life)
 
     @rule(target=sent, which=relayers, text=texts)
@@ -175,11 +183,10 @@ class MemoryMachine(RuleBasedStateMachine):
             memory.status for memory in write.answer.memories
         ]
 
-    @rule(which=relayers, write=sent, text=texts)
-    def use_a_key_for_something_else(self, which: int, write: Sent, text: str) -> None:
-        key = write.request.idempotency_key
-        if key is None or write.life != self.life:
-            return
+    @precondition(lambda self: self.keys)
+    @rule(which=relayers, number=st.integers(0, 5), text=texts)
+    def use_a_key_for_something_else(self, which: int, number: int, text: str) -> None:
+        key = self.keys[number % len(self.keys)]
         with pytest.raises(Refused) as caught:
             self.relayers.remember(which, self.nonce(), self.request(text, "and more", key=key))
         assert caught.value.code == "idempotency_conflict"
@@ -222,6 +229,7 @@ class MemoryMachine(RuleBasedStateMachine):
         if not self.exists:
             return
         self.model, self.exists, self.life = Model(), False, self.life + 1
+        self.keys.clear()
         if request is not None and isinstance(told, RememberResponse):
             if self.relayers.list(which):
                 self.stored(request, told)
@@ -366,6 +374,6 @@ def test_what_is_wrong_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) ->
     # Another answer than the dictionary's, or a refusal where there must be none.
     with pytest.raises((AssertionError, RelayerError, pytest.fail.Exception)):
         run_machine(
-            phases=(Phase.generate,), database=None, derandomize=True, max_examples=5 * EXAMPLES, print_blob=False, report_multiple_bugs=False,
+            phases=(Phase.generate,), database=None, derandomize=True, max_examples=ENOUGH, print_blob=False, report_multiple_bugs=False,
             verbosity=Verbosity.quiet,
         )  # fmt: skip
