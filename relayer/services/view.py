@@ -31,13 +31,14 @@ from relayer.domain.operations import (
     VectorSet,
 )
 from relayer.domain.outcomes import Outcome, Result
-from relayer.domain.record import Record
+from relayer.domain.record import Dialogue, Record
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.ports import EmbeddingModel, Randomness
 from relayer.search.calibration import Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.vectors import Vector, search_row
+from relayer.services.dialogues import Dialogues
 from relayer.services.generation import Generation, few_enough
 from relayer.services.journal import Journal, changes_of
 from relayer.services.record_shelf import RecordShelf
@@ -58,7 +59,8 @@ class NamespaceView:
         past: the search over what is superseded or forgotten, under the same numbers.
         journal: what became of each memory last.
         purge_due: whether vectors of erased memories may still lie about in the indexes.
-        roster: which records there are.
+        roster: which records there are; dialogues have a number, and are none of them.
+        dialogues: what was kept of turns word for word.
         shelf: the records themselves.
         unsealed: what need not be opened when the log brings it.
         model: what it is searched by.
@@ -71,6 +73,7 @@ class NamespaceView:
         self.model = model
         self._randomness = randomness
         self.roster = Roster()
+        self.dialogues = Dialogues()
         self.shelf = RecordShelf(keys)
         self.index = MemoryIndex(model.dimension, calibration)
         self.past = MemoryIndex(model.dimension, calibration)
@@ -125,7 +128,7 @@ class NamespaceView:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        held = (self.roster, self.shelf, self.index, self.past, self.journal)
+        held = (self.roster, self.dialogues, self.shelf, self.index, self.past, self.journal)
         return sum(part.nbytes for part in held)
 
     @property
@@ -250,6 +253,10 @@ class NamespaceView:
             self._let_go(number)
             self.roster.unreadable += 1
             return
+        if isinstance(record, Dialogue):
+            self.roster.skip(stored.record)
+            self.dialogues.add(number, record)
+            return
         self.roster.add(record)
         made_by = record.embedding.detail
         served = row if made_by == self.model.sha256 else None
@@ -339,7 +346,7 @@ class NamespaceView:
 
     def _drop(self, state: NamespaceState, records: Sequence[bytes]) -> None:
         for record in records:
-            number = self.roster.drop(record)
+            number = self.roster.drop(record) if record not in self.dialogues else self.dialogues.drop(record)
             self._lacking.pop(record, None)
             if number is not None:
                 self.index.remove(number)
