@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.cli_outbox import open_file_outbox
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import (
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.outbox import open_file_outbox
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
     AgentOption,
@@ -22,7 +23,6 @@ from gateway_plugin.cli_run import (
     root_holder,
     with_client,
 )
-from gateway_plugin.client import RelayerClient
 from gateway_plugin.erasing import erase_texts, forget_namespace
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity

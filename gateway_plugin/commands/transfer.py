@@ -18,8 +18,9 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import (
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
     AgentOption,
@@ -32,7 +33,6 @@ from gateway_plugin.cli_run import (
     guarded,
     with_client,
 )
-from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.capturer import owner_of
-from gateway_plugin.cli_outbox import open_file_outbox
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import AgentOption, CliContext, UrlOption, find_context, guarded
+from gateway_plugin.commands.outbox import open_file_outbox
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import AgentOption, CliContext, UrlOption, find_context, guarded
 from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identities import Identities
 from gateway_plugin.outbox_file import FileOutbox

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import USAGE, AgentOption, JsonOption, UrlOption, ask, checked, fail
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import USAGE, AgentOption, JsonOption, UrlOption, ask, checked, fail
 from gateway_plugin.identity import Identity
 from gateway_plugin.textual import parse_span
 from relayer.wire.fields import MAX_TTL_SECONDS

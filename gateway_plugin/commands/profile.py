@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.cli_output import Output, as_error
-from gateway_plugin.cli_run import (
+from gateway_plugin.commands.output import Output, as_error
+from gateway_plugin.commands.run import (
     USAGE,
     AgentOption,
     JsonOption,

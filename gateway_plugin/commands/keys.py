@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import (
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
     AgentOption,
@@ -21,7 +22,6 @@ from gateway_plugin.cli_run import (
     root_holder,
     used,
 )
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.credentials import mint
 from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.recovery import parse_sheet, render_sheet

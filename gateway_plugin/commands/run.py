@@ -14,9 +14,9 @@ from typing import Annotated, Final, NoReturn, TypeVar
 import typer
 from pydantic import ValidationError
 
-from gateway_plugin.cli_output import as_error
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.output import as_error
 from gateway_plugin.errors import (
     DeadlineExceeded,
     GatewayError,

@@ -11,10 +11,12 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.cli_doctor import doctor
-from gateway_plugin.cli_outbox import open_file_outbox
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import (
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.doctor import doctor
+from gateway_plugin.commands.outbox import open_file_outbox
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
     AgentOption,
@@ -28,8 +30,6 @@ from gateway_plugin.cli_run import (
     guarded,
     with_client,
 )
-from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.indexed import Found, Index, Root, RootKind

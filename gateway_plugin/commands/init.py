@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from gateway_plugin.cli_hosts import bridge_command
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import FAILED, USAGE, UrlOption, fail, find_context, guarded
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.hosts import bridge_command
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import FAILED, USAGE, UrlOption, fail, find_context, guarded
 from gateway_plugin.hosts.openclaw.host_config import config_path
 from gateway_plugin.hosts.openclaw.settings_block import CONSENT, settings_block
 from gateway_plugin.hosts.openclaw.settings_file import write_block

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import (
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
     CliContext,
@@ -20,7 +21,6 @@ from gateway_plugin.cli_run import (
     root_holder,
     with_client,
 )
-from gateway_plugin.client import RelayerClient
 from gateway_plugin.credentials import OWNER
 from gateway_plugin.identity import named
 from gateway_plugin.key_holders import RootHolder

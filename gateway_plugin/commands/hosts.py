@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.bridge.process import run_bridge
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import FAILED, JsonOption, fail, guarded
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import FAILED, JsonOption, fail, guarded
 from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.packaging import plugin_folder, write_package

@@ -11,9 +11,9 @@ from typing import Annotated, Final
 
 import typer
 
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import FAILED, USAGE, AgentOption, JsonOption, UrlOption, ask, fail
 from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import FAILED, USAGE, AgentOption, JsonOption, UrlOption, ask, fail
 from gateway_plugin.identity import Identity
 from gateway_plugin.textual import one_line
 from relayer.wire.consolidation import (

@@ -12,9 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from gateway_plugin.capturer import owner_of
-from gateway_plugin.cli_outbox import open_file_outbox
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import (
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.outbox import open_file_outbox
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
     FAILED,
     AgentOption,
     CliContext,
@@ -25,9 +27,7 @@ from gateway_plugin.cli_run import (
     guarded,
     used,
 )
-from gateway_plugin.cli_switch import gateway_toggles
-from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
 from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
 from gateway_plugin.hosts.openclaw.config import core_config
