@@ -30,10 +30,10 @@ from gateway_plugin.outbox import (
     OutboxItem,
     OutboxUnavailable,
 )
-from gateway_plugin.positions import Positions
+from gateway_plugin.outbox.positions import Positions
+from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.recall_log import recall_line
 from gateway_plugin.recaller import Recaller
-from gateway_plugin.sender import Sender
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sessions import Sessions
 from gateway_plugin.settings import PluginSettings

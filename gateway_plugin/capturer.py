@@ -14,7 +14,7 @@ from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identity import Identity
 from gateway_plugin.messages import ChatMessage
 from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxItem, Waiting
-from gateway_plugin.sender import off_loop
+from gateway_plugin.outbox.sender import off_loop
 from gateway_plugin.session_keys import SessionRef
 from gateway_plugin.sessions import Session
 from gateway_plugin.settings import CaptureSettings

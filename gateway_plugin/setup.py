@@ -13,8 +13,8 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import KeyHolder
 from gateway_plugin.outbox import Outbox
-from gateway_plugin.outbox_file import FileOutbox, outbox_path
-from gateway_plugin.outbox_memory import MemoryOutbox
+from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.private_files import config_directory, state_directory
 from gateway_plugin.secret_store import load_keys, secret_path, taken_variable
 from gateway_plugin.settings import PluginSettings, load_settings

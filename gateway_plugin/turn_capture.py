@@ -11,9 +11,9 @@ from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identities import Identities
 from gateway_plugin.messages import ChatMessage
 from gateway_plugin.outbox import Outbox, OutboxFull, OutboxUnavailable
+from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.query import Role, clean_query
 from gateway_plugin.recaller import Recaller
-from gateway_plugin.sender import Sender
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sessions import Sessions
 from gateway_plugin.settings import PluginSettings

@@ -35,7 +35,7 @@ from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge
 from gateway_plugin.hosts.openclaw.host_config import read_config
 from gateway_plugin.identity import Identity, identify
 from gateway_plugin.last_turn import WHY_MARK
-from gateway_plugin.positions import Positions
+from gateway_plugin.outbox.positions import Positions
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import safe_load
 from gateway_plugin.setup import secret_source

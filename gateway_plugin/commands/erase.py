@@ -23,11 +23,11 @@ from gateway_plugin.commands.run import (
     root_holder,
     with_client,
 )
-from gateway_plugin.erasing import erase_texts, forget_namespace
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity
 from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.outbox import Waiting
+from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from relayer.wire.erasure import EraseNamespaceResponse, ErasureView
 
 __all__ = ["add_to"]

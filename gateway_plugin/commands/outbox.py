@@ -12,7 +12,7 @@ from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import FAILED, USAGE, JsonOption, UrlOption, fail, find_context, guarded
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.outbox import Letter
-from gateway_plugin.outbox_file import FileOutbox, outbox_path
+from gateway_plugin.outbox.file import FileOutbox, outbox_path
 
 __all__ = ["open_file_outbox", "outbox"]
 

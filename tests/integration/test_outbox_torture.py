@@ -27,7 +27,7 @@ from gateway_plugin.demo.relayer_process import RelayerProcess
 from gateway_plugin.identity import identify
 from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.outbox import OutboxFull, OutboxItem
-from gateway_plugin.outbox_file import FileOutbox, outbox_path
+from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.trust import TrustStore

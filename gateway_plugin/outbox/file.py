@@ -17,7 +17,7 @@ from typing import Final
 
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import KeyHolder
-from gateway_plugin.outbox import (
+from gateway_plugin.outbox.contract import (
     MAX_DEAD,
     OWN_ROOM,
     Kept,
@@ -28,10 +28,10 @@ from gateway_plugin.outbox import (
     OutboxUnavailable,
     Waiting,
 )
-from gateway_plugin.outbox_database import OutboxDatabase
-from gateway_plugin.outbox_lock import DeliveryLock
-from gateway_plugin.outbox_marks import OutboxMarks
-from gateway_plugin.outbox_seal import OutboxSeal, Unreadable
+from gateway_plugin.outbox.database import OutboxDatabase
+from gateway_plugin.outbox.lock import DeliveryLock
+from gateway_plugin.outbox.marks import OutboxMarks
+from gateway_plugin.outbox.seal import OutboxSeal, Unreadable
 from gateway_plugin.private_files import state_directory
 
 __all__ = ["DEFAULT_CAPACITY", "MAX_BYTES", "FileOutbox", "outbox_path"]

@@ -10,13 +10,14 @@ import sqlite3
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import MemoryPlugin, outbox_database
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.key_holders import RootHolder
 from gateway_plugin.outbox import Mark, OutboxUnavailable, Waiting
-from gateway_plugin.outbox_file import FileOutbox, outbox_path
+from gateway_plugin.outbox import database
+from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from relayer.wire.keys import RootKeys
 
 SECRET = "11" * 32
@@ -150,7 +151,7 @@ def test_doctor_finds_the_switch_that_a_person_set(run):
 def test_a_file_that_another_process_holds_is_no_matter_of_room_or_permissions(
     environ, holder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(outbox_database, "_BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.0)
     outbox = FileOutbox(tmp_path / "outbox.db", holder)
     owner = Waiting("coder", "coder", 1)
     outbox.keep(Mark(owner, "seen", b"1"))

@@ -11,7 +11,7 @@ import pytest
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.outbox import OutboxItem, OutboxUnavailable, Waiting
-from gateway_plugin.outbox_file import FileOutbox
+from gateway_plugin.outbox.file import FileOutbox
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
 OWNER = Waiting("researcher", "researcher", 1)

@@ -19,8 +19,8 @@ from typing import Final, TypeVar
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox import Outbox, OutboxItem, OutboxUnavailable, Waiting
-from gateway_plugin.pauses import Pauses
+from gateway_plugin.outbox.contract import Outbox, OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.outbox.pauses import Pauses
 from relayer.wire.schemas import Position
 
 __all__ = ["Sender", "off_loop"]

@@ -25,8 +25,8 @@ from gateway_plugin.outbox import (
     OutboxUnavailable,
     Waiting,
 )
-from gateway_plugin.outbox_file import FileOutbox, outbox_path
-from gateway_plugin.outbox_memory import MemoryOutbox
+from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.outbox.memory import MemoryOutbox
 from relayer.wire import base64url
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
@@ -409,7 +409,7 @@ def test_a_dead_letter_can_be_tried_again_or_dropped(outbox):
 
 
 def test_a_lasting_mark_outlives_any_number_of_others(outbox, monkeypatch):
-    monkeypatch.setattr("gateway_plugin.outbox_marks.MAX_MARKS", 70)
+    monkeypatch.setattr("gateway_plugin.outbox.marks.MAX_MARKS", 70)
     outbox.keep(Mark(OWNER, "said no", b"off", lasting=True))
     for number in range(140):
         outbox.keep(Mark(OWNER, f"cursor {number}", b"value"))

@@ -11,8 +11,8 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import identify
 from gateway_plugin.outbox import OutboxFull, OutboxItem, Waiting
-from gateway_plugin.outbox_memory import MemoryOutbox
-from gateway_plugin.sender import Sender
+from gateway_plugin.outbox.memory import MemoryOutbox
+from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.session_keys import parse_session_key
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 

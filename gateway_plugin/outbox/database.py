@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from gateway_plugin.outbox import OutboxUnavailable
+from gateway_plugin.outbox.contract import OutboxUnavailable
 
 __all__ = ["OutboxDatabase"]
 

@@ -21,7 +21,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from gateway_plugin.identity import KeyHolder
-from gateway_plugin.outbox import OutboxItem, Waiting
+from gateway_plugin.outbox.contract import OutboxItem, Waiting
 from relayer.wire.errors import Malformed, UnsealError
 from relayer.wire.keys import derive
 from relayer.wire.lp import Field, Reader, lp

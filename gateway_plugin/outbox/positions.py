@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from gateway_plugin.outbox import Mark, Outbox, OutboxUnavailable, Waiting
+from gateway_plugin.outbox.contract import Mark, Outbox, OutboxUnavailable, Waiting
 from relayer.wire.errors import Malformed
 from relayer.wire.lp import Reader, lp
 from relayer.wire.schemas import Position

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable
 
-from gateway_plugin.outbox import Outbox, OutboxItem, Waiting
-from gateway_plugin.positions import Positions
+from gateway_plugin.outbox.contract import Outbox, OutboxItem, Waiting
+from gateway_plugin.outbox.positions import Positions
 from relayer.wire.schemas import TurnItem
 
 __all__ = ["erase_texts", "forget_namespace"]

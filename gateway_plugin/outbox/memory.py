@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 
-from gateway_plugin.outbox import (
+from gateway_plugin.outbox.contract import (
     MAX_DEAD,
     MAX_MARKS,
     NOTHING_KEPT,

@@ -2,8 +2,8 @@
 
 An outbox keeps order, never loses an item silently and never delivers one twice under two keys. Beside its items it
 keeps *marks*: small values such as a session's cursor, which must move in the same instant as an item is queued, or a
-crash in between would capture a turn twice or never. `gateway_plugin.outbox_file` is the durable one,
-`gateway_plugin.outbox_memory` the one of a process that does not outlive its turns.
+crash in between would capture a turn twice or never. `gateway_plugin.outbox.file` is the durable one,
+`gateway_plugin.outbox.memory` the one of a process that does not outlive its turns.
 """
 
 from __future__ import annotations

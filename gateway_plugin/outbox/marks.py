@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from gateway_plugin.outbox import MAX_MARKS, NOTHING_KEPT, Kept, Mark, MarkMoved, Waiting
-from gateway_plugin.outbox_database import OutboxDatabase
-from gateway_plugin.outbox_seal import OutboxSeal, Unreadable
+from gateway_plugin.outbox.contract import MAX_MARKS, NOTHING_KEPT, Kept, Mark, MarkMoved, Waiting
+from gateway_plugin.outbox.database import OutboxDatabase
+from gateway_plugin.outbox.seal import OutboxSeal, Unreadable
 
 __all__ = ["OutboxMarks"]
 
