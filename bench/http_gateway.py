@@ -17,8 +17,8 @@ from bench.http_servers import Server
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.identity import FIRST_GENERATION, Identity
-from gateway_plugin.key_holders import RootHolder
-from gateway_plugin.sealed_key_cache import SealedKeyCache
+from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
 from gateway_plugin.transport import signed_headers
 from gateway_plugin.trust import TrustStore
 from relayer.wire import schemas

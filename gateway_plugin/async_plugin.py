@@ -68,7 +68,7 @@ class AsyncMemoryPlugin:
         url: the relayer; None takes the settings', by default ``http://127.0.0.1:8787``.
         agent: who speaks when a session key names nobody; None takes the settings'.
         settings: settings, or the host's configuration object for this plugin; None reads the environment.
-        secret: the gateway's secret, 64 hex digits or base64; None finds or makes one, see `secret_store`.
+        secret: the gateway's secret, 64 hex digits or base64; None finds or makes one, see `gateway_plugin.keys`.
         outbox: where captured turns wait; None keeps them sealed in a file that outlives the process, unless
             ``capture.durable`` is false.
         environ: the environment; secrets are taken out of it.

@@ -21,8 +21,8 @@ from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerRefused, RelayerUnreachable
 from gateway_plugin.identity import Identity
+from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
 from gateway_plugin.refusals import Refusal
-from gateway_plugin.sealed_key_cache import SealedKeyCache
 from gateway_plugin.transport import Answer, Transport, signed_headers
 from gateway_plugin.trust import FleetKeys, TrustStore
 from relayer.wire import schemas

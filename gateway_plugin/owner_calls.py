@@ -1,6 +1,6 @@
 """What only the account's owner may ask of a relayer: to destroy memories, and to take keys back.
 
-The identity is a person's, see `gateway_plugin.key_holders.RootHolder.person`; only the state of an erasure may be asked by an
+The identity is a person's, see `gateway_plugin.keys.holders.RootHolder.person`; only the state of an erasure may be asked by an
 agent, too.
 """
 

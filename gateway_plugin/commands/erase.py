@@ -25,7 +25,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.outbox import Waiting
 from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from relayer.wire.erasure import EraseNamespaceResponse, ErasureView

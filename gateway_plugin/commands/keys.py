@@ -22,9 +22,9 @@ from gateway_plugin.commands.run import (
     root_holder,
     used,
 )
-from gateway_plugin.credentials import mint
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.recovery import parse_sheet, render_sheet
+from gateway_plugin.keys.credentials import mint
+from gateway_plugin.keys.recovery import parse_sheet, render_sheet
 from relayer.wire import base64url
 from relayer.wire.fleet_list import FleetList
 from relayer.wire.keys import RootKeys

@@ -21,9 +21,9 @@ from gateway_plugin.commands.run import (
     root_holder,
     with_client,
 )
-from gateway_plugin.credentials import OWNER
 from gateway_plugin.identity import named
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.credentials import OWNER
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.revoking import Moved, copy_memories, fetch, namespaces_of, revoke
 from relayer.wire import base64url
 from relayer.wire.certificates import Certificate

@@ -27,8 +27,8 @@ from gateway_plugin.errors import (
     SettingsError,
 )
 from gateway_plugin.identity import Identity, KeyHolder, identify, normal_part
-from gateway_plugin.key_holders import RootHolder
-from gateway_plugin.secret_store import secret_path
+from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.keys.secret_store import secret_path
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from

@@ -24,8 +24,8 @@ from chaos_history import End, Event, Kind, Place, Seen
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity, identify
-from gateway_plugin.key_holders import RootHolder
-from gateway_plugin.sealed_key_cache import SealedKeyCache
+from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.transport import Answer, Transport, signed_headers
 from relayer.wire.fleet_list import FleetKey

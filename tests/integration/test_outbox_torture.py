@@ -25,7 +25,7 @@ from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.demo.relayer_process import RelayerProcess
 from gateway_plugin.identity import identify
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.outbox import OutboxFull, OutboxItem
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.plugin import MemoryPlugin

@@ -8,9 +8,9 @@ from nacl.signing import SigningKey
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import secret_store
 from gateway_plugin.cli import app
-from gateway_plugin.credentials import mint
+from gateway_plugin.keys import secret_store
+from gateway_plugin.keys.credentials import mint
 from relayer.wire import base64url
 from relayer.wire.keys import RootKeys
 

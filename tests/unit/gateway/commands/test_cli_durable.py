@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin, secret_store
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.host_turn import HostTurn
+from gateway_plugin.keys import secret_store
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}]

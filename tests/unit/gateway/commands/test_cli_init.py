@@ -9,9 +9,9 @@ import stat
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import secret_store
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.config import core_config
+from gateway_plugin.keys import secret_store
 from gateway_plugin.settings import load_settings
 
 SECRET = "11" * 32

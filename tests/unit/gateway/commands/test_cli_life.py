@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import secret_store
 from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,9 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import MemoryPlugin, secret_store
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
 
 SECRET = "11" * 32
 KEY = "agent:coder:main"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_plugin.credentials import mint
-from gateway_plugin.key_holders import AgentHolder, RootHolder
+from gateway_plugin.keys.credentials import mint
+from gateway_plugin.keys.holders import AgentHolder, RootHolder
 from gateway_plugin.outbox import (
     MAX_DEAD,
     Mark,

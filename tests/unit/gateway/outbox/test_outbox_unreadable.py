@@ -14,9 +14,8 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.key_holders import RootHolder
-from gateway_plugin.outbox import Mark, OutboxUnavailable, Waiting
-from gateway_plugin.outbox import database
+from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.outbox import Mark, OutboxUnavailable, Waiting, database
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from relayer.wire.keys import RootKeys
 

@@ -5,9 +5,9 @@ A holder of the root mints certificates as it goes; one of a single agent was gi
 
 from __future__ import annotations
 
-from gateway_plugin.credentials import OWNER, Credential, MintedCredential, PersonsCredential
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import Identity
+from gateway_plugin.keys.credentials import OWNER, Credential, MintedCredential, PersonsCredential
 from relayer.wire import base64url
 from relayer.wire.certificates import Certificate
 from relayer.wire.errors import Malformed, NotAccepted

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from gateway_plugin import secret_store
-from gateway_plugin.credentials import mint
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.key_holders import AgentHolder
+from gateway_plugin.keys import secret_store
+from gateway_plugin.keys.credentials import mint
+from gateway_plugin.keys.holders import AgentHolder
+from gateway_plugin.keys.secret_store import load_keys
 from gateway_plugin.private_files import create_private
-from gateway_plugin.secret_store import load_keys
 from relayer.wire import base64url
 from relayer.wire.keys import RootKeys
 
@@ -99,7 +99,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path):
 
 def test_processes_that_start_together_agree_on_one_secret(environ):
     code = (
-        "import os; from gateway_plugin.secret_store import load_keys;"
+        "import os; from gateway_plugin.keys.secret_store import load_keys;"
         "print(load_keys(os.environ, notify=lambda _: None).account)"
     )
     env = {**os.environ, **environ}

@@ -18,7 +18,7 @@ from typing import Final
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import KeyHolder
-from gateway_plugin.key_holders import AgentHolder, RootHolder
+from gateway_plugin.keys.holders import AgentHolder, RootHolder
 from gateway_plugin.private_files import config_directory, create_private, read_private
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.keys import RootKeys, parse_secret
