@@ -8,6 +8,7 @@ from collections.abc import Mapping, MutableMapping
 import httpx
 
 from gateway_plugin.active_traces import ActiveTraces
+from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
@@ -19,7 +20,6 @@ from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.private_files import config_directory, state_directory
 from gateway_plugin.settings import PluginSettings, load_settings
 from gateway_plugin.telling import tell_person
-from gateway_plugin.trust import TrustStore
 
 __all__ = [
     "active_traces",

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from gateway_plugin.calls.endpoint import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.doctor import doctor
@@ -30,7 +31,6 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
-from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.indexed import Found, Index, Root, RootKind
 from gateway_plugin.tool_arguments import ToolError

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from gateway_plugin.calls.endpoint import Endpoint
 from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import FAILED, USAGE, JsonOption, UrlOption, fail, find_context, guarded
-from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.outbox import Letter
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 

@@ -8,9 +8,9 @@ import threading
 import pytest
 from certificates import self_signed
 
-from gateway_plugin.endpoint import Endpoint
+from gateway_plugin.calls.endpoint import Endpoint
+from gateway_plugin.calls.transport import Transport
 from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.transport import Transport
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from gateway_plugin.calls.transport import Answer
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerRefused, RelayerUnreachable
-from gateway_plugin.transport import Answer
 from relayer.wire.problems import Problem
 
 __all__ = ["Refusal"]

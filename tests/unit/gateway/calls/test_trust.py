@@ -7,10 +7,10 @@ import pytest
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
+from gateway_plugin.calls.trust import FleetKeys, TrustStore, parse_fleet_list
 from gateway_plugin.errors import RelayerUntrusted
 from gateway_plugin.identity import Identity
 from gateway_plugin.keys.sealed_key_cache import LIFE_SECONDS, SealedKeyCache
-from gateway_plugin.trust import FleetKeys, TrustStore, parse_fleet_list
 from relayer.wire import base64url
 from relayer.wire.fleet_list import FleetKey, FleetList
 from relayer.wire.schemas import FleetKeyView, KeysResponse

@@ -16,15 +16,15 @@ from typing import Final, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from gateway_plugin.breaker import Breaker
+from gateway_plugin.calls.breaker import Breaker
+from gateway_plugin.calls.endpoint import Endpoint
+from gateway_plugin.calls.refusals import Refusal
+from gateway_plugin.calls.transport import Answer, Transport, signed_headers
+from gateway_plugin.calls.trust import FleetKeys, TrustStore
 from gateway_plugin.clock import Clock, SystemClock
-from gateway_plugin.endpoint import Endpoint
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerRefused, RelayerUnreachable
 from gateway_plugin.identity import Identity
 from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
-from gateway_plugin.refusals import Refusal
-from gateway_plugin.transport import Answer, Transport, signed_headers
-from gateway_plugin.trust import FleetKeys, TrustStore
 from relayer.wire import schemas
 from relayer.wire.fleet_list import FleetList
 

@@ -6,9 +6,9 @@ agent, too.
 
 from __future__ import annotations
 
-from gateway_plugin.calling import DEFAULT_DEADLINE, Call, Caller
+from gateway_plugin.calls.calling import DEFAULT_DEADLINE, Call, Caller
+from gateway_plugin.calls.request_parts import body_of, segment
 from gateway_plugin.identity import Identity
-from gateway_plugin.request_parts import body_of, segment
 from relayer.wire import erasure, schemas
 from relayer.wire.revocations import RevocationsRequest, RevocationsResponse, RevocationsView
 

@@ -13,7 +13,7 @@ from typing import Final
 import httpx
 
 from gateway_plugin import __version__
-from gateway_plugin.endpoint import Endpoint
+from gateway_plugin.calls.endpoint import Endpoint
 from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.identity import Identity
 from relayer.wire import signing
