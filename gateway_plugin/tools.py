@@ -24,6 +24,7 @@ from gateway_plugin.injection import scan
 from gateway_plugin.selection import audible_to
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
     ForgetArguments,
     GetArguments,
@@ -35,7 +36,6 @@ from gateway_plugin.tool_arguments import (
     parse_arguments,
 )
 from gateway_plugin.transcript import SessionLogs, read_transcript
-from gateway_plugin.wrappers import strip
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.life import SupersedeRequest

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gateway_plugin.messages import moment_of
-from gateway_plugin.textual import clip, one_line
+from gateway_plugin.text.measures import clip, one_line
+from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import ToolError
-from gateway_plugin.wrappers import strip
 
 __all__ = ["Said", "SessionLogs", "dialogue", "read_transcript"]
 

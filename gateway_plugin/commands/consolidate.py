@@ -15,7 +15,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import FAILED, USAGE, AgentOption, JsonOption, UrlOption, ask, fail
 from gateway_plugin.identity import Identity
-from gateway_plugin.textual import one_line
+from gateway_plugin.text.measures import one_line
 from relayer.wire.consolidation import (
     MAX_TAKEN,
     ConsolidationRequest,

@@ -13,7 +13,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import USAGE, AgentOption, JsonOption, UrlOption, ask, checked, fail
 from gateway_plugin.identity import Identity
-from gateway_plugin.textual import parse_span
+from gateway_plugin.text.measures import parse_span
 from relayer.wire.fields import MAX_TTL_SECONDS
 from relayer.wire.life import DeleteRequest, DeleteResponse, SupersedeRequest
 

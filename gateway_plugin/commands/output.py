@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway_plugin.formatting import age_in_words
-from gateway_plugin.textual import one_line
+from gateway_plugin.text.measures import one_line
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
 __all__ = ["Output", "as_error"]

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from gateway_plugin.envelopes import strip_envelopes
+from gateway_plugin.text.envelopes import strip_envelopes
 
 __all__ = ["OUR_TAG", "contains_wrapper", "strip", "strip_wrappers"]
 

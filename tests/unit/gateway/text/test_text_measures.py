@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.textual import clip, clip_middle, effective_length, estimate_tokens, one_line
+from gateway_plugin.text.measures import clip, clip_middle, effective_length, estimate_tokens, one_line
 
 
 @pytest.mark.parametrize(

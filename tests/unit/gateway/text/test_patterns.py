@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gateway_plugin.patterns import (
+from gateway_plugin.text.patterns import (
     MAX_PATTERN_CHARS,
     MAX_SUBJECT_CHARS,
     PatternRefused,

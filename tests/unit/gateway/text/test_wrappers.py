@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.wrappers import contains_wrapper, strip, strip_wrappers
+from gateway_plugin.text.wrappers import contains_wrapper, strip, strip_wrappers
 
 TAGS = ["memrelay-memories", "relevant-memories", "memwal-memories", "active_memory_plugin", "memory-context"]
 
