@@ -15,12 +15,12 @@ from typing import Any, Final, Self
 
 import httpx
 
-from gateway_plugin.capturer import Capturer, owner_of
+from gateway_plugin.capturer import Capturer
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import gate
 from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities
+from gateway_plugin.identities import Identities, owner_of
 from gateway_plugin.last_turn import LastTurn
 from gateway_plugin.messages import parse_messages, readable
 from gateway_plugin.no_effect import without_effect

@@ -11,7 +11,12 @@ from gateway_plugin.outbox import Waiting
 from gateway_plugin.session_keys import SessionRef
 from gateway_plugin.settings import PluginSettings
 
-__all__ = ["Identities"]
+__all__ = ["Identities", "owner_of"]
+
+
+def owner_of(identity: Identity) -> Waiting:
+    """Return whose items an identity's are."""
+    return Waiting(identity.agent, identity.namespace, identity.generation)
 
 
 class Identities:

@@ -9,12 +9,12 @@ from typing import Final
 
 from gateway_plugin.active import ActiveRecaller, Reminder
 from gateway_plugin.active_traces import ActiveTraces
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.cold_start import fetch
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.gates import Decision, Purpose, TurnContext, explain, gate
+from gateway_plugin.identities import owner_of
 from gateway_plugin.identity import Identity
 from gateway_plugin.messages import ChatMessage, history
 from gateway_plugin.outbox.positions import Positions

@@ -5,11 +5,10 @@ The gates come before the identity: a turn that they stop needs no keys, and sho
 
 from __future__ import annotations
 
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.gates import TurnContext
 from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities
+from gateway_plugin.identities import Identities, owner_of
 from gateway_plugin.outbox import Outbox, OutboxUnavailable, Waiting
 from gateway_plugin.session_keys import SessionRef
 from gateway_plugin.settings import PluginSettings

@@ -6,12 +6,11 @@ import contextlib
 from dataclasses import replace
 from typing import Final
 
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.formatting import namespace_instruction
 from gateway_plugin.gates import explain
 from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities
+from gateway_plugin.identities import Identities, owner_of
 from gateway_plugin.last_turn import LastTurn
 from gateway_plugin.messages import ChatMessage
 from gateway_plugin.query import Role, clean_query

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.outbox import open_file_outbox
@@ -33,6 +32,7 @@ from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_
 from gateway_plugin.hosts.openclaw.config import core_config
 from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config
 from gateway_plugin.hosts.openclaw.host_config import read_config
+from gateway_plugin.identities import owner_of
 from gateway_plugin.identity import Identity, identify
 from gateway_plugin.last_turn import WHY_MARK
 from gateway_plugin.outbox.positions import Positions

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import AgentOption, CliContext, UrlOption, find_context, guarded
 from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities
+from gateway_plugin.identities import Identities, owner_of
 from gateway_plugin.outbox.file import FileOutbox
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.toggles import Toggles

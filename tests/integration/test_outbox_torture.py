@@ -22,9 +22,9 @@ from outbox_gateway import SECRET, text_of
 from processes import CLEAN
 
 from gateway_plugin.calls.trust import TrustStore
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.demo.relayer_process import RelayerProcess
+from gateway_plugin.identities import owner_of
 from gateway_plugin.identity import identify
 from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.outbox import OutboxFull, OutboxItem

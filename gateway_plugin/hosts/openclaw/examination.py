@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin import __version__
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.doctor import Check, canary
 from gateway_plugin.hosts.openclaw.host_config import HostConfig, state_folder
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.identities import owner_of
 from gateway_plugin.identity import Identity
 from gateway_plugin.last_turn import WHY_MARK
 from gateway_plugin.outbox import Outbox
