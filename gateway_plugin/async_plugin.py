@@ -19,10 +19,6 @@ from gateway_plugin.capturer import Capturer
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import gate
-from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities, owner_of
-from gateway_plugin.last_turn import LastTurn
-from gateway_plugin.messages import parse_messages, readable
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import (
     Letter,
@@ -35,7 +31,6 @@ from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.recall_log import recall_line
 from gateway_plugin.recaller import Recaller
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.sessions import Sessions
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -45,12 +40,17 @@ from gateway_plugin.setup import (
     settings_from,
 )
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace, status_of
-from gateway_plugin.switches import Switches
 from gateway_plugin.telling import ToldOnce, tell_person
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
+from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn.identities import Identities, owner_of
+from gateway_plugin.turn.last_turn import LastTurn
+from gateway_plugin.turn.messages import parse_messages, readable
+from gateway_plugin.turn.sessions import Sessions
+from gateway_plugin.turn.switches import Switches
+from gateway_plugin.turn.watchdog import Watchdog
 from gateway_plugin.turn_capture import TurnCapture
 from gateway_plugin.turn_recall import TurnRecall
-from gateway_plugin.watchdog import Watchdog
 
 __all__ = ["AsyncMemoryPlugin"]
 

@@ -10,16 +10,16 @@ from typing import Final
 
 from gateway_plugin.capture import MAX_SESSION, Captured, capture_turn
 from gateway_plugin.clock import Clock
-from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import owner_of
 from gateway_plugin.identity import Identity
-from gateway_plugin.messages import ChatMessage
 from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxItem, Waiting
 from gateway_plugin.outbox.sender import off_loop
 from gateway_plugin.session_keys import SessionRef, audience_name
-from gateway_plugin.sessions import Session
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.status import CaptureReport
+from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn.identities import owner_of
+from gateway_plugin.turn.messages import ChatMessage
+from gateway_plugin.turn.sessions import Session
 from gateway_plugin.turn_cursor import TurnCursor
 from relayer.wire.errors import Malformed
 from relayer.wire.keys import derive

@@ -48,7 +48,7 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
-from gateway_plugin.toggles import Toggles
+from gateway_plugin.turn.toggles import Toggles
 from relayer.wire.answers import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RecallResponse, RememberRequest
 

@@ -34,7 +34,7 @@ from gateway_plugin.tool_arguments import (
     UpdateArguments,
     parse_arguments,
 )
-from gateway_plugin.transcript import SessionLogs, read_transcript
+from gateway_plugin.turn.transcript import SessionLogs, read_transcript
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.life import SupersedeRequest

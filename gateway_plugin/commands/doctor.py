@@ -32,13 +32,13 @@ from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_
 from gateway_plugin.hosts.openclaw.config import core_config
 from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config
 from gateway_plugin.hosts.openclaw.host_config import read_config
-from gateway_plugin.identities import owner_of
 from gateway_plugin.identity import Identity, identify
-from gateway_plugin.last_turn import WHY_MARK
 from gateway_plugin.outbox.positions import Positions
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import safe_load
 from gateway_plugin.setup import secret_source
+from gateway_plugin.turn.identities import owner_of
+from gateway_plugin.turn.last_turn import WHY_MARK
 
 __all__ = ["add_to"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from gateway_plugin.messages import moment_of
 from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import ToolError
+from gateway_plugin.turn.messages import moment_of
 
 __all__ = ["Said", "SessionLogs", "dialogue", "read_transcript"]
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.gates import TurnContext
-from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities, owner_of
 from gateway_plugin.outbox import Outbox, OutboxUnavailable, Waiting
 from gateway_plugin.session_keys import SessionRef
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.telling import ToldOnce
-from gateway_plugin.toggles import Toggles
+from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn.identities import Identities, owner_of
+from gateway_plugin.turn.toggles import Toggles
 
 __all__ = ["Switches"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identity import Identity, KeyHolder, identify
 from gateway_plugin.outbox import Waiting
 from gateway_plugin.session_keys import SessionRef
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.turn.host_turn import HostTurn
 
 __all__ = ["Identities", "owner_of"]
 

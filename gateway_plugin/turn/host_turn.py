@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gateway_plugin.gates import TurnContext
 from gateway_plugin.session_keys import Audience, SessionRef
-from gateway_plugin.transcript import SessionLogs
+from gateway_plugin.turn.transcript import SessionLogs
 
 __all__ = ["HostTurn"]
 

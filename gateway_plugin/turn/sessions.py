@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway_plugin.echoes import EchoFilter
+from gateway_plugin.turn.echoes import EchoFilter
 
 __all__ = ["MAX_SESSIONS", "Session", "Sessions"]
 
