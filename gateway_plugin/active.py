@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway_plugin.active_traces import ActiveTraces
-from gateway_plugin.breaker import Breaker
+from gateway_plugin.calls.breaker import Breaker
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreachable

@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway_plugin.echoes import EchoFilter
 from gateway_plugin.filters import Origin, judge
 from gateway_plugin.identity import Identity
-from gateway_plugin.messages import ChatMessage
 from gateway_plugin.query import Role
-from gateway_plugin.session_keys import Audience
+from gateway_plugin.session_keys import Audience, audience_name
 from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.turn.echoes import EchoFilter
+from gateway_plugin.turn.messages import ChatMessage
 from gateway_plugin.turn_cursor import TurnCursor, fingerprint
 from relayer.wire.keys import derive
 from relayer.wire.lp import lp
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import AnalyzeRequest, AudienceName, TurnItem
+from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
-__all__ = ["MAX_SESSION", "Captured", "audience_name", "capture_turn"]
+__all__ = ["MAX_SESSION", "Captured", "capture_turn"]
 
 _ECHO: Final = "echo"
 _HELD_BACK: Final = "secret"
@@ -51,13 +51,6 @@ class Captured:
     new: int
     dropped: dict[str, int]
     redacted: tuple[str, ...] = ()
-
-
-def audience_name(audience: Audience | None) -> AudienceName:
-    """Return the audience of a memory: None (no conversation with anybody) is the agent's own."""
-    if audience is None:
-        return "agent"
-    return "direct" if audience is Audience.DIRECT else "group"
 
 
 def capture_turn(

@@ -8,31 +8,27 @@ import hmac
 from collections.abc import Sequence
 from typing import Final
 
-from gateway_plugin.capture import MAX_SESSION, Captured, audience_name, capture_turn
+from gateway_plugin.capture import MAX_SESSION, Captured, capture_turn
 from gateway_plugin.clock import Clock
-from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.identity import Identity
-from gateway_plugin.messages import ChatMessage
 from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxItem, Waiting
-from gateway_plugin.sender import off_loop
-from gateway_plugin.session_keys import SessionRef
-from gateway_plugin.sessions import Session
+from gateway_plugin.outbox.sender import off_loop
+from gateway_plugin.session_keys import SessionRef, audience_name
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.status import CaptureReport
+from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn.identities import owner_of
+from gateway_plugin.turn.messages import ChatMessage
+from gateway_plugin.turn.sessions import Session
 from gateway_plugin.turn_cursor import TurnCursor
 from relayer.wire.errors import Malformed
 from relayer.wire.keys import derive
 from relayer.wire.lp import lp
 from relayer.wire.schemas import AnalyzeRequest
 
-__all__ = ["Capturer", "owner_of"]
+__all__ = ["Capturer"]
 
 _ATTEMPTS: Final = 5
-
-
-def owner_of(identity: Identity) -> Waiting:
-    """Return whose items an identity's are."""
-    return Waiting(identity.agent, identity.namespace, identity.generation)
 
 
 class Capturer:

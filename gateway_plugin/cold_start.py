@@ -14,7 +14,7 @@ from gateway_plugin.injection import scan
 from gateway_plugin.selection import audible_to
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import RecallSettings
-from gateway_plugin.textual import estimate_tokens, one_line
+from gateway_plugin.text.measures import estimate_tokens, one_line
 from relayer.wire.context import ContextResponse
 from relayer.wire.schemas import Memory
 

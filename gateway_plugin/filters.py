@@ -14,10 +14,10 @@ from typing import Final
 
 from gateway_plugin.gates import is_control_text, is_slash_command
 from gateway_plugin.injection import InjectionClass, scan
-from gateway_plugin.phrases import FILLER, TRIGGERS
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.textual import effective_length, one_line
-from gateway_plugin.wrappers import strip
+from gateway_plugin.text.measures import effective_length, one_line
+from gateway_plugin.text.phrases import FILLER, TRIGGERS
+from gateway_plugin.text.wrappers import strip
 
 __all__ = ["DropReason", "Judgement", "Origin", "judge", "strip_system_noise"]
 

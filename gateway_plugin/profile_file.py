@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.private_files import replace_private
-from gateway_plugin.wrappers import OUR_TAG
+from gateway_plugin.text.wrappers import OUR_TAG
 
 __all__ = ["ProfileFileProblem", "put_profile", "without_profiles"]
 

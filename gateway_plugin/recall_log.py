@@ -7,7 +7,7 @@ from typing import Final
 from gateway_plugin.query import clean_query
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import Injection, TurnTrace
-from gateway_plugin.textual import clip, one_line
+from gateway_plugin.text.measures import clip, one_line
 from relayer.wire.redaction import redact
 
 __all__ = ["recall_line"]

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from gateway_plugin.capture import audience_name
 from gateway_plugin.formatting import RecalledMemory, format_memories
 from gateway_plugin.injection import scan
-from gateway_plugin.session_keys import Audience
-from gateway_plugin.sessions import Session
+from gateway_plugin.session_keys import Audience, audience_name
 from gateway_plugin.settings import RecallSettings
 from gateway_plugin.status import HitTrace
+from gateway_plugin.turn.sessions import Session
 from relayer.wire.schemas import AudienceName, RecallHit
 
 __all__ = ["Selected", "audible_to", "select"]

@@ -7,20 +7,20 @@ from typing import Final
 from gateway_plugin.capturer import Capturer
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import Purpose, gate
-from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities
-from gateway_plugin.messages import ChatMessage
 from gateway_plugin.outbox import Outbox, OutboxFull, OutboxUnavailable
+from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.query import Role, clean_query
 from gateway_plugin.recaller import Recaller
-from gateway_plugin.sender import Sender
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.sessions import Sessions
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import CaptureReport, defect, status_of
-from gateway_plugin.switches import Switches
 from gateway_plugin.telling import ToldOnce
-from gateway_plugin.watchdog import Watchdog
+from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn.identities import Identities
+from gateway_plugin.turn.messages import ChatMessage
+from gateway_plugin.turn.sessions import Sessions
+from gateway_plugin.turn.switches import Switches
+from gateway_plugin.turn.watchdog import Watchdog
 
 __all__ = ["TurnCapture"]
 

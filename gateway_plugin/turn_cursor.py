@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway_plugin.messages import ChatMessage
+from gateway_plugin.turn.messages import ChatMessage
 from relayer.wire import base64url
 from relayer.wire.errors import Malformed
 from relayer.wire.lp import Reader, lp

@@ -6,23 +6,22 @@ import contextlib
 from dataclasses import replace
 from typing import Final
 
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.formatting import namespace_instruction
 from gateway_plugin.gates import explain
-from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities
-from gateway_plugin.last_turn import LastTurn
-from gateway_plugin.messages import ChatMessage
 from gateway_plugin.query import Role, clean_query
 from gateway_plugin.recaller import Recaller
 from gateway_plugin.session_keys import SessionRef, parse_session_key
-from gateway_plugin.sessions import Sessions
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import Injection, TurnTrace, defect, status_of
-from gateway_plugin.switches import Switches
 from gateway_plugin.telling import ToldOnce
-from gateway_plugin.watchdog import Watchdog
+from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn.identities import Identities, owner_of
+from gateway_plugin.turn.last_turn import LastTurn
+from gateway_plugin.turn.messages import ChatMessage
+from gateway_plugin.turn.sessions import Sessions
+from gateway_plugin.turn.switches import Switches
+from gateway_plugin.turn.watchdog import Watchdog
 
 __all__ = ["TurnRecall"]
 

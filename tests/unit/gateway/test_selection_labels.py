@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from gateway_plugin.selection import select
-from gateway_plugin.sessions import Session
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.turn.sessions import Session
 from relayer.wire.schemas import RecallHit, SourceInfo
 
 NOW = datetime(2026, 5, 8, tzinfo=UTC)
