@@ -25,7 +25,6 @@ from relayer.search.index import IndexParts, MemoryIndex
 from relayer.search.own_null import NullParts
 from relayer.search.relevance import Null
 from relayer.search.stored_terms import LexicalParts
-from relayer.services.dialogues import Dialogues
 from relayer.services.journal import Journal, JournalParts
 from relayer.services.record_shelf import BLOCK_RECORDS, RecordShelf
 from relayer.services.roster import Roster, RosterParts
@@ -51,14 +50,13 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Small(msgspec.Struct, frozen=True, array_like=True):
-    """The first section. ``texts`` is the SHA-256 of the sealed blocks of records, ``dialogues`` a `Dialogues`' parts."""
+    """The first section. ``texts`` is the SHA-256 of the sealed blocks of records."""
 
     roster: RosterParts
     index: _Index
     past: _Index
     journal: JournalParts
     texts: bytes
-    dialogues: list[tuple[int, bytes, str]] = []
 
 
 async def write_view(
@@ -78,7 +76,7 @@ async def write_view(
         await asyncio.sleep(0)
     index, past = await view.index.parts(), await view.past.parts()
     roster, journal = view.roster.parts(), await asyncio.to_thread(view.journal.parts)
-    small = _Small(roster, _about(index), _about(past), journal, digest.digest(), view.dialogues.parts())
+    small = _Small(roster, _about(index), _about(past), journal, digest.digest())
     sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
     number = 0
@@ -120,7 +118,6 @@ async def read_view(
         raise CorruptNamespace("a stored view does not open") from error
     view.roster, view.shelf, view.index, view.past = roster, shelf, index, past
     view.journal = Journal.of_parts(small.journal)
-    view.dialogues = Dialogues.of_parts(small.dialogues)
 
 
 def _rebuilt(

@@ -60,7 +60,6 @@ class NamespaceView:
         journal: what became of each memory last.
         purge_due: whether vectors of erased memories may still lie about in the indexes.
         roster: which records there are; dialogues have a number, and are none of them.
-        dialogues: what was kept of turns word for word.
         shelf: the records themselves.
         unsealed: what need not be opened when the log brings it.
         model: what it is searched by.
@@ -73,7 +72,6 @@ class NamespaceView:
         self.model = model
         self._randomness = randomness
         self.roster = Roster()
-        self.dialogues = Dialogues()
         self.shelf = RecordShelf(keys)
         self.index = MemoryIndex(model.dimension, calibration)
         self.past = MemoryIndex(model.dimension, calibration)
@@ -128,8 +126,13 @@ class NamespaceView:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        held = (self.roster, self.dialogues, self.shelf, self.index, self.past, self.journal)
+        held = (self.roster, self.shelf, self.index, self.past, self.journal)
         return sum(part.nbytes for part in held)
+
+    @property
+    def dialogues(self) -> Dialogues:
+        """What was kept of turns word for word."""
+        return self.roster.dialogues
 
     @property
     def without_vector(self) -> dict[bytes, None]:
@@ -254,8 +257,7 @@ class NamespaceView:
             self.roster.unreadable += 1
             return
         if isinstance(record, Dialogue):
-            self.roster.skip(stored.record)
-            self.dialogues.add(number, record)
+            self.roster.add_dialogue(record)
             return
         self.roster.add(record)
         made_by = record.embedding.detail
@@ -346,7 +348,7 @@ class NamespaceView:
 
     def _drop(self, state: NamespaceState, records: Sequence[bytes]) -> None:
         for record in records:
-            number = self.roster.drop(record) if record not in self.dialogues else self.dialogues.drop(record)
+            number = self.roster.drop(record)
             self._lacking.pop(record, None)
             if number is not None:
                 self.index.remove(number)

@@ -11,7 +11,15 @@ from relayer.wire.memories import MAX_ITEMS, Remembered
 from relayer.wire.shapes import Answer, Request
 from relayer.wire.vocabulary import AudienceName, Position, RoleName
 
-__all__ = ["MAX_CALLS", "MAX_WAIT_MS", "AnalyzeRequest", "AnalyzeResponse", "JobResponse", "TurnItem"]
+__all__ = [
+    "MAX_CALLS",
+    "MAX_WAIT_MS",
+    "AnalyzeRequest",
+    "AnalyzeResponse",
+    "JobResponse",
+    "TurnItem",
+    "without_transcript",
+]
 
 MAX_WAIT_MS = 30_000
 MAX_CALLS = 16
@@ -59,6 +67,14 @@ class AnalyzeRequest(Request):
         if self.store_transcript and not self.session:
             raise ValueError("store_transcript needs the session that the turns belong to")
         return self
+
+
+def without_transcript(request: AnalyzeRequest) -> AnalyzeRequest:
+    """Return a request as a relayer of before transcripts understands it."""
+    said = request.model_dump(
+        exclude_unset=True, exclude={"store_transcript": True, "turns": {"__all__": {"calls"}}}
+    )
+    return AnalyzeRequest.model_validate(said)
 
 
 class AnalyzeResponse(Answer):
