@@ -15,7 +15,8 @@ from typing import Any, Final, Self
 
 import httpx
 
-from gateway_plugin.capturer import Capturer
+from gateway_plugin.capture.after_turn import TurnCapture
+from gateway_plugin.capture.capturer import Capturer
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import gate
@@ -50,7 +51,6 @@ from gateway_plugin.turn.messages import parse_messages, readable
 from gateway_plugin.turn.sessions import Sessions
 from gateway_plugin.turn.switches import Switches
 from gateway_plugin.turn.watchdog import Watchdog
-from gateway_plugin.turn_capture import TurnCapture
 
 __all__ = ["AsyncMemoryPlugin"]
 

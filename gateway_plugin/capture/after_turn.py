@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway_plugin.capturer import Capturer
+from gateway_plugin.capture.capturer import Capturer
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import Purpose, gate
 from gateway_plugin.outbox import Outbox, OutboxFull, OutboxUnavailable
