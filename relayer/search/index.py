@@ -257,13 +257,12 @@ class MemoryIndex:
             return [], Judgement(None, null, doubt)
         own = dict(zip(candidates.keys, candidates.content.tolist(), strict=True))
         raised = with_neighbours(own, candidates.best(LENDERS), lambda key: self._links.near(key, own))
-        ranked: list[float] = (
-            np.fromiter(raised.values(), np.float64, len(raised)) + candidates.bonus
-        ).tolist()
+        ranked = np.fromiter(raised.values(), np.float64, len(raised)) + candidates.bonus
         # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
         best = float(candidates.judged.max()) - doubt
         relevance = prompt_relevance(best, null)
-        hits = [_hit(candidates, at, each, ranked[at]) for at, each in gate(ranked, relevance, floor)[:k]]
+        passed = gate(ranked, relevance, floor)[:k]
+        hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 
     def _lacks_vectors(self, allowed: AbstractSet[int] | None) -> bool:
