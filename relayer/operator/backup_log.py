@@ -76,10 +76,14 @@ class LogCopy:
             self._note(segment.entries())
             await self._keep(row.key, segment.data)
         head = await self._tail(manifest)
-        if head is None or (await self._manifest())[1].gc_watermark > manifest.snap_seq:
+        if head is None or await self._was_collected(manifest):
             return None
         await self._keep(Layout.manifest(self._listed.incarnation), data)
         return head
+
+    async def _was_collected(self, manifest: Manifest) -> bool:
+        """Whether entries behind a manifest's segments may be deleted by now."""
+        return (await self._manifest())[1].gc_watermark > manifest.snap_seq
 
     async def _manifest(self) -> tuple[bytes, Manifest]:
         account, incarnation = self._listed.account, self._listed.incarnation
@@ -109,12 +113,20 @@ class LogCopy:
         trusted = seq - 1 > manifest.snap_seq
         while True:
             window = range(seq, seq + _SLOTS_AT_ONCE)
-            for stored in await together([self._slots.read_stored(number) for number in window]):
+            found = await together([self._slots.read_stored(number) for number in window])
+            while found:
+                stored = found.pop(0)
                 if stored is None and trusted:
                     self._trusts = False  # what the backup holds is of another history: copy all of it
                     return None
                 if stored is None:
-                    return seq - 1
+                    if not any(found):
+                        return seq - 1
+                    if await self._slots.read(seq) is not None:
+                        break  # it was written just now
+                    if await self._was_collected(manifest):
+                        return None
+                    raise CorruptNamespace(f"entry {seq} is absent, and later ones are there")
                 data, linked = stored
                 if linked.entry.previous != link:
                     if not trusted:
@@ -139,4 +151,6 @@ class LogCopy:
         if self._erases:
             walk = await walk_log(self._source, self._listed.account, self._listed.incarnation)
             records = tuple(sorted(walk.state.erased | set(records)))
-        return Erased(self._listed.incarnation, self._listed.key, head, records=records)
+        known = self._known
+        # An erasure that was asked for stays so while its name does not show it yet.
+        return Erased(self._listed.incarnation, self._listed.key, head, known.gone, records)

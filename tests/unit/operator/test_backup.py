@@ -16,6 +16,7 @@ from relayer.log.erasure import MemoryEraser
 from relayer.log.erasure_facts import report_of
 from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_erasure import namespace_report
 from relayer.operator.backup import back_up, prune
 from relayer.operator.backup_store import BackupStore
 from relayer.operator.restore import restore
@@ -453,4 +454,73 @@ async def test_a_report_that_does_not_open_is_said_and_stops_neither_backup_nor_
     assert [(item.flaw.value, item.key) for item in backup.findings] == [("damaged", key)]
     other = await vault.restored()
     assert await other.hears(QUERY) == sorted(TEXTS[1:])
+    await other.close()
+
+
+@pytest.mark.parametrize("lost", ["account", "pointer", "damaged pointer", "manifest"])
+async def test_what_makes_a_namespace_exist_is_kept_from_the_run_before_when_it_is_lost(site, vault, lost):
+    await site.say(*TEXTS)
+    await site.say("the coder has another kettle", agent="coder")
+    await vault.back_up()
+    listed = await site.listed()
+    tag = listed.key.split("/")[1]
+    key = {"account": f"acct/{tag}/account", "manifest": f"ns/{listed.incarnation.hex()}/manifest"}
+    if lost == "damaged pointer":
+        await site.flip(listed.key)
+    else:
+        await site.drop([key.get(lost, listed.key)])
+    backup = await vault.back_up()
+    said = [item for item in backup.findings if item.key == key.get(lost, listed.key)]
+    assert ["keeps its state of the run before" in item.sentence for item in said] == [True]
+    await vault.back_up()
+    await prune(vault.place(), 1)
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    assert await other.hears("another kettle", agent="coder") == ["the coder has another kettle"]
+    await other.close()
+
+
+async def test_a_namespace_whose_erasure_was_asked_for_comes_back_from_no_run_and_is_not_missed(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    listed = await site.listed()
+    await ErasureReports(site.ports).begin(namespace_report(listed.account, listed.pointer, 1))
+    await vault.back_up()
+    other = await vault.restored(number=1)
+    assert listed.key not in await other.keys()
+    backup = await back_up(other.ports, vault.place())
+    assert backup.findings == []
+    await other.close()
+
+
+@pytest.mark.parametrize(("slot", "said"), [(1, []), (3, ["damaged"])])
+async def test_a_log_that_lost_an_entry_does_not_lose_it_in_the_backup(site, vault, slot, said):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    await site.drop([(await site.wal())[slot]])
+    backup = await vault.back_up()
+    assert [item.flaw.value for item in backup.findings] == said
+    await prune(vault.place(), 1)
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()
+
+
+async def test_a_hole_in_a_log_is_said_by_its_first_backup(site, vault):
+    await site.say(*TEXTS)
+    await site.drop([(await site.wal())[1]])
+    backup = await vault.back_up()
+    assert ["entry 2 is absent" in item.sentence for item in backup.findings] == [True]
+
+
+async def test_a_run_that_does_not_open_stops_no_later_backup(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    await vault.store.delete(f"runs/{1:020d}")
+    await vault.store.create(f"runs/{1:020d}", b"something else")
+    backup = await vault.back_up()
+    assert [item.key for item in backup.findings] == [f"runs/{1:020d}"]
+    assert (await vault.back_up()).findings == []
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
     await other.close()
