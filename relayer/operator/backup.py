@@ -113,8 +113,12 @@ async def prune(target: BackupStore, keep: int) -> int:
     for name in ledgers[-keep:]:
         ledger, _ = await target.read("ledger", _number(name), Erased)
         wanted.update(f"pages/{digest.hex()}" for digest in ledger.pages)
+    # What is younger than this backup may be of the next one, whose run is not written yet.
     unneeded = [
-        name for stream in ("pages", "data") for name in await target.names(stream) if name not in wanted
+        name
+        for stream in ("pages", "data")
+        for name in await target.names(stream)
+        if name not in wanted and target.was_there(name)
     ]
     await target.drop(unneeded)
     return len(old) + len(unneeded)
@@ -242,8 +246,6 @@ class _Worker:
         copy = LogCopy(self._source, self._target, listed, known)
         try:
             copied = await copy.run()
-            if copied.seq < known.seq:
-                raise CorruptNamespace(f"the log ends at entry {copied.seq}, and went on to {known.seq} before")
             self._erased[listed.incarnation] = copied
             self._rows.update(copy.rows)
         except NamespaceClosed as error:
@@ -289,7 +291,9 @@ class _Worker:
                 if not life.gone:
                     await self._keep_below(life.incarnation)
             said = [finding for finding in self._backup.findings if finding.key == row.key]
-            finding = said[0] if said else Finding(Flaw.ABSENT, row.key, "an account or a name is lost", RESTORE)
+            finding = (
+                said[0] if said else Finding(Flaw.ABSENT, row.key, "an account or a name is lost", RESTORE)
+            )
             self._backup.findings = [other for other in self._backup.findings if other not in said]
             self._backup.findings.append(replace(finding, sentence=f"{finding.sentence}; {_KEPT}"))
 

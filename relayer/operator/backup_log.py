@@ -57,6 +57,10 @@ class LogCopy:
         for _ in range(_ROUNDS):
             self.rows.clear()
             head = await self._copy()
+            if head is not None and head < self._known.seq:
+                raise CorruptNamespace(
+                    f"the log ends at entry {head}, and went on to {self._known.seq} before"
+                )
             if head is not None:
                 return await self._ledger_row(head)
         raise CorruptNamespace("the manifest names objects that do not exist")
@@ -119,14 +123,12 @@ class LogCopy:
                 if stored is None and trusted:
                     self._trusts = False  # what the backup holds is of another history: copy all of it
                     return None
+                if stored is None and any(found):
+                    # Entries were written, or collected, while they were asked for.
+                    await self._check_hole(seq, manifest)
+                    return None
                 if stored is None:
-                    if not any(found):
-                        return seq - 1
-                    if await self._slots.read(seq) is not None:
-                        break  # it was written just now
-                    if await self._was_collected(manifest):
-                        return None
-                    raise CorruptNamespace(f"entry {seq} is absent, and later ones are there")
+                    return seq - 1
                 data, linked = stored
                 if linked.entry.previous != link:
                     if not trusted:
@@ -136,6 +138,11 @@ class LogCopy:
                 self._note([linked])
                 await self._keep(self._slots.key(seq), data)
                 link, seq, trusted = linked.digest, seq + 1, False
+
+    async def _check_hole(self, seq: int, manifest: Manifest) -> None:
+        """See that an entry that was absent before later ones is there by now, or not to be read any more."""
+        if await self._slots.read(seq) is None and not await self._was_collected(manifest):
+            raise CorruptNamespace(f"entry {seq} is absent, and later ones are there")
 
     async def _keep(self, key: str, data: bytes) -> None:
         self.rows[key] = await self._target.keep(key, data)

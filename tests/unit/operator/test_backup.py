@@ -524,3 +524,84 @@ async def test_a_run_that_does_not_open_stops_no_later_backup(site, vault):
     other = await vault.restored()
     assert await other.hears(QUERY) == sorted(TEXTS)
     await other.close()
+
+
+async def stopped_restores(site, vault, **options):
+    """Yield stores in which a restore stopped, before any of its writes."""
+    after = 0
+    while True:
+        memory = MemoryStore(site.clock)
+        try:
+            await restore(vault.place(), site.over(Dying(memory, after)).ports, **options)
+        except Died:
+            yield site.over(memory)
+            after += 1
+        else:
+            assert after > 8
+            return
+
+
+async def test_a_restore_goes_on_with_its_run_although_there_is_a_newer_one(site, vault):
+    await site.say(*TEXTS[:2])
+    await site.say("the coder has another kettle", agent="coder")
+    await vault.back_up()
+    stores = [store async for store in stopped_restores(site, vault)]
+    await site.say(*TEXTS[2:])
+    await site.say("the coder has a third kettle", agent="coder")
+    await vault.back_up()
+    for other in stores[1:]:
+        with pytest.raises(StoreMisconfigured, match="another run"):
+            await restore(vault.place(), other.ports, number=2)
+        assert (await restore(vault.place(), other.ports)).run.number == 1
+        assert await other.hears(QUERY) == sorted(TEXTS[:2])
+        assert await other.hears("another kettle", agent="coder") == ["the coder has another kettle"]
+        await other.close()
+
+
+async def test_what_is_erased_while_a_restore_is_stopped_does_not_come_back(site, vault):
+    ids = await site.say(*TEXTS)
+    await site.say("the coder has another kettle", agent="coder")
+    await vault.back_up()
+    texts = [await sealed_text(site, 0)]
+    stores = [store async for store in stopped_restores(site, vault)]
+    coder = await site.listed("coder")
+    await ErasureReports(site.ports).begin(namespace_report(coder.account, coder.pointer, 1))
+    await site.erase(ids[0])
+    await vault.back_up()
+    for other in stores:
+        await restore(vault.place(), other.ports, number=1)
+        await check_relayer_key(other.ports)
+        assert await other.hears(QUERY) == sorted(TEXTS[1:])
+        left = await other.everything()
+        assert not [key for key, data in left.items() if coder.incarnation.hex() in key or texts[0] in data]
+        assert coder.key not in left
+        assert (await verify_store(other.ports, secrets=[SECRET])).sound
+        await other.close()
+
+
+async def test_a_restore_of_a_run_that_is_gone_meanwhile_asks_for_an_empty_place(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    [*_, other] = [store async for store in stopped_restores(site, vault)]
+    await vault.back_up()
+    await prune(vault.place(), 1)
+    with pytest.raises(ConfigurationError, match="give an empty place"):
+        await restore(vault.place(), other.ports)
+
+
+async def test_pruning_spares_what_the_next_backup_has_copied_already(site, vault):
+    await site.say(*TEXTS[:2])
+    earlier = vault.place()
+    await back_up(site.ports, earlier)
+    await site.say(*TEXTS[2:])
+
+    class Overlapping(RecordingStore):
+        async def create(self, key, data):
+            if key.startswith("runs/"):
+                await prune(earlier, 1)
+            return await super().create(key, data)
+
+    await back_up(site.ports, vault.place(Overlapping(vault.store)))
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()
