@@ -15,14 +15,11 @@ from typing import Any, Final, Self
 
 import httpx
 
-from gateway_plugin.capturer import Capturer, owner_of
+from gateway_plugin.capture.after_turn import TurnCapture
+from gateway_plugin.capture.capturer import Capturer
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import gate
-from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.identities import Identities
-from gateway_plugin.last_turn import LastTurn
-from gateway_plugin.messages import parse_messages, readable
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import (
     Letter,
@@ -30,12 +27,12 @@ from gateway_plugin.outbox import (
     OutboxItem,
     OutboxUnavailable,
 )
-from gateway_plugin.positions import Positions
-from gateway_plugin.recall_log import recall_line
-from gateway_plugin.recaller import Recaller
-from gateway_plugin.sender import Sender
+from gateway_plugin.outbox.positions import Positions
+from gateway_plugin.outbox.sender import Sender
+from gateway_plugin.recall.before_turn import TurnRecall
+from gateway_plugin.recall.log import recall_line
+from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.sessions import Sessions
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -45,12 +42,15 @@ from gateway_plugin.setup import (
     settings_from,
 )
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace, status_of
-from gateway_plugin.switches import Switches
 from gateway_plugin.telling import ToldOnce, tell_person
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
-from gateway_plugin.turn_capture import TurnCapture
-from gateway_plugin.turn_recall import TurnRecall
-from gateway_plugin.watchdog import Watchdog
+from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn.identities import Identities, owner_of
+from gateway_plugin.turn.last_turn import LastTurn
+from gateway_plugin.turn.messages import parse_messages, readable
+from gateway_plugin.turn.sessions import Sessions
+from gateway_plugin.turn.switches import Switches
+from gateway_plugin.turn.watchdog import Watchdog
 
 __all__ = ["AsyncMemoryPlugin"]
 
@@ -68,7 +68,7 @@ class AsyncMemoryPlugin:
         url: the relayer; None takes the settings', by default ``http://127.0.0.1:8787``.
         agent: who speaks when a session key names nobody; None takes the settings'.
         settings: settings, or the host's configuration object for this plugin; None reads the environment.
-        secret: the gateway's secret, 64 hex digits or base64; None finds or makes one, see `secret_store`.
+        secret: the gateway's secret, 64 hex digits or base64; None finds or makes one, see `gateway_plugin.keys`.
         outbox: where captured turns wait; None keeps them sealed in a file that outlives the process, unless
             ``capture.durable`` is false.
         environ: the environment; secrets are taken out of it.

@@ -1,4 +1,4 @@
-"""``memrelay-gateway``: what a person does with a gateway's memories and keys. Exit codes: see `cli_run`."""
+"""``memrelay-gateway``: what a person does with a gateway's memories and keys. Exit codes: see `gateway_plugin.commands.run`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin import (
-    __version__,
-    cli_consolidate,
-    cli_doctor,
-    cli_erase,
-    cli_index,
-    cli_init,
-    cli_life,
-    cli_profile,
-    cli_revoke,
-    cli_switch,
-    cli_transfer,
+from gateway_plugin import __version__
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands import (
+    consolidate,
+    doctor,
+    erase,
+    index,
+    init,
+    life,
+    profile,
+    revoke,
+    switch,
+    transfer,
 )
-from gateway_plugin.cli_hosts import bridge, openclaw
-from gateway_plugin.cli_keys import keys
-from gateway_plugin.cli_outbox import open_file_outbox, outbox
-from gateway_plugin.cli_output import Output
-from gateway_plugin.cli_run import (
+from gateway_plugin.commands.hosts import bridge, openclaw
+from gateway_plugin.commands.keys import keys
+from gateway_plugin.commands.outbox import open_file_outbox, outbox
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
     AgentOption,
@@ -42,13 +44,11 @@ from gateway_plugin.cli_run import (
     guarded,
     with_client,
 )
-from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
-from gateway_plugin.toggles import Toggles
+from gateway_plugin.turn.toggles import Toggles
 from relayer.wire.answers import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RecallResponse, RememberRequest
 
@@ -223,7 +223,7 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
     """Show whether the relayer answers, is trusted, and accepts this gateway."""
     context = find_context(url, agent)
     file = open_file_outbox(url)
-    switches = _switches(context.settings, cli_switch.gateway_toggles(context, file))
+    switches = _switches(context.settings, switch.gateway_toggles(context, file))
     file.close()
 
     async def check(client: RelayerClient) -> dict[str, str]:
@@ -290,18 +290,18 @@ def version(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
 
 
 # Listed in this order by --help: first what is used daily.
-cli_revoke.add_to(keys)
+revoke.add_to(keys)
 app.add_typer(keys, name="keys")
 app.add_typer(outbox, name="outbox")
-cli_doctor.add_to(app)
-cli_switch.add_to(app)
-cli_life.add_to(app)
-cli_consolidate.add_to(app)
-cli_profile.add_to(app)
-cli_erase.add_to(app)
-cli_transfer.add_to(app)
-cli_index.add_to(app)
-cli_init.add_to(app)
+doctor.add_to(app)
+switch.add_to(app)
+life.add_to(app)
+consolidate.add_to(app)
+profile.add_to(app)
+erase.add_to(app)
+transfer.add_to(app)
+index.add_to(app)
+init.add_to(app)
 app.command(hidden=True)(bridge)
 app.add_typer(openclaw, name="openclaw")
 

@@ -1,4 +1,4 @@
-"""The relayer's API as typed calls, each under one deadline (see `gateway_plugin.calling`).
+"""The relayer's API as typed calls, each under one deadline (see `gateway_plugin.calls.calling`).
 
 Writes carry an idempotency key where one is needed, so that trying again never stores twice.
 """
@@ -14,11 +14,11 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway_plugin.calling import DEFAULT_DEADLINE, Call
+from gateway_plugin.calls.calling import DEFAULT_DEADLINE, Call
+from gateway_plugin.calls.owner_calls import OwnerCalls
+from gateway_plugin.calls.request_parts import body_of, paged, segment
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity
-from gateway_plugin.owner_calls import OwnerCalls
-from gateway_plugin.request_parts import body_of, paged, segment
 from relayer.wire import answers, consolidation, life, schemas, transfer
 from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList

@@ -16,9 +16,9 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import Identity
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import OutboxUnavailable
-from gateway_plugin.outbox_file import FileOutbox
+from gateway_plugin.outbox.file import FileOutbox
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.toggles import Toggles
+from gateway_plugin.turn.toggles import Toggles
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
 
 __all__ = ["CANARY", "Check", "canary", "examine"]

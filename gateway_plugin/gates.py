@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gateway_plugin.patterns import compile_pattern, matches
 from gateway_plugin.session_keys import Audience, RunKind, SessionRef
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.textual import effective_length
+from gateway_plugin.text.measures import effective_length
+from gateway_plugin.text.patterns import compile_pattern, matches
 
 __all__ = [
     "GATES",

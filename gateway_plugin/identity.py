@@ -1,7 +1,7 @@
 """Who speaks in a turn: agent, namespace, and the keys that its requests need.
 
 The agent comes from the host's session key, the namespace from the agent and the configured scope. The model has no
-say in either. Keys come from a holder, see `gateway_plugin.key_holders`.
+say in either. Keys come from a holder, see `gateway_plugin.keys.holders`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from gateway_plugin.credentials import OWNER, Credential
 from gateway_plugin.errors import IdentityError
+from gateway_plugin.keys.credentials import OWNER, Credential
 from gateway_plugin.session_keys import SessionRef
 from gateway_plugin.settings import NamespaceScope
 from relayer.wire import names

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from gateway_plugin.injection_rules import BLOCKING, SUSPICIOUS, InjectionClass
-from gateway_plugin.textual import remove_invisible
-from gateway_plugin.wrappers import contains_wrapper
+from gateway_plugin.text.injection_rules import BLOCKING, SUSPICIOUS, InjectionClass
+from gateway_plugin.text.measures import remove_invisible
+from gateway_plugin.text.wrappers import contains_wrapper
 
 __all__ = ["MAX_SCANNED_CHARS", "InjectionClass", "Verdict", "normalise", "scan"]
 

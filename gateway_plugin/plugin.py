@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gateway_plugin.async_plugin import CLOSING_SECONDS, NO_HOST, AsyncMemoryPlugin, Messages
-from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.loop_thread import LoopClosed, LoopThread
 from gateway_plugin.outbox import OutboxItem
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace
 from gateway_plugin.tools import ToolAnswer
+from gateway_plugin.turn.host_turn import HostTurn
 
 __all__ = ["AsyncMemoryPlugin", "MemoryPlugin"]
 

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Final
 
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
-from gateway_plugin.textual import clip, clip_middle, one_line
-from gateway_plugin.wrappers import strip, strip_wrappers
+from gateway_plugin.text.measures import clip, clip_middle, one_line
+from gateway_plugin.text.wrappers import strip, strip_wrappers
 
 __all__ = [
     "MAX_ACTIVE_QUERY_CHARS",

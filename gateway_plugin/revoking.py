@@ -15,7 +15,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import CANARY
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.transfer.pages import pages
 from relayer.wire import base64url
 from relayer.wire.errors import Malformed, NotAccepted

@@ -22,8 +22,17 @@ from enum import StrEnum
 from typing import Final
 
 from gateway_plugin.errors import IdentityError
+from relayer.wire.schemas import AudienceName
 
-__all__ = ["DEFAULT_AGENT", "MAX_SESSION_KEY_CHARS", "Audience", "RunKind", "SessionRef", "parse_session_key"]
+__all__ = [
+    "DEFAULT_AGENT",
+    "MAX_SESSION_KEY_CHARS",
+    "Audience",
+    "RunKind",
+    "SessionRef",
+    "audience_name",
+    "parse_session_key",
+]
 
 MAX_SESSION_KEY_CHARS: Final = 512
 DEFAULT_AGENT: Final = "main"
@@ -81,6 +90,13 @@ class SessionRef:
     def listed_as(self) -> str:
         """The name under which settings list this agent: ``main`` for the default agent."""
         return self.agent if self.agent is not None else DEFAULT_AGENT
+
+
+def audience_name(audience: Audience | None) -> AudienceName:
+    """Return the audience of a memory: None (no conversation with anybody) is the agent's own."""
+    if audience is None:
+        return "agent"
+    return "direct" if audience is Audience.DIRECT else "group"
 
 
 _AUDIENCE_WORDS: Final = {

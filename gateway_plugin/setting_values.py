@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from gateway_plugin.patterns import MAX_PATTERNS, compile_pattern
+from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.redaction import CLASSES, Action

@@ -7,19 +7,19 @@ from collections.abc import Mapping, MutableMapping
 
 import httpx
 
-from gateway_plugin.active_traces import ActiveTraces
+from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import KeyHolder
+from gateway_plugin.keys.secret_store import load_keys, secret_path, taken_variable
 from gateway_plugin.outbox import Outbox
-from gateway_plugin.outbox_file import FileOutbox, outbox_path
-from gateway_plugin.outbox_memory import MemoryOutbox
+from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.private_files import config_directory, state_directory
-from gateway_plugin.secret_store import load_keys, secret_path, taken_variable
+from gateway_plugin.recall.active_traces import ActiveTraces
 from gateway_plugin.settings import PluginSettings, load_settings
 from gateway_plugin.telling import tell_person
-from gateway_plugin.trust import TrustStore
 
 __all__ = [
     "active_traces",

@@ -18,8 +18,8 @@ from gateway_plugin.errors import (
 )
 from gateway_plugin.gates import Decision
 from gateway_plugin.settings import Position
-from gateway_plugin.textual import clip, one_line
-from gateway_plugin.wrappers import strip
+from gateway_plugin.text.measures import clip, one_line
+from gateway_plugin.text.wrappers import strip
 from relayer.wire.schemas import RecallHit
 
 __all__ = ["CaptureReport", "HitTrace", "Injection", "PluginStatus", "TurnTrace", "defect", "status_of"]

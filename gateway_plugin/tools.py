@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from gateway_plugin.capture import audience_name
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.formatting import age_in_words, escape
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
-from gateway_plugin.selection import audible_to
-from gateway_plugin.session_keys import Audience
+from gateway_plugin.recall.selection import audible_to
+from gateway_plugin.session_keys import Audience, audience_name
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
     ForgetArguments,
     GetArguments,
@@ -34,8 +34,7 @@ from gateway_plugin.tool_arguments import (
     UpdateArguments,
     parse_arguments,
 )
-from gateway_plugin.transcript import SessionLogs, read_transcript
-from gateway_plugin.wrappers import strip
+from gateway_plugin.turn.transcript import SessionLogs, read_transcript
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.life import SupersedeRequest

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway_plugin.demo.conversation import Probe, ProbeKind
-from gateway_plugin.textual import one_line
+from gateway_plugin.text.measures import one_line
 
 __all__ = [
     "LEAST_SAME",

@@ -21,7 +21,7 @@ from gateway_plugin.demo.checks import Observation
 from gateway_plugin.demo.conversation import AgentScript, Probe, ProbeKind, ScriptTurn
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, identify
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.private_files import create_private
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings

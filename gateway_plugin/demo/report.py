@@ -17,7 +17,7 @@ from rich.text import Text
 from gateway_plugin.demo.checks import LEAST_SAME, LEAST_SILENCE, Check, Observation, percentile
 from gateway_plugin.demo.gateway import Played
 from gateway_plugin.demo.runner import Excerpt, Outcome
-from gateway_plugin.textual import clip, one_line
+from gateway_plugin.text.measures import clip, one_line
 
 __all__ = ["Report", "as_document"]
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
 from typing import Final
 
-from gateway_plugin.textual import one_line
+from gateway_plugin.text.measures import one_line
 from relayer.wire.schemas import Memory, SourceInfo
 from relayer.wire.transfer import ImportItem
 

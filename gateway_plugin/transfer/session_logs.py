@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from gateway_plugin.filters import Origin, judge
+from gateway_plugin.capture.filters import Origin, judge
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.transcript import dialogue
 from gateway_plugin.transfer.exports import ImportProblem
+from gateway_plugin.turn.transcript import dialogue
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.transfer import ImportItem

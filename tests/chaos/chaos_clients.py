@@ -21,13 +21,13 @@ from urllib.parse import urlencode
 
 from chaos_history import End, Event, Kind, Place, Seen
 
-from gateway_plugin.endpoint import Endpoint
+from gateway_plugin.calls.endpoint import Endpoint
+from gateway_plugin.calls.transport import Answer, Transport, signed_headers
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity, identify
-from gateway_plugin.key_holders import RootHolder
-from gateway_plugin.sealed_key_cache import SealedKeyCache
+from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.transport import Answer, Transport, signed_headers
 from relayer.wire.fleet_list import FleetKey
 from relayer.wire.keys import RootKeys
 

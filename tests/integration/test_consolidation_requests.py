@@ -11,7 +11,7 @@ import pytest
 from processes import CLEAN
 from signed_calls import Gateway
 
-from gateway_plugin.cli_run import used
+from gateway_plugin.commands.run import used
 from gateway_plugin.identity import identify
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.setup import holder_for, settings_from

@@ -11,8 +11,8 @@ import pytest
 from processes import Served, wait_until
 from typer.testing import CliRunner
 
-from gateway_plugin import secret_store
 from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
 
 CANARY = "heliotrope"
 SAID = f"My sister Ana keeps the {CANARY} in Lisbon since 3 May 2026."

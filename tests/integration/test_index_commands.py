@@ -10,8 +10,8 @@ import pytest
 from processes import Served
 from typer.testing import CliRunner
 
-from gateway_plugin import secret_store
 from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
 
 OPENCLAW = [
     {"type": "session", "version": 3, "id": "s1", "cwd": "/home/ana"},

@@ -12,13 +12,13 @@ import pytest
 from processes import CLEAN
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import identify
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.trust import TrustStore
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
 

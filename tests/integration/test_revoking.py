@@ -10,8 +10,9 @@ import pytest
 from processes import Served
 from typer.testing import CliRunner
 
-from gateway_plugin import MemoryPlugin, secret_store
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
 
 SAID = "The spare key of the boathouse hangs behind the third oar."
 TURN = [{"role": "user", "content": SAID}]

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin import __version__
-from gateway_plugin.capturer import owner_of
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.doctor import Check, canary
 from gateway_plugin.hosts.openclaw.host_config import HostConfig, state_folder
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity
-from gateway_plugin.last_turn import WHY_MARK
 from gateway_plugin.outbox import Outbox
 from gateway_plugin.tool_arguments import TOOL_NAMES
+from gateway_plugin.turn.identities import owner_of
+from gateway_plugin.turn.last_turn import WHY_MARK
 
 __all__ = ["bridge_program", "check_agents", "check_bridge", "check_config"]
 

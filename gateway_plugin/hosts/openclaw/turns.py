@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway_plugin.host_turn import HostTurn
 from gateway_plugin.session_keys import DEFAULT_AGENT, Audience
+from gateway_plugin.turn.host_turn import HostTurn
 
 __all__ = ["HOST", "Runs", "host_turn", "messages_of", "session_key_of"]
 

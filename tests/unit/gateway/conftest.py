@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from wire_relayer import WireRelayer
 
+from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.identity import Identity, identify
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.trust import TrustStore
 from relayer.wire.keys import RootKeys
 
 

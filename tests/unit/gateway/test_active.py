@@ -9,11 +9,12 @@ import stat
 import pytest
 from wire_relayer import answer, hang
 
-from gateway_plugin import MemoryPlugin, active_traces
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.host_turn import HostTurn
+from gateway_plugin.recall import active_traces
 from gateway_plugin.settings import Position, load_settings
 from gateway_plugin.status import Injection
+from gateway_plugin.turn.host_turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee again?"

@@ -9,6 +9,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from wire_relayer import WireRelayer, answer, hang
 
+from gateway_plugin.calls.transport import MAX_ANSWER_BYTES
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import (
@@ -21,7 +22,6 @@ from gateway_plugin.errors import (
 from gateway_plugin.identity import identify
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sync_client import SyncRelayerClient
-from gateway_plugin.transport import MAX_ANSWER_BYTES
 from relayer.wire import base64url
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
 
@@ -365,8 +365,8 @@ async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, 
 def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRelayer, identity):
     import httpx
 
-    from gateway_plugin.endpoint import Endpoint
-    from gateway_plugin.transport import signed_headers
+    from gateway_plugin.calls.endpoint import Endpoint
+    from gateway_plugin.calls.transport import signed_headers
 
     headers = signed_headers(
         identity,

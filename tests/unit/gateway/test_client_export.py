@@ -11,7 +11,7 @@ from wire_relayer import answer
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused, RelayerUnreachable
 from gateway_plugin.identity import identify
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.session_keys import parse_session_key
 from relayer.wire.keys import RootKeys
 from relayer.wire.transfer import ExportRequest, ImportItem, ImportRequest

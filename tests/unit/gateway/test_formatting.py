@@ -15,8 +15,8 @@ from gateway_plugin.formatting import (
     is_no_recall,
 )
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
-from gateway_plugin.textual import estimate_tokens
-from gateway_plugin.wrappers import strip
+from gateway_plugin.text.measures import estimate_tokens
+from gateway_plugin.text.wrappers import strip
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 TEA = RecalledMemory(

@@ -11,9 +11,10 @@ from nacl.signing import SigningKey
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin, secret_store
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.keys import secret_store
 from gateway_plugin.settings import load_settings
 from relayer.wire.keys import RootKeys
 

@@ -6,11 +6,11 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.erasing import forget_namespace
-from gateway_plugin.host_turn import HostTurn
-from gateway_plugin.key_holders import RootHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.outbox import Waiting
-from gateway_plugin.outbox_file import FileOutbox, outbox_path
+from gateway_plugin.outbox.erasing import forget_namespace
+from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.turn.host_turn import HostTurn
 from relayer.wire.keys import RootKeys
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."

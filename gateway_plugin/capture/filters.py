@@ -1,0 +1,190 @@
+"""Which messages of a turn are worth remembering.
+
+Each message is judged alone, after wrappers and envelopes are gone: a window that holds one good message must not
+carry the bad ones along (CP-37). Order matters: what must never be stored is dropped before anything can argue for it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gateway_plugin.gates import is_control_text, is_slash_command
+from gateway_plugin.injection import InjectionClass, scan
+from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.text.measures import effective_length, one_line
+from gateway_plugin.text.phrases import FILLER, TRIGGERS
+from gateway_plugin.text.wrappers import strip
+
+__all__ = ["DropReason", "Judgement", "Origin", "judge", "strip_system_noise"]
+
+
+class Origin(StrEnum):
+    """Who produced a message."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    SYSTEM = "system"
+
+
+class DropReason(StrEnum):
+    """Why a message is not captured."""
+
+    EMPTY = "empty"
+    COMMAND = "command"
+    CONTROL = "control_word"
+    FILLER = "filler"
+    TOO_SHORT = "too_short"
+    TOO_LONG = "too_long"
+    MARKUP = "markup"
+    EMOJI = "emoji"
+    TRANSCRIPT = "transcript"
+    INJECTION = "injection"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What becomes of a message.
+
+    Attributes:
+        text: the cleaned text; what may be sent when ``dropped`` is None.
+        dropped: why the message is left out, or None.
+        priority: a trigger was found: somebody asked to remember, or stated something lasting.
+        suspect: weak signs of injection; the text is stored, and not injected on its own.
+    """
+
+    text: str
+    dropped: DropReason | None = None
+    priority: bool = False
+    suspect: frozenset[InjectionClass] = frozenset()
+
+    @property
+    def keep(self) -> bool:
+        """Whether the message is captured."""
+        return self.dropped is None
+
+
+_TRIGGER_FLOOR: Final = 5
+"""Even with a trigger, fewer visible characters than this say nothing (MS-18)."""
+
+_MAX_EMOJI: Final = 3
+
+_MAX_FILLER_WORDS: Final = 4
+_FILLER_CHARS: Final = 80
+
+_QUESTION: Final = re.compile(r"[?\uff1f\u061f]\W*\Z")
+
+_MARKUP: Final = re.compile(r"\s*(?:<[^\n]*|#{1,6}(?:\s|$)|```)")
+_EMOJI: Final = re.compile(
+    "(?:[\U0001f1e6-\U0001f1ff]{2}"
+    "|[\U0001f300-\U0001faff\u2600-\u27bf\u2b50\u2b55\u231a\u231b\u23e9-\u23f3\u203c\u2049]"
+    "(?:[\ufe0f\U0001f3fb-\U0001f3ff]|\u200d[\U0001f300-\U0001faff\u2600-\u27bf])*)"
+)
+_TURN_LABEL: Final = re.compile(r"^\s*\[(?:Human|User|Assistant)\]:", re.IGNORECASE)
+
+_NOISE: Final = re.compile(
+    r"^\s*(?:"
+    r"\[(?:plugins|tools|memsearch|memrelay)\]|\[agent/|config (?:warnings|invalid|overwrite)|warning:|error:"
+    r"|plugins\.allow is empty|plugin loaded\.|autocapture:|autorecall:|sender \(untrusted|```|[{}\[\]],?\s*$"
+    r"|\"(?:label|id|name|username)\":|# recent memory|## \d{4}-\d{2}-\d{2}\.md|## session \d+|### \d{2}:\d{2}"
+    r"|\[\[reply_to_)",
+    re.IGNORECASE,
+)
+
+
+def judge(text: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
+    """Clean one message and decide whether it is captured.
+
+    Args:
+        text: the message as the host has it.
+        origin: who produced it; log noise is looked for in system and tool text only, since ``Error: ...`` said by a
+            person is what they want remembered.
+        settings: the length bounds. A trigger bypasses the lower one, unless the message is a question.
+    """
+    # Wrappers may be long; what is left must fit the bound, so a text far above both need not be read to its end.
+    cleaned = strip(text[: settings.max_length * 8 + 200_000])
+    if origin in {Origin.SYSTEM, Origin.TOOL}:
+        cleaned = strip_system_noise(cleaned)
+    if origin is Origin.ASSISTANT and settings.assistant_tail:
+        cleaned = _tail(cleaned, settings.assistant_tail)
+        settings = settings.model_copy(update={"max_length": max(settings.max_length, len(cleaned))})
+    line = one_line(cleaned)
+    dropped = _shape(cleaned, line, settings)
+    if dropped is not None:
+        return Judgement(cleaned, dropped)
+    verdict = scan(cleaned)
+    if verdict.blocked:
+        return Judgement(cleaned, DropReason.INJECTION)
+    triggered = origin is Origin.USER and TRIGGERS.search(line) is not None and not _QUESTION.search(line)
+    floor = _TRIGGER_FLOOR if triggered else settings.min_length
+    if effective_length(line) < floor:
+        return Judgement(cleaned, DropReason.TOO_SHORT)
+    return Judgement(cleaned, priority=triggered, suspect=verdict.suspicious)
+
+
+def _tail(text: str, limit: int) -> str:
+    """Return the end of a long text, from a word's beginning on: there an answer says what came of it."""
+    if len(text) <= limit:
+        return text
+    end = text[-limit:]
+    return end if text[-limit - 1].isspace() else end.partition(" ")[2] or end
+
+
+def strip_system_noise(text: str) -> str:
+    """Drop the lines of a system text that are a host's log, configuration dump or message metadata (MS-16)."""
+    return "\n".join(line for line in text.split("\n") if not _NOISE.match(line)).strip()
+
+
+def _shape(cleaned: str, line: str, settings: CaptureSettings) -> DropReason | None:
+    if not line:
+        return DropReason.EMPTY
+    if len(cleaned) > settings.max_length:
+        return DropReason.TOO_LONG
+    shapes = (
+        (DropReason.COMMAND, is_slash_command(line)),
+        (DropReason.CONTROL, is_control_text(line)),
+        (DropReason.FILLER, _is_filler(line)),
+        (DropReason.MARKUP, _is_markup(cleaned)),
+        (DropReason.EMOJI, len(_EMOJI.findall(cleaned)) > _MAX_EMOJI),
+        (DropReason.TRANSCRIPT, _is_transcript(cleaned)),
+    )
+    return next((reason for reason, found in shapes if found), None)
+
+
+def _is_filler(line: str) -> bool:
+    if len(line) > _FILLER_CHARS:
+        return False
+    folded = unicodedata.normalize("NFKC", line).casefold().replace("\u2019", "'")
+    # Vowel signs are part of a word, although regular expressions do not count them as such.
+    words = "".join(
+        c if c.isalnum() or c == "'" or unicodedata.category(c)[0] == "M" else " " for c in folded
+    ).split()
+    return not words or _all_filler(words)
+
+
+def _all_filler(words: list[str]) -> bool:
+    """Tell whether words can be read as a row of filler phrases."""
+    reachable = {0}
+    for start in range(len(words)):
+        if start in reachable:
+            reachable |= {
+                start + size
+                for size in range(1, _MAX_FILLER_WORDS + 1)
+                if " ".join(words[start : start + size]) in FILLER and start + size <= len(words)
+            }
+    return len(words) in reachable
+
+
+def _is_markup(cleaned: str) -> bool:
+    match = _MARKUP.match(cleaned)
+    return match is not None and ("</" in cleaned if match[0].lstrip().startswith("<") else True)
+
+
+def _is_transcript(cleaned: str) -> bool:
+    lines = [line for line in cleaned.split("\n") if line.strip()]
+    labelled = sum(1 for line in lines if _TURN_LABEL.match(line))
+    return labelled * 2 > len(lines)

@@ -1,0 +1,154 @@
+"""``memrelay-gateway erase`` and ``erasure``: destroy a memory or a namespace, and see that it is destroyed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.outbox import open_file_outbox
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
+    FAILED,
+    USAGE,
+    AgentOption,
+    CliContext,
+    JsonOption,
+    UrlOption,
+    fail,
+    find_context,
+    guarded,
+    root_holder,
+    with_client,
+)
+from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.identity import Identity
+from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.outbox import Waiting
+from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
+from relayer.wire.erasure import EraseNamespaceResponse, ErasureView
+
+__all__ = ["add_to"]
+
+_STATES = {
+    "erased": "in no answer any more; the relayer goes on with its objects",
+    "destroyed": "and no relayer finds it in the store; confirmed about an hour later",
+    "confirmed": "nothing of it is left in the store, in no older version either",
+}
+
+
+def erase(
+    memory_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One memory.")] = None,
+    *,
+    whole: Annotated[bool, typer.Option("--namespace", help="Everything the agent remembers.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, say what would go.")] = False,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone."""
+    if whole == (memory_id is not None):
+        fail(USAGE, "ID, --namespace: give one of them", "memrelay-gateway erase ID")
+    context = _as_a_person(find_context(url, agent))
+    if memory_id is None:
+        _erase_namespace(context, url, yes=yes, as_json=as_json)
+    else:
+        _erase_memory(context, url, memory_id, yes=yes, as_json=as_json)
+
+
+def erasure(
+    erasure_id: Annotated[str, typer.Argument(metavar="ID", help="As `erase` printed it.")],
+    *,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how far an erasure is."""
+    context = find_context(url, agent)
+    if isinstance(context.holder, RootHolder):
+        # The agent's own keys may have been taken back before its memories were erased.
+        context = _as_a_person(context)
+    view = with_client(context.settings, lambda client: client.erasure(context.identity, erasure_id))
+    if as_json:
+        Output(as_json=True).json(view.model_dump(mode="json"))
+    else:
+        _show(view)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command()(erase)
+    app.command()(erasure)
+
+
+def _as_a_person(context: CliContext) -> CliContext:
+    holder = root_holder(context, "erasing", instead="memrelay-gateway forget ID")
+    return replace(context, identity=holder.person(context.identity.agent, context.identity.namespace))
+
+
+def _erase_memory(context: CliContext, url: str | None, memory_id: str, *, yes: bool, as_json: bool) -> None:
+    texts = with_client(
+        context.settings, lambda client: _texts(client, context.identity, memory_id, must_exist=not yes)
+    )
+    if not yes:
+        shown = "\n".join(f"  {text}" for text in texts)
+        Output(as_json=False).say(f"would be destroyed, with what was made of it:\n{shown}\ndo it: --yes")
+        return
+    answer = with_client(context.settings, lambda client: client.erase(context.identity, memory_id))
+    outbox = open_file_outbox(url)
+    waiting = guarded(lambda: erase_texts(outbox, context.identity.namespace, texts))
+    outbox.close()
+    if answer.erasure is None:
+        fail(FAILED, "the relayer gave no report: it is older than this gateway", "")
+    _print(answer.erasure, waiting, as_json=as_json)
+
+
+async def _texts(client: RelayerClient, identity: Identity, memory_id: str, *, must_exist: bool) -> list[str]:
+    try:
+        found = await client.get_memory(identity, memory_id)
+    except RelayerRefused as error:
+        if error.code != "not_found" or must_exist:
+            raise
+        return []  # erased before, and somebody wants to be sure
+    return list(dict.fromkeys(one.text for one in (found.memory, *found.history)))
+
+
+def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json: bool) -> None:
+    identity = context.identity
+
+    async def work(client: RelayerClient) -> EraseNamespaceResponse:
+        counted = await client.erase_namespace(identity)
+        return await client.erase_namespace(identity, confirm=counted.confirm) if yes else counted
+
+    answer = with_client(context.settings, work)
+    if answer.erasure is None:
+        if as_json:
+            Output(as_json=True).json(answer.model_dump(mode="json"))
+            return
+        many = "what it holds cannot be read" if answer.memories is None else f"{answer.memories} memories"
+        Output(as_json=False).say(f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes")
+        return
+    outbox = open_file_outbox(url)
+    whose = Waiting(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
+    waiting = guarded(lambda: forget_namespace(outbox, whose))
+    outbox.close()
+    _print(answer.erasure, waiting, as_json=as_json)
+
+
+def _print(view: ErasureView, waiting: int, *, as_json: bool) -> None:
+    if as_json:
+        Output(as_json=True).json({**view.model_dump(mode="json"), "waiting_turns": waiting})
+        return
+    _show(view)
+    if waiting:
+        Output(as_json=False).say(f"turns that waited here and are destroyed: {waiting}")
+    if view.state != "confirmed":
+        Output(as_json=False).say(f"see how far it is: memrelay-gateway erasure {view.id}")
+
+
+def _show(view: ErasureView) -> None:
+    what = f"namespace {view.namespace}" if view.what == "namespace" else f"{len(view.memories)} memories"
+    derived = f" and {len(view.derived)} made of them" if view.derived else ""
+    Output(as_json=False).say(f"{view.state}: {what}{derived}; {_STATES[view.state]}")

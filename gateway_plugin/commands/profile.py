@@ -1,0 +1,104 @@
+"""``memrelay-gateway profile``: what is known of the user, to read, or kept in a file that a host puts into its prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway_plugin.commands.output import Output, as_error
+from gateway_plugin.commands.run import (
+    USAGE,
+    AgentOption,
+    JsonOption,
+    UrlOption,
+    fail,
+    find_context,
+    guarded,
+    with_client,
+)
+from gateway_plugin.injection import scan
+from gateway_plugin.transfer.profile_file import put_profile
+from relayer.wire.profile import ProfileLine, ProfileResponse, render
+
+__all__ = ["add_to", "harmless"]
+
+_AUDIENCES = ("agent", "direct", "group")
+_TRUSTS = ("user", "imported", "assistant", "tool")
+
+
+def profile(
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Keep it in this file, such as USER.md.")
+    ] = None,
+    audience: Annotated[
+        list[str] | None,
+        typer.Option(help="agent, direct, group; without it agent and group: nothing from direct messages."),
+    ] = None,
+    trust: Annotated[
+        list[str] | None, typer.Option(help="user, imported, assistant, tool; without it user and imported.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, max=20_000, help="How long at most.")] = 1000,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay."""
+    audiences = _names("--audience", audience or ["agent", "group"], _AUDIENCES)
+    trusts = _names("--trust", trust or ["user", "imported"], _TRUSTS)
+    context = find_context(url, agent)
+    answer = with_client(
+        context.settings,
+        lambda client: client.profile(
+            context.identity, max_tokens=max_tokens, audiences=audiences, trusts=trusts
+        ),
+    )
+    told = harmless(answer, audiences, trusts)
+    written = out is not None and guarded(lambda: put_profile(out, context.identity.namespace, told.document))
+    output = Output(as_json=as_json)
+    if as_json:
+        file = {} if out is None else {"file": str(out), "written": written}
+        output.json(told.model_dump(mode="json") | file)
+    elif out is not None:
+        done = "written" if written else "unchanged"
+        output.say(f"{done}: {out}, {told.shown} of {told.total} memories")
+    elif told.document:
+        output.raw(told.document.removesuffix("\n"))
+    else:
+        as_error("nothing is known yet that these options let through", "see: memrelay-gateway list")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(profile)
+
+
+def harmless(answer: ProfileResponse, audiences: tuple[str, ...], trusts: tuple[str, ...]) -> ProfileResponse:
+    """Return a profile without lines that were not asked for or read like an attempt to command the model."""
+
+    def may_stand(line: ProfileLine) -> bool:
+        # The relayer was asked for exactly this; it is checked again because its answer is input.
+        verdict = scan(f"{line.speaker}\n{line.text}" if line.speaker else line.text)
+        return (
+            line.audience in audiences
+            and line.trust in trusts
+            and not verdict.blocked
+            and not verdict.suspect
+        )
+
+    kept = tuple(
+        section.model_copy(update={"lines": tuple(filter(may_stand, section.lines))})
+        for section in answer.sections
+    )
+    sections = tuple(section for section in kept if section.lines)
+    shown = sum(len(section.lines) for section in sections)
+    return answer.model_copy(update={"document": render(sections), "sections": sections, "shown": shown})
+
+
+def _names(option: str, given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
+    if not set(given) <= set(known):
+        fail(USAGE, f"{option}: it is none of these", ", ".join(known))
+    # In one order and each once: the same question is the same request.
+    return tuple(name for name in known if name in given)

@@ -1,0 +1,197 @@
+"""What every command of ``memrelay-gateway`` needs: whose memories, which relayer, and errors as sentences with a fix.
+
+Exit codes: 0 done; 1 refused or failed; 2 wrong usage or settings; 3 no relayer answered in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, NoReturn, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.output import as_error
+from gateway_plugin.errors import (
+    DeadlineExceeded,
+    GatewayError,
+    IdentityError,
+    RelayerRefused,
+    RelayerUnreachable,
+    RelayerUntrusted,
+    SettingsError,
+)
+from gateway_plugin.identity import Identity, KeyHolder, identify, normal_part
+from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.keys.secret_store import secret_path
+from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.setup import connect, holder_for, settings_from
+from relayer.wire import names
+
+__all__ = [
+    "FAILED",
+    "UNREACHABLE",
+    "USAGE",
+    "AgentOption",
+    "CliContext",
+    "FloorOption",
+    "JsonOption",
+    "LimitOption",
+    "UrlOption",
+    "ask",
+    "checked",
+    "fail",
+    "find_context",
+    "guarded",
+    "root_holder",
+    "used",
+    "with_client",
+]
+
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+
+_T = TypeVar("_T")
+AgentOption = Annotated[
+    str | None,
+    typer.Option("--agent", metavar="NAME", help="Whose memories; NAME/BELOW for a namespace below it."),
+]
+LimitOption = Annotated[
+    int, typer.Option("--limit", "-k", "--max-results", min=1, max=100, help="How many at most.")
+]
+FloorOption = Annotated[
+    float,
+    typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything."),
+]
+UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="The relayer.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@dataclass(frozen=True, slots=True)
+class CliContext:
+    """Settings, keys, and the identity of the agent that was named."""
+
+    settings: PluginSettings
+    holder: KeyHolder
+    identity: Identity
+
+
+def find_context(url: str | None, agent: str | None) -> CliContext:
+    """Find settings and keys; ``url`` and ``agent`` from the command line win.
+
+    ``agent`` may name a namespace below the agent's own, as `namespaces` shows them: ``coder/sender-ana``.
+    """
+
+    def find() -> CliContext:
+        settings = settings_from(None, os.environ, url=url)
+        holder = holder_for(settings, os.environ)
+        # An empty name, as of an unset variable, is refused: it must not fall back to somebody else's memories.
+        usual = settings.agent or (None if holder.only_agent else settings.namespace.default)
+        fallback = usual if agent is None else agent
+        named, slash, below = (fallback or "").partition("/")
+        identity = identify(holder, parse_session_key(""), default_agent=named if slash else fallback)
+        if slash:
+            parts = (identity.namespace, *(_part(part) for part in below.split("/")))
+            identity = replace(identity, namespace="/".join(parts))
+        return CliContext(settings, holder, identity)
+
+    return guarded(find)
+
+
+def _part(name: str) -> str:
+    # A name as `namespaces` shows it is taken as it is, also one that stands for a name that was not plain.
+    return name if names.is_normal(name) else normal_part(name)
+
+
+def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHolder:
+    """Return the keys of the whole account; where one agent's are held alone, say that something takes more.
+
+    Args:
+        context: of the command.
+        doing: what takes them, as a sentence begins.
+        instead: a command that one agent's keys are enough for.
+    """
+    holder = context.holder
+    if not isinstance(holder, RootHolder):
+        fix = "run it on the host that keeps the root secret, in MEMRELAY_SECRET or a file"
+        fail(
+            USAGE,
+            f"{doing} takes the gateway's root secret; this host holds one agent's keys",
+            f"{fix}, or: {instead}" if instead else fix,
+        )
+    return holder
+
+
+def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:
+    """Do something with the relayer as an agent."""
+    context = find_context(url, agent)
+    return with_client(context.settings, lambda client: work(client, context.identity))
+
+
+def with_client(settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]]) -> _T:
+    """Do something with the relayer."""
+    return guarded(lambda: asyncio.run(used(settings, work)))
+
+
+async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]]) -> _T:
+    """Do something with a client and close it; errors are the caller's."""
+    client = connect(settings, os.environ, clock=SystemClock())
+    try:
+        return await work(client)
+    finally:
+        await client.aclose()
+
+
+def guarded(work: Callable[[], _T]) -> _T:
+    """Run something; turn every error that is expected into a sentence, its fix, and an exit code."""
+    try:
+        return work()
+    except GatewayError as error:
+        fail(_exit_code(error), str(error), _fix(error))
+
+
+def checked(build: Callable[[], _T]) -> _T:
+    """Build a request; what is wrong with it ends the command with the field and the rule, never the value."""
+    try:
+        return build()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"] if not isinstance(part, int)) or "the request"
+        fail(USAGE, f"{field}: {first['msg'].removeprefix('Value error, ')}", "")
+
+
+def _exit_code(error: GatewayError) -> int:
+    if isinstance(error, RelayerUnreachable | DeadlineExceeded):
+        return UNREACHABLE
+    return USAGE if isinstance(error, SettingsError | IdentityError) else FAILED
+
+
+def _fix(error: GatewayError) -> str:
+    if isinstance(error, RelayerUnreachable):
+        return "start one with: memrelay serve      or name another: --url URL, MEMRELAY_URL"
+    if isinstance(error, DeadlineExceeded):
+        return "the relayer is slow or stuck: look at its log, then try again"
+    if isinstance(error, RelayerUntrusted):
+        return "nothing was sent"
+    if isinstance(error, RelayerRefused):
+        return {
+            "unauthorized": "does the relayer serve this account, are both clocks right, and were this agent's keys not taken "
+            f"back (memrelay-gateway keys revoked)? See secret: {secret_path(os.environ)}",
+            "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
+            "not_found": "see the ids with: memrelay-gateway list",
+            "stale_head": "see its versions with: memrelay-gateway show ID",
+        }.get(error.code, "")
+    return ""
+
+
+def fail(code: int, sentence: str, fix: str) -> NoReturn:
+    """End the command."""
+    as_error(sentence, fix)
+    raise typer.Exit(code)

@@ -1,0 +1,64 @@
+"""``memrelay-gateway off`` and ``on``: memory switched by the person at the machine, for a chat session or for all."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from gateway_plugin.commands.outbox import open_file_outbox
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import AgentOption, CliContext, UrlOption, find_context, guarded
+from gateway_plugin.outbox.file import FileOutbox
+from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn.identities import Identities, owner_of
+from gateway_plugin.turn.toggles import Toggles
+
+__all__ = ["add_to", "gateway_toggles"]
+
+SessionOption = Annotated[
+    str | None,
+    typer.Option("--session", metavar="KEY", help="One chat session, by the host's key; else every one."),
+]
+
+
+def off(*, session: SessionOption = None, agent: AgentOption = None, url: UrlOption = None) -> None:
+    """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again."""
+    _switch(session, agent, url, enabled=False)
+
+
+def on(*, session: SessionOption = None, agent: AgentOption = None, url: UrlOption = None) -> None:
+    """Switch memory on again."""
+    _switch(session, agent, url, enabled=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command()(off)
+    app.command()(on)
+
+
+def gateway_toggles(context: CliContext, outbox: FileOutbox) -> Toggles:
+    """Return the switches of this gateway, as its outbox keeps them."""
+    return Toggles(outbox, Identities(context.holder, context.settings).gateway)
+
+
+def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool) -> None:
+    context = find_context(url, agent)
+    outbox = open_file_outbox(url)
+    toggles = gateway_toggles(context, outbox)
+    word = "on" if enabled else "off"
+    if session is None:
+        guarded(lambda: toggles.set_everywhere(enabled=enabled))
+        said = f"memory is {word} for every session of this gateway at {context.settings.url}"
+    else:
+        ref = parse_session_key(session)
+        identities = Identities(context.holder, context.settings, agent)
+        owner = owner_of(guarded(lambda: identities.of_turn(ref, HostTurn())))
+        guarded(lambda: toggles.set_session(owner, ref.key, enabled=enabled))
+        said = f"memory is {word} for session {ref.key} of agent {owner.agent}"
+    switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
+    outbox.close()
+    Output(as_json=False).say(said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""))

@@ -1,0 +1,224 @@
+"""``memrelay-gateway export``, ``import`` and ``watch``: memories as files, out and in.
+
+Texts go to files that only their owner reads. Importing the same files again stores nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import (
+    FAILED,
+    USAGE,
+    AgentOption,
+    JsonOption,
+    UrlOption,
+    ask,
+    checked,
+    fail,
+    find_context,
+    guarded,
+    with_client,
+)
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.identity import Identity
+from gateway_plugin.private_files import replace_private
+from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
+from gateway_plugin.transfer.markdown import render_daily, render_memsearch
+from gateway_plugin.transfer.sending import send_items, shown_name
+from relayer.wire.schemas import Memory
+from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest
+
+__all__ = ["add_to"]
+
+
+class ExportFormat(StrEnum):
+    """How memories are written."""
+
+    JSONL = "jsonl"
+    DAILY_MD = "daily-md"
+    MEMSEARCH = "memsearch"
+
+
+def export(
+    target: Annotated[
+        str, typer.Argument(help="File, or - for standard output; a directory for Markdown.")
+    ] = "-",
+    *,
+    style: Annotated[
+        ExportFormat, typer.Option("--format", help="jsonl can be imported again whole.")
+    ] = ExportFormat.JSONL,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="live, superseded, forgotten; live if not given.")
+    ] = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+) -> None:
+    """Write an agent's memories to a file, or as daily logs in Markdown to a directory."""
+    if style is not ExportFormat.JSONL and target == "-":
+        fail(
+            USAGE,
+            "TARGET: Markdown is one file a day, so it needs a directory",
+            "memrelay-gateway export DIR --format daily-md",
+        )
+    request = checked(
+        lambda: ExportRequest.model_validate({"kinds": kind or (), **({"states": state} if state else {})})
+    )
+    context = find_context(url, agent)
+
+    async def fetched(client: RelayerClient) -> list[Memory]:
+        async with aclosing(client.export(context.identity, request)) as memories:
+            return [memory async for memory in memories]
+
+    memories = with_client(context.settings, fetched)
+    if style is ExportFormat.JSONL:
+        lines = (
+            ExportHead(namespace=context.identity.namespace, memories=len(memories)),
+            *(ExportLine(memory=memory) for memory in memories),
+            ExportEnd(memories=len(memories)),
+        )
+        _write(target, "".join(line.model_dump_json() + "\n" for line in lines))
+    else:
+        place = datetime.now(UTC).astimezone().tzinfo or UTC
+        render = render_daily if style is ExportFormat.DAILY_MD else render_memsearch
+        files = render(memories, place)
+        for name, text in files.items():
+            _write(str(Path(target) / name), text)
+    if target != "-":
+        Output(as_json=False).say(f"exported: {len(memories)} memories to {target}")
+
+
+def import_files(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories.")],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and count, and send nothing.")] = False,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Store memories from files: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
+    found = [(path, one) for path in paths for one in files_of(path)]
+    if not found:
+        fail(FAILED, "PATH: no .md, .jsonl or .json file is there", "")
+    total: Counter[str] = Counter()
+    for root, path in found:
+        try:
+            items = read_file(path, shown_name(root, path))
+        except ImportProblem as error:
+            fail(
+                FAILED,
+                str(error),
+                "what came before it is stored; after a repair import again: nothing is stored twice",
+            )
+        counts = Counter({"found": len(items)})
+        if not dry_run:
+            counts = ask(url, agent, partial(send_items, items=items))
+        total += counts
+        if not as_json:
+            Output(as_json=False).say(f"{path}: {_sentence(counts)}")
+    if as_json:
+        Output(as_json=True).json({"files": len(found), **total})
+
+
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="MEMORY.md, memory/*.md and such.")],
+    *,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+) -> None:
+    """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there stays."""
+    if not folder.is_dir():
+        fail(USAGE, "FOLDER: there is no such directory", "")
+    context = find_context(url, agent)
+    output = Output(as_json=False)
+
+    async def look(client: RelayerClient) -> None:
+        watcher = _Watcher(client, context.identity, folder, output)
+        output.say(f"watching {folder} for {context.identity.namespace}; end with Ctrl-C")
+        while True:
+            await watcher.look()
+            await asyncio.sleep(every)
+
+    try:
+        with_client(context.settings, look)
+    except KeyboardInterrupt:
+        output.say("stopped")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command()(export)
+    app.command("import")(import_files)
+    app.command()(watch)
+
+
+@dataclass(slots=True)
+class _Watcher:
+    """What was seen of a folder, and where its changes go."""
+
+    client: RelayerClient
+    identity: Identity
+    folder: Path
+    output: Output
+    seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
+
+    async def look(self) -> None:
+        """Import what changed; a failure is said, and one of the relayer's is tried again at the next look."""
+        for path, mark in await asyncio.to_thread(self._changed):
+            try:
+                items = await asyncio.to_thread(read_file, path, shown_name(self.folder, path))
+                counts = await send_items(self.client, self.identity, items)
+            except ImportProblem as error:
+                self.output.say(str(error))
+            except GatewayError as error:
+                self.output.say(f"{path}: {error}; it is tried again")
+                continue
+            else:
+                self.output.say(f"{path}: {_sentence(counts)}")
+            self.seen[path] = mark
+
+    def _changed(self) -> list[tuple[Path, tuple[int, int]]]:
+        changed = []
+        for path in files_of(self.folder):
+            try:
+                status = path.stat()
+            except OSError:
+                continue  # gone since it was listed
+            mark = (status.st_mtime_ns, status.st_size)
+            if self.seen.get(path) != mark:
+                changed.append((path, mark))
+        return changed
+
+
+def _sentence(counts: Counter[str]) -> str:
+    words = {
+        "found": "found",
+        "stored": "stored",
+        "duplicate": "known already",
+        "skipped": "skipped",
+        "refused": "refused",
+    }
+    said = [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
+    return ", ".join(said) or "nothing in it"
+
+
+def _write(target: str, text: str) -> None:
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    guarded(lambda: replace_private(Path(target), text.encode()))

@@ -1,0 +1,116 @@
+"""Where the gateway's secret comes from.
+
+First found wins: what the host's configuration gave, ``MEMRELAY_AGENT_SECRET`` with ``MEMRELAY_AGENT_CERTIFICATE``
+(a host that holds one agent only), ``MEMRELAY_SECRET``, the file that ``MEMRELAY_SECRET_FILE`` names, and last
+``secret`` in the plugin's directory, which is made when it is missing and never overwritten.
+
+What was read from the environment is taken out of it, so that a command run by an agent does not inherit it. (The
+kernel still shows a process's first environment to the same user; a sandbox is the host's business.)
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Final
+
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.identity import KeyHolder
+from gateway_plugin.keys.holders import AgentHolder, RootHolder
+from gateway_plugin.private_files import config_directory, create_private, read_private
+from relayer.wire.errors import InvalidSecret
+from relayer.wire.keys import RootKeys, parse_secret
+
+__all__ = ["SECRET_VARIABLES", "load_keys", "secret_path", "taken_variable"]
+
+SECRET_VARIABLES: Final = ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET")
+_CERTIFICATE_VARIABLE: Final = "MEMRELAY_AGENT_CERTIFICATE"
+_FILE_VARIABLE: Final = "MEMRELAY_SECRET_FILE"
+
+# A second plugin of the same process must find what the first one took out of the environment.
+_taken: dict[str, str] = {}
+_taking = threading.Lock()
+
+
+def load_keys(
+    environ: MutableMapping[str, str], *, given: str | None = None, notify: Callable[[str], None]
+) -> KeyHolder:
+    """Find the secret, or make one.
+
+    Args:
+        environ: the process's environment; secrets are removed from it.
+        given: the secret from the host's configuration, with ``${NAME}`` already replaced.
+        notify: is told, in one sentence for people, when a secret was made.
+
+    Raises:
+        IdentityError: the secret is malformed, unreadable, or readable by others; never shows a value.
+    """
+    agent_secret, root_secret = (_take(environ, name) for name in SECRET_VARIABLES)
+    try:
+        if given is not None:
+            return RootHolder(RootKeys(parse_secret(given, source="the configured key")))
+        if agent_secret is not None:
+            return _one_agent(agent_secret, environ.get(_CERTIFICATE_VARIABLE, ""))
+        if root_secret is not None:
+            return RootHolder(RootKeys(parse_secret(root_secret, source="MEMRELAY_SECRET")))
+        return RootHolder(RootKeys(_from_file(environ, notify)))
+    except InvalidSecret as error:
+        raise IdentityError(str(error)) from error
+
+
+def secret_path(environ: MutableMapping[str, str]) -> Path:
+    """Return the file that holds the secret when the environment does not."""
+    named = environ.get(_FILE_VARIABLE, "")
+    return Path(named).expanduser() if named else config_directory(environ) / "secret"
+
+
+def taken_variable() -> str:
+    """Return the variable whose secret `load_keys` uses in this process; "" where it uses none."""
+    with _taking:
+        return next((name for name in SECRET_VARIABLES if name in _taken), "")
+
+
+def _take(environ: MutableMapping[str, str], name: str) -> str | None:
+    with _taking:
+        value = environ.pop(name, "").strip()
+        if value:
+            _taken[name] = value
+        return _taken.get(name)
+
+
+def _one_agent(secret: str, certificate: str) -> KeyHolder:
+    if not certificate:
+        raise IdentityError(
+            f"MEMRELAY_AGENT_SECRET needs {_CERTIFICATE_VARIABLE} beside it; "
+            "`memrelay-gateway keys export --agent NAME` prints both"
+        )
+    return AgentHolder.parse(parse_secret(secret, source="MEMRELAY_AGENT_SECRET"), certificate)
+
+
+def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None]) -> bytes:
+    path = secret_path(environ)
+    if environ.get(_FILE_VARIABLE):
+        try:
+            return _parse(path)
+        except FileNotFoundError as error:
+            raise IdentityError(f"MEMRELAY_SECRET_FILE names {path}, which does not exist") from error
+    try:
+        return _parse(path)
+    except FileNotFoundError:
+        if create_private(path, secrets.token_hex(32).encode() + b"\n"):
+            notify(
+                f"memrelay made a secret for this gateway in {path}; without it, its memories cannot be read. "
+                "Keep a copy: memrelay-gateway keys recovery"
+            )
+        # Read back, not used as made: another process may have been first.
+        return _parse(path)
+
+
+def _parse(path: Path) -> bytes:
+    try:
+        text = read_private(path).decode("ascii")
+    except UnicodeDecodeError as error:
+        raise IdentityError(f"{path} must hold 32 bytes as 64 hex digits or base64") from error
+    return parse_secret(text, source=str(path))

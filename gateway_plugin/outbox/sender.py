@@ -1,0 +1,277 @@
+"""Delivers what the outbox holds, in order within each namespace, while the conversation goes on.
+
+What fails for a passing reason stays where it is and is tried again, with longer and longer pauses; meanwhile its
+namespace waits, and no other. What the relayer refuses for good becomes a dead letter, and the next item goes on. Waiting
+for delivery never lasts longer than asked, and not at all while the deliveries waited for keep failing.
+
+Several processes may share an outbox. The one that claims it delivers for all; the others look every now and then
+whether it still does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.identity import Identity
+from gateway_plugin.outbox.contract import Outbox, OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.outbox.pauses import Pauses
+from relayer.wire.schemas import Position
+
+__all__ = ["Sender", "off_loop"]
+
+# Of the answers that blame the request, these pass: not signed in, timed out, out of order, too many.
+_PASSING: Final = frozenset({401, 408, 409, 429})
+# Of those, these do not pass by themselves: asking again would only hide that a person has to look.
+_LASTING: Final = {
+    "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
+    "wrong_custody": "the namespace was made by a client that leaves its key to the relayer",
+}
+# A failure that nobody foresaw may pass; one that comes back this often is the item's own.
+_STRANGE_FAILURES: Final = 5
+_LOOK_SECONDS: Final = 1.0
+_LOOK_SECONDS_WAITED_FOR: Final = 0.05
+# Another process delivers, and why it does not is not known here: a turn waits for it no longer than this.
+_PATIENCE_WITH_OTHERS: Final = 0.3
+_T = TypeVar("_T")
+
+
+class Sender:
+    """One delivery loop over one outbox.
+
+    Args:
+        client: the relayer.
+        outbox: what to deliver.
+        identity_of: finds the keys for an item; raises `IdentityError` when they are not held.
+        first_pause: seconds before the first retry; doubled up to a minute.
+        notify: told a sentence for a person when turns are given up; once for each agent and reason.
+        heard: told the position that the relayer gave with a delivery.
+        meanwhile: called, off the event loop, whenever the outbox was worked on and at the end.
+    """
+
+    def __init__(
+        self,
+        client: RelayerClient,
+        outbox: Outbox,
+        identity_of: Callable[[Waiting], Identity],
+        *,
+        first_pause: float = 1.0,
+        notify: Callable[[str], None] | None = None,
+        heard: Callable[[Waiting, Position], None] | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        self.delivered = 0
+        self._client = client
+        self._outbox = outbox
+        self._identity_of = identity_of
+        self._notify = notify
+        self._heard = heard
+        self._meanwhile = meanwhile
+        self._strange: Counter[str] = Counter()
+        self._told: set[tuple[str, str]] = set()
+        self._pauses = Pauses(first_pause)
+        self._broken = ""
+        self._waited_for = 0
+        self._work = asyncio.Event()
+        self._progress = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._attempt: tuple[OutboxItem, asyncio.Task[None]] | None = None
+
+    @property
+    def last_error(self) -> str:
+        """Why what waits is not delivered, of the latest failure; "" when nothing failed."""
+        return self._pauses.latest or self._broken
+
+    def wake(self) -> None:
+        """Note that the outbox has something; starts the loop when it is not running yet."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="memrelay-sender")
+        self._work.set()
+
+    def start(self) -> None:
+        """Go on with what an earlier process left behind."""
+        if self._task is None and self._outbox.waiting():
+            self.wake()
+
+    async def settled(self, namespace: str, seconds: float) -> bool:
+        """Wait until a namespace has nothing waiting; False when time is up or its deliveries fail."""
+        if self._outbox.waiting(namespace) == 0:
+            return True
+        if not self._outbox.claim():
+            seconds = min(seconds, _PATIENCE_WITH_OTHERS)
+        self.wake()
+        await self._wait(
+            lambda: self._outbox.waiting(namespace) == 0 or namespace in self._pauses,
+            seconds,
+        )
+        return self._outbox.waiting(namespace) == 0
+
+    async def flush(self, seconds: float) -> bool:
+        """Try everything now, and wait until nothing waits; False when time is up or what still waits failed again."""
+        if self._outbox.waiting() == 0:
+            return True
+        before = self._pauses.failures
+        self._pauses.cut_short()
+        self.wake()
+        await self._wait(lambda: self._nothing_but(self._pauses.failed_since(before)), seconds)
+        return self._outbox.waiting() == 0
+
+    async def aclose(self) -> None:
+        """Stop the loop; what was not delivered stays in the outbox."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        self._outbox.release()
+        await self._meantime()
+
+    def abandon(self, matches: Callable[[OutboxItem], bool]) -> None:
+        """End the attempt under way if its item matches: it was destroyed. What was sent already cannot be called back."""
+        if self._attempt is not None and matches(self._attempt[0]):
+            self._attempt[1].cancel()
+
+    async def _wait(self, done: Callable[[], bool], seconds: float) -> None:
+        self._waited_for += 1
+        self._work.set()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds), self._progress:
+                    await self._progress.wait_for(done)
+        finally:
+            self._waited_for -= 1
+
+    def _nothing_but(self, namespaces: set[str]) -> bool:
+        """Whether nothing waits besides these; where it cannot be told, there is nothing to wait for."""
+        if not namespaces:
+            return self._outbox.waiting() == 0 or bool(self._broken)
+        try:
+            return self._outbox.head(namespaces) is None
+        except OutboxUnavailable:
+            return True
+
+    async def _run(self) -> None:
+        while True:
+            self._work.clear()
+            try:
+                until = await self._round()
+                self._broken = ""
+            except OutboxUnavailable as error:
+                self._broken = str(error)
+                until = asyncio.get_running_loop().time() + _LOOK_SECONDS
+            async with self._progress:
+                self._progress.notify_all()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._work.wait()
+
+    async def _round(self) -> float | None:
+        """Deliver what can be delivered now; return when to look again, None for only when woken."""
+        loop = asyncio.get_running_loop()
+        while self._outbox.claim():
+            now = loop.time()
+            ends = self._pauses.ends(now)
+            item = self._outbox.head(ends)
+            if item is not None:
+                await self._try(item)
+                continue
+            await self._meantime()
+            if self._outbox.waiting() == 0:
+                self._pauses.clear()
+                self._outbox.release()
+                return None
+            # Others may add to a file without being able to wake this process.
+            latest = [now + _LOOK_SECONDS] if self._outbox.durable else []
+            return min([*ends.values(), *latest], default=None)
+        await self._meantime()
+        if self._outbox.waiting() == 0:
+            return None
+        return loop.time() + (_LOOK_SECONDS_WAITED_FOR if self._waited_for else _LOOK_SECONDS)
+
+    async def _meantime(self) -> None:
+        if self._meanwhile is not None:
+            with contextlib.suppress(OutboxUnavailable):
+                await off_loop(self._outbox, self._meanwhile)
+
+    async def _try(self, item: OutboxItem) -> None:
+        namespace = item.owner.namespace
+        try:
+            if await self._attempted(item):
+                self._pauses.delivered(namespace)
+        except GatewayError as error:
+            self._pauses.failed(namespace, error, asyncio.get_running_loop().time())
+        except Exception as error:  # noqa: BLE001 - one bad item must not stop the others
+            await self._failed_strangely(item, error)
+        async with self._progress:
+            self._progress.notify_all()
+
+    async def _attempted(self, item: OutboxItem) -> bool:
+        """Deliver an item; False when it was abandoned meanwhile. Raises as `_deliver`."""
+        attempt = asyncio.create_task(self._deliver(item))
+        self._attempt = (item, attempt)
+        try:
+            await asyncio.wait({attempt})
+        finally:
+            self._attempt = None
+            if not attempt.done():
+                attempt.cancel()
+                await asyncio.wait({attempt})
+        if attempt.cancelled():
+            return False
+        attempt.result()
+        return True
+
+    async def _deliver(self, item: OutboxItem) -> None:
+        """Deliver or bury an item; raises `GatewayError` when it should be tried again."""
+        try:
+            answer = await self._client.analyze(self._identity_of(item.owner), item.request)
+            if self._heard is not None and answer.position is not None:
+                self._heard(item.owner, answer.position)
+        except RelayerRefused as error:
+            # The key says what the item says: under the same key, the relayer has it already.
+            if error.code != "idempotency_conflict":
+                if error.code not in _LASTING and (error.status in _PASSING or error.status >= 500):
+                    raise
+                if not item.request.turns:
+                    # The end of a session, to a relayer that has no use for it: nothing of anybody's is lost.
+                    await off_loop(self._outbox, self._outbox.delivered, item)
+                    return
+                advice = f", {_LASTING[error.code]}" if error.code in _LASTING else ""
+                await self._give_up(item, f"{error.status} {error.code}{advice}")
+                return
+        await off_loop(self._outbox, self._outbox.delivered, item)
+        self.delivered += 1
+
+    async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
+        kind = type(defect).__name__
+        self._strange[item.key] += 1
+        if self._strange[item.key] < _STRANGE_FAILURES:
+            error = GatewayError(f"a captured turn could not be sent ({kind})")
+            self._pauses.failed(item.owner.namespace, error, asyncio.get_running_loop().time())
+            return
+        del self._strange[item.key]
+        self._pauses.end(item.owner.namespace)
+        await self._give_up(item, f"it could not be sent ({kind})")
+
+    async def _give_up(self, item: OutboxItem, reason: str) -> None:
+        await off_loop(self._outbox, self._outbox.refused, item, reason)
+        if self._notify is not None and (item.owner.agent, reason) not in self._told:
+            self._told.add((item.owner.agent, reason))
+            self._notify(f"memrelay: a captured turn of agent {item.owner.agent} is given up: {reason}")
+
+
+async def off_loop(outbox: Outbox, work: Callable[..., _T], *arguments: object) -> _T:
+    """Do something that writes to an outbox, off the event loop where it waits for a disk."""
+    if not outbox.blocking:
+        return work(*arguments)
+    try:
+        thread = asyncio.get_running_loop().run_in_executor(None, lambda: work(*arguments))
+    except RuntimeError:
+        # The interpreter is ending and starts no threads any more; the write is still owed.
+        return work(*arguments)
+    return await thread

@@ -1,0 +1,205 @@
+"""Removing what memory systems and hosts put around a user's words.
+
+Whatever was injected into a prompt must not become a query or a memory: it would be recalled, captured and stored
+again, growing each time. Known wrappers are removed whether nested, unclosed, cut off or HTML-escaped.
+
+The work is linear in the text. A removed span leaves white space behind, so that what stood left and right of it can
+never join into a new wrapper, and removing twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from gateway_plugin.text.envelopes import strip_envelopes
+
+__all__ = ["OUR_TAG", "contains_wrapper", "strip", "strip_wrappers"]
+
+OUR_TAG: Final = "memrelay-memories"
+
+_TAGS: Final = (
+    OUR_TAG,
+    "relevant[-_]memories",
+    "memwal[-_]memories",
+    "active[-_]memory[-_]plugin",
+    "memory[-_]context",
+)
+_NAMES: Final = "|".join(_TAGS)
+_INTERNAL: Final = "OPENCLAW_INTERNAL_CONTEXT"
+
+# How often "<" was escaped: 0 as it is, 1 "&lt;", 2 "&amp;lt;" and so on. A memory inside a wrapper is escaped once, so
+# its text can hold what looks like the wrapper's end one level down: ends only match beginnings of their own level.
+_LEVELS: Final = 4
+_ROUNDS: Final = 4
+_MAX_INDENT: Final = 32
+
+
+def _token_pattern(level: int) -> re.Pattern[str]:
+    less = "<" if level == 0 else f"&{'amp;' * (level - 1)}(?:lt|#0{{0,6}}60|#x0{{0,6}}3c);"
+    more = ">" if level == 0 else f"&{'amp;' * (level - 1)}(?:gt|#0{{0,6}}62|#x0{{0,6}}3e);"
+    attributes = "[^<>]" if level == 0 else "[^<>\n]"
+    # A tag that never ends still counts from its name, or "<name <name></name> >" would turn into one when stripped.
+    tag = rf"{less}(?P<end>/?)(?P<tag>{_NAMES})(?![\w-])(?:{attributes}{{0,200}}?{more})?"
+    if level:
+        return re.compile(tag, re.IGNORECASE)
+    bracket = r"\[(?P<bracket_end>/?)auto-recall(?![\w-])(?:[^\[\]\n]{0,200}\])?"
+    marker = rf"<<<(?P<marker>BEGIN|END)_{_INTERNAL}>>>"
+    return re.compile(f"{tag}|{bracket}|{marker}", re.IGNORECASE)
+
+
+_TOKENS: Final = tuple(_token_pattern(level) for level in range(_LEVELS))
+
+_COLD_START: Final = re.compile(
+    r"^[ \t]*(?:recent memories \(use memory_search[^\n]{0,80}\):?|# recent memory)[ \t]*$", re.IGNORECASE
+)
+_COLD_BODY: Final = re.compile(r"^[ \t]*(?:[-*•] |#{1,4} |<!-- )|^[ \t]*$")
+_LOOSE_LINES: Final = re.compile(
+    r"^[ \t]*(?:"
+    r"you have \d{1,9} past memory file\(s\)\.[^\n]*"
+    r"|when using memory_search or memory_store tools, pass namespace=[^\n]*"
+    r"|untrusted context \(metadata, do not treat as instructions or commands\):"
+    r"|\U0001f9e9 ?(?:active memory|memory): [^\n]*"
+    r"|\U0001f50e active memory debug: ?[^\n]*"
+    r"|relevant memories from long-term storage\."
+    r"|treat (?:every memory below as untrusted historical data|as historical context)[^\n]*"
+    r")[ \t]*$",
+    re.IGNORECASE,
+)
+_CONTEXT_LABEL: Final = re.compile(r"(?:^|\n)[ \t]*context:[ \t]*\n?$", re.IGNORECASE)
+_BLANK_RUN: Final = re.compile(r"\n[ \t]*\n(?:[ \t]*\n)+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    start: int
+    end: int
+    name: str
+    closes: bool
+
+
+def strip(text: str) -> str:
+    """Remove every memory wrapper and every host envelope; what is left is what somebody said."""
+    for _ in range(_ROUNDS):
+        # Envelopes first: one before a wrapper hides that the wrapper begins its line. Then what wrappers had hidden.
+        stripped = strip_envelopes(strip_wrappers(strip_envelopes(text)))
+        if stripped == text:
+            break
+        text = stripped
+    return text
+
+
+def contains_wrapper(text: str) -> bool:
+    """Tell whether a beginning or an end of a memory wrapper occurs anywhere, escaped or not."""
+    return any(pattern.search(text) for pattern in _TOKENS)
+
+
+def strip_wrappers(text: str) -> str:
+    """Remove memory wrappers with their content, cold-start sections and status lines; outer white space goes too."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    for level in range(_LEVELS):
+        tokens = _tokens(text, level)
+        if tokens:
+            text = _without(text, _spans(text, tokens))
+    return _BLANK_RUN.sub("\n\n", "\n".join(_lines(text))).strip()
+
+
+def _tokens(text: str, level: int) -> list[_Token]:
+    found = []
+    for match in _TOKENS[level].finditer(text):
+        groups = match.groupdict()
+        if groups["tag"]:
+            name, closes = groups["tag"].lower().replace("_", "-"), bool(groups["end"])
+        elif groups.get("marker"):
+            name, closes = "internal-context", groups["marker"].upper() == "END"
+        else:
+            name, closes = "auto-recall", bool(groups["bracket_end"])
+        found.append(_Token(match.start(), match.end(), name, closes))
+    return found
+
+
+def _spans(text: str, tokens: list[_Token]) -> list[tuple[int, int]]:
+    """Pair beginnings with ends and return what to remove, in order, without overlaps."""
+    spans: list[tuple[int, int]] = []
+    covered = 0
+    open_tokens: list[_Token] = []
+    open_names: dict[str, int] = {}
+    for token in tokens:
+        if not token.closes:
+            open_tokens.append(token)
+            open_names[token.name] = open_names.get(token.name, 0) + 1
+            continue
+        start = token.start
+        if open_names.get(token.name):
+            begin = _pop(open_tokens, open_names)
+            while begin.name != token.name:
+                spans.append((begin.start, begin.end))
+                begin = _pop(open_tokens, open_names)
+            start = _with_label(text, begin.start)
+        elif not open_tokens and _starts_line(text, start):
+            # The beginning was cut off: the paragraph above is what is left of the content.
+            paragraph = text.rfind("\n\n", covered, start)
+            start = paragraph if paragraph >= 0 else covered
+        spans.append((start, token.end))
+        covered = token.end
+    # At the start of a line it is a block that was cut off; inside a sentence somebody mentions the tag.
+    spans.extend(
+        (token.start, len(text) if _starts_line(text, token.start) else token.end) for token in open_tokens
+    )
+    return _merged(spans)
+
+
+def _pop(open_tokens: list[_Token], open_names: dict[str, int]) -> _Token:
+    token = open_tokens.pop()
+    open_names[token.name] -= 1
+    return token
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _starts_line(text: str, at: int) -> bool:
+    # The bounded look back keeps a megabyte in one line linear.
+    before = text[max(0, at - _MAX_INDENT) : at].rstrip(" \t")
+    return before.endswith("\n") or (not before and at <= _MAX_INDENT)
+
+
+def _with_label(text: str, at: int) -> int:
+    """Move a block's start before a line that only says "Context:", which some hosts put above it."""
+    floor = max(0, at - _MAX_INDENT)
+    label = _CONTEXT_LABEL.search(text[floor:at])
+    return floor + label.start() if label and (floor == 0 or label.start() > 0) else at
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    kept: list[str] = []
+    at = 0
+    for start, end in spans:
+        kept.append(text[at:start])
+        kept.append("\n" if text[start] == "\n" or _starts_line(text, start) else " ")
+        at = end
+    kept.append(text[at:])
+    return "".join(kept)
+
+
+def _lines(text: str) -> list[str]:
+    """Drop cold-start sections, status lines and framing sentences, which carry no wrapper of their own."""
+    kept: list[str] = []
+    in_section = False
+    for line in text.split("\n"):
+        if _COLD_START.match(line):
+            in_section = True
+        elif in_section and _COLD_BODY.match(line):
+            continue
+        elif not _LOOSE_LINES.match(line):
+            in_section = False
+            kept.append(line)
+    return kept

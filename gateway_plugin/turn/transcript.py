@@ -1,0 +1,156 @@
+"""Reading the dialogue of a session from the host's own log, and from nowhere else on this machine (MS-11).
+
+Understood are messages as OpenClaw, Claude Code and Codex keep them: lines of JSON in a folder, or what a host's adapter reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from gateway_plugin.text.measures import clip, one_line
+from gateway_plugin.text.wrappers import strip
+from gateway_plugin.tool_arguments import ToolError
+from gateway_plugin.turn.messages import moment_of
+
+__all__ = ["Said", "SessionLogs", "dialogue", "read_transcript"]
+
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_MAX_LINE: Final = 1000
+_MAX_CALL: Final = 200
+_SPEAKERS: Final = {"user": "User", "human": "User", "assistant": "Assistant", "ai": "Assistant"}
+_CALLS: Final = frozenset({"tool_use", "toolcall", "function_call"})
+
+
+class SessionLogs(Protocol):
+    """A host's sessions where they are no folder of files."""
+
+    def entries(self, path: str) -> Iterator[Mapping[str, Any]]:
+        """Yield a session's messages, oldest first; raises `ToolError` where there is none that may be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One thing that a log tells: what somebody said, or that a tool was called.
+
+    Attributes:
+        id: of its message; "" when the log gives none.
+        speaker: ``User`` or ``Assistant``.
+        text: without wrappers.
+        call: whether it is a tool that was called.
+        at: ms since the epoch; None when the log does not tell.
+    """
+
+    id: str
+    speaker: str
+    text: str = field(repr=False)
+    call: bool = False
+    at: int | None = None
+
+    @property
+    def line(self) -> str:
+        """One bounded line for people and models."""
+        return f"[{self.speaker}]: {clip(one_line(self.text), _MAX_CALL if self.call else _MAX_LINE)}"
+
+
+def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str | None, turns: int) -> str:
+    """Return the last messages of a log, or those around an anchor, one line each.
+
+    Args:
+        logs: the host's directory of session logs, nothing outside of which is read; or its sessions.
+        path: relative to the directory, or inside it; or as the host names its sessions.
+        anchor: the id of a message, or a time in ISO 8601: the latest message of that time.
+        turns: how many messages at most.
+
+    Raises:
+        ToolError: there is no such log here.
+    """
+    entries = (
+        _file_entries(_inside(logs, path)) if logs is None or isinstance(logs, Path) else logs.entries(path)
+    )
+    said = [one for entry in entries for one in _told(entry)]
+    if not said:
+        raise ToolError("path: the log holds no dialogue")
+    end = len(said)
+    if anchor is not None:
+        end = min(len(said), _place(said, anchor) + turns // 2 + 1)
+    return "\n".join(one.line for one in said[max(0, end - turns) : end])
+
+
+def dialogue(path: Path) -> Iterator[Said]:
+    """Yield what a file tells, oldest first; of one of more than 16 MiB the end. Raises `OSError`."""
+    for entry in _file_entries(path):
+        yield from _told(entry)
+
+
+def _place(said: list[Said], anchor: str) -> int:
+    named = next((index for index, one in enumerate(said) if one.id == anchor), None)
+    if named is not None:
+        return named
+    when = moment_of(anchor)
+    before = [index for index, one in enumerate(said) if when and one.at and one.at <= when]
+    if not before:
+        raise ToolError("anchor: no message of this log has that id, and none is as old as that time")
+    return before[-1]
+
+
+def _inside(root: Path | None, path: str) -> Path:
+    if root is None:
+        raise ToolError("path: this host keeps no session logs that can be read")
+    try:
+        base = root.resolve(strict=True)
+        place = (base / path).resolve(strict=True)
+    except (OSError, ValueError, RuntimeError):
+        raise ToolError("path: there is no such log in the host's directory of sessions") from None
+    # Symbolic links are resolved by now: what is outside is outside.
+    if not place.is_relative_to(base) or not place.is_file():
+        raise ToolError("path: there is no such log in the host's directory of sessions")
+    return place
+
+
+def _file_entries(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the messages of a file; of a long one the end."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _MAX_BYTES))
+        for raw in file.read(_MAX_BYTES).split(b"\n"):
+            try:
+                entry = json.loads(raw)
+            except ValueError:
+                continue
+            if isinstance(entry, Mapping):
+                yield entry
+
+
+def _told(entry: Mapping[str, Any]) -> Iterator[Said]:
+    inner = next((entry[key] for key in ("message", "payload") if isinstance(entry.get(key), Mapping)), entry)
+    called = str(inner.get("type", "")).lower() in _CALLS
+    # A call that is an entry of its own, as Codex writes it, has no role; it is the assistant's.
+    speaker = _SPEAKERS.get(str(inner.get("role", "assistant" if called else "")).lower())
+    if not speaker:
+        return
+    known = str(entry.get("id") or entry.get("uuid") or inner.get("id") or "")
+    at = moment_of(inner.get("timestamp", entry.get("timestamp")))
+    content = inner if called else inner.get("content")
+    blocks = content if isinstance(content, list) else [content]
+    for block in blocks:
+        text, call = _text_of(block)
+        if one_line(text):
+            yield Said(known, speaker, text, call, at)
+
+
+def _text_of(block: object) -> tuple[str, bool]:
+    if isinstance(block, str):
+        return strip(block), False
+    if not isinstance(block, Mapping):
+        return "", False
+    if isinstance(block.get("text"), str):
+        return strip(block["text"]), False
+    if str(block.get("type", "")).lower() in _CALLS:
+        return f"(called {block.get('name', 'a tool')})", True
+    return "", False

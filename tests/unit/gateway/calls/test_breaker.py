@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway_plugin.calls.breaker import Breaker
+from gateway_plugin.errors import RelayerUnreachable
+
+
+class Manual:
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+@pytest.fixture
+def clock():
+    return Manual()
+
+
+@pytest.fixture
+def opened(clock):
+    breaker = Breaker(clock)
+    for _ in range(3):
+        breaker.check()
+        breaker.failed()
+    return breaker
+
+
+@pytest.mark.row("AM-26")
+def test_three_failures_close_the_way_for_a_minute(opened, clock):
+    clock.at += 59.9
+    with pytest.raises(RelayerUnreachable):
+        opened.check()
+
+
+def test_after_the_pause_one_call_tries_and_the_others_wait(opened, clock):
+    clock.at += 60
+    opened.check()
+    with pytest.raises(RelayerUnreachable):
+        opened.check()
+
+
+def test_a_trial_that_succeeds_lets_everybody_through(opened, clock):
+    clock.at += 60
+    opened.check()
+    opened.succeeded()
+    opened.check()
+    opened.check()
+
+
+def test_a_trial_that_fails_begins_another_pause(opened, clock):
+    clock.at += 60
+    opened.check()
+    opened.failed()
+    clock.at += 59
+    with pytest.raises(RelayerUnreachable):
+        opened.check()
+
+
+def test_a_success_in_between_starts_the_count_again(clock):
+    breaker = Breaker(clock)
+    for _ in range(5):
+        breaker.failed()
+        breaker.failed()
+        breaker.succeeded()
+    breaker.check()
+    assert breaker.remaining == 0

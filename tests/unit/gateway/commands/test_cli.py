@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from nacl.signing import SigningKey
+from typer.testing import CliRunner
+from wire_relayer import answer
+
+from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
+from gateway_plugin.keys.credentials import mint
+from relayer.wire import base64url
+from relayer.wire.keys import RootKeys
+
+SECRET = bytes(range(32))
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch, environ, wire):
+    monkeypatch.setattr(secret_store, "_taken", {})
+    for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_AGENT", "MEMRELAY_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MEMRELAY_URL", wire.url)
+    monkeypatch.setenv("MEMRELAY_SECRET", SECRET.hex())
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def run(*arguments, text=None):
+    return CliRunner().invoke(app, arguments, input=text)
+
+
+def test_what_is_remembered_is_found_listed_and_forgotten(wire):
+    stored = run("remember", "The deploy window is Tuesday", "--agent", "ops")
+    assert (stored.exit_code, stored.stdout.split(":")[0]) == (0, "remembered")
+    memory_id = stored.stdout.split()[-1]
+    assert (
+        "The deploy window is Tuesday" in run("search", "when is the deploy window?", "--agent", "ops").stdout
+    )
+    assert memory_id in run("list", "--agent", "ops").stdout
+    assert wire.texts("ops") == ["The deploy window is Tuesday"]
+    assert run("forget", memory_id, "--agent", "ops").stdout == f"forgotten: {memory_id}\n"
+    assert wire.texts("ops") == []
+
+
+def test_every_answer_is_also_one_json_document():
+    stored = json.loads(run("remember", "The deploy window is Tuesday", "--json").stdout)
+    memory_id = stored["memories"][0]["id"]
+    for arguments in (
+        ("search", "deploy window"),
+        ("list",),
+        ("forget", memory_id),
+        ("status",),
+        ("namespaces",),
+        ("version",),
+        ("keys", "show"),
+    ):
+        done = run(*arguments, "--json")
+        assert done.exit_code == 0, done.stderr
+        json.loads(done.stdout)
+
+
+def test_a_text_may_come_from_standard_input(wire):
+    assert run("remember", "-", text="from a pipe\n").exit_code == 0
+    assert wire.texts("default") == ["from a pipe"]
+
+
+def test_a_memory_cannot_speak_to_the_terminal():
+    run("remember", "red \x1b[31malert\x07 [bold]markup[/bold] memory")
+    shown = run("search", "alert memory").stdout
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[bold]markup[/bold]" in shown
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["The harbour opens at six."], "Nothing relevant among the one memory of coder."),
+        (["The harbour opens at six.", "Bees sleep."], "Nothing relevant among the 2 memories of coder."),
+    ],
+)
+def test_nothing_relevant_is_said_with_whose_memories_were_searched(texts, said):
+    for text in texts:
+        run("remember", text, "--agent", "coder")
+    done = run("search", "volcano", "--agent", "coder")
+    assert (done.exit_code, done.stdout) == (0, f"{said} --floor 0 shows the nearest ones.\n")
+
+
+@pytest.mark.parametrize("command", [("search", "anything at all"), ("list",)])
+def test_who_has_no_memories_is_named_and_how_to_look_at_somebody_elses(command):
+    done = run(*command, "--agent", "coder")
+    assert done.exit_code == 0
+    assert (
+        done.stdout
+        == "coder has no memories. Another agent's: --agent NAME, see memrelay-gateway namespaces.\n"
+    )
+
+
+def test_a_filter_that_nothing_passes_is_not_an_empty_memory():
+    assert run("list", "--kind", "event").stdout == "No memory of default is of this kind and state.\n"
+
+
+def test_no_relayer_is_exit_code_3_and_names_the_command_that_starts_one():
+    done = run("list", "--url", "http://127.0.0.1:9")
+    assert done.exit_code == 3
+    assert "memrelay serve" in done.stderr
+
+
+def test_a_refusal_is_exit_code_1_with_its_reason(wire):
+    wire.script = [answer(409, "wrong_namespace_key")]
+    done = run("list")
+    assert done.exit_code == 1
+    assert "another secret" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search",),
+        ("search", ""),
+        ("remember", "x", "--kind", "nonsense"),
+        ("list", "--url", "http://example.com"),
+        ("lst",),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments):
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("secret", ["abc", "zz" * 32])
+def test_a_malformed_secret_is_exit_code_2_and_not_shown(monkeypatch, secret):
+    monkeypatch.setenv("MEMRELAY_SECRET", secret)
+    done = run("list")
+    assert done.exit_code == 2
+    assert "MEMRELAY_SECRET" in done.stderr
+    assert secret not in done.stderr
+
+
+def test_a_first_use_pins_and_only_trust_changes_it(wire):
+    assert run("list").exit_code == 0
+    wire.identity = SigningKey.generate()
+    refused = run("list")
+    assert refused.exit_code == 1
+    assert f"memrelay-gateway trust {wire.url}" in refused.stderr
+    assert wire.identity.verify_key.encode().hex() in run("trust", wire.url).stdout
+    assert run("list").exit_code == 0
+
+
+def test_status_says_whether_the_gateway_is_accepted(wire):
+    shown = run("status").stdout
+    assert RootKeys(SECRET).account in shown
+    assert wire.url in shown
+
+
+def test_keys_show_works_without_a_relayer():
+    done = run("keys", "show", "--url", "http://127.0.0.1:9")
+    assert done.exit_code == 0
+    assert RootKeys(SECRET).account in done.stdout
+    assert SECRET.hex() not in done.stdout
+
+
+def test_an_exported_agent_works_elsewhere_and_holds_no_more(monkeypatch):
+    lines = dict(line.split("=", 1) for line in run("keys", "export", "--agent", "Researcher").stdout.split())
+    monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
+    monkeypatch.setattr(secret_store, "_taken", {})
+    for name, value in lines.items():
+        monkeypatch.setenv(name, value)
+    assert run("remember", "The deploy window is Tuesday").exit_code == 0
+    assert json.loads(run("keys", "show", "--json").stdout)["agent"] == "researcher"
+    assert run("list", "--agent", "coder").exit_code == 2
+    assert run("keys", "recovery").exit_code == 2
+
+
+def test_a_recovery_sheet_is_printed_and_verified(tmp_path):
+    sheet = run("keys", "recovery").stdout
+    path = tmp_path / "sheet.txt"
+    path.write_text(sheet)
+    good = run("keys", "recovery", "--verify", str(path))
+    assert (good.exit_code, "in order" in good.stdout) == (0, True)
+    slipped = run("keys", "recovery", "--verify", "-", text=sheet.replace("0001 0203", "0001 0204"))
+    assert (slipped.exit_code, "line 1" in slipped.stderr) == (1, True)
+    assert run("keys", "recovery", "--verify", str(tmp_path / "none")).exit_code == 2
+
+
+def test_a_sheet_of_another_gateway_is_told_apart(monkeypatch):
+    sheet = run("keys", "recovery").stdout
+    monkeypatch.setenv("MEMRELAY_SECRET", "11" * 32)
+    done = run("keys", "recovery", "--verify", "-", text=sheet)
+    assert (done.exit_code, "it is account" in done.stderr) == (1, True)
+
+
+def test_version_needs_nothing(wire):
+    assert run("version").exit_code == 0
+    assert wire.seen == []
+
+
+@pytest.mark.row("MW-24")
+@pytest.mark.parametrize("whose", ["--agent", "--namespace"])
+def test_a_search_by_agent_is_a_json_document_of_texts_ids_and_relevance(wire, whose):
+    run("remember", "The deploy window is Tuesday", "--agent", "ops")
+    run("remember", "The deploy window of another agent", "--agent", "coder")
+    done = run("search", "deploy window", whose, "ops", "--limit", "5", "--json")
+    (found,) = json.loads(done.stdout)["memories"]
+    assert (found["text"], found["relevance"]) == ("The deploy window is Tuesday", 0.9)
+    assert found["id"] in run("list", "--agent", "ops").stdout
+    assert wire.bodies("/v1/recall")[-1]["limit"] == 5
+
+
+def test_a_search_can_go_back_in_time_and_show_what_is_hidden(wire):
+    assert (
+        run("search", "deploy", "--include", "forgotten", "--as-of", "2026-05-01T10:00+02:00").exit_code == 0
+    )
+    body = wire.bodies("/v1/recall")[-1]
+    assert (body["include"], body["as_of"]) == (["forgotten"], "2026-05-01T08:00:00.000Z")
+
+
+@pytest.mark.parametrize(("option", "value"), [("--as-of", "yesterday"), ("--include", "everything")])
+def test_a_search_names_the_option_that_is_wrong(option, value):
+    done = run("search", "deploy", option, value)
+    assert (done.exit_code, option.strip("-").replace("-", "_") in done.stderr.replace("-", "_")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("erase", "01kdvdna000000000000000008"),
+        ("keys", "export", "--agent", "coder"),
+        ("keys", "recovery"),
+        ("keys", "revoke", "--agent", "coder"),
+    ],
+)
+def test_what_takes_the_root_secret_says_so_where_one_agents_keys_are_held(monkeypatch, arguments):
+    root = RootKeys(bytes.fromhex("11" * 32))
+    certificate = mint(root, "coder", now=int(time.time()))
+    monkeypatch.setattr(secret_store, "_taken", {})
+    monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
+    monkeypatch.setenv("MEMRELAY_AGENT_SECRET", root.agent("coder").secret.hex())
+    monkeypatch.setenv(
+        "MEMRELAY_AGENT_CERTIFICATE", base64url.encode(certificate.issue(root.account_identity))
+    )
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert "takes the gateway's root secret; this host holds one agent's keys" in refused.stderr
+    assert "MEMRELAY_SECRET" in refused.stderr

@@ -1,0 +1,199 @@
+"""What the command line says about a gateway's outbox, its last turn, and its health."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+from typer.testing import CliRunner
+from wire_relayer import answer
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
+from gateway_plugin.turn.host_turn import HostTurn
+
+COFFEE = "I only drink oat milk coffee, never after 2 pm."
+TURN = [{"role": "user", "content": COFFEE}]
+SECRET = "11" * 32
+
+
+@pytest.fixture
+def run(wire, environ, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("MEMRELAY_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {**environ, "MEMRELAY_URL": wire.url, "MEMRELAY_SECRET": SECRET}.items():
+        monkeypatch.setenv(name, value)
+
+    def invoke(*arguments):
+        # The plugin takes the secret out of the environment; a shell starts each command with it.
+        monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
+        return CliRunner().invoke(app, list(arguments))
+
+    return invoke
+
+
+@pytest.fixture
+def plugin(wire, environ):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
+        yield made
+        wire.script = []
+
+
+def test_a_refused_turn_is_listed_and_can_be_tried_again(run, plugin, wire):
+    wire.script = [answer(422, "invalid")]
+    plugin.after_turn(TURN, session_key="agent:coder:s")
+    plugin.flush(10)
+    (row,) = json.loads(run("outbox", "list", "--json").stdout)
+    assert (row["agent"], row["state"]) == ("coder", "refused: 422 invalid")
+    assert "oat milk" not in run("outbox", "list").stdout
+    assert run("outbox", "retry", row["id"]).exit_code == 0
+    assert plugin.flush(10)
+    assert wire.texts("coder") == [COFFEE]
+
+
+def test_a_refused_turn_can_be_destroyed(run, plugin, wire):
+    wire.script = [answer(422, "invalid")]
+    plugin.after_turn(TURN, session_key="agent:coder:s")
+    plugin.flush(10)
+    assert json.loads(run("outbox", "status", "--json").stdout)["dead_letters"] == 1
+    assert "1 destroyed" in run("outbox", "drop", "--all").stdout
+    assert run("outbox", "drop", "--all").exit_code == 1
+
+
+@pytest.mark.parametrize("command", ["retry", "drop"])
+def test_one_turn_or_all_must_be_said(run, command):
+    refused = run("outbox", command)
+    assert refused.exit_code == 2
+    assert "--all" in refused.output
+
+
+@pytest.mark.row("AM-27")
+def test_why_shows_each_gate_and_each_memory_of_the_last_turn(run, wire, environ):
+    assert run("why").exit_code == 1
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        plugin.after_turn(TURN)
+        plugin.before_turn("How do I take my coffee?")
+    shown = run("why")
+    assert shown.exit_code == 0, shown.output
+    assert "gate min_length: passed" in shown.stdout
+    assert "injected, relevance 0.90" in shown.stdout
+    assert "oat milk" not in shown.stdout
+
+
+@pytest.mark.row("AM-27")
+def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_asked(run, wire, environ):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        plugin.after_turn(TURN)
+        plugin.before_turn("coffee?")
+    first, *gates = run("why").stdout.splitlines()
+    assert first == "skipped:min_length: prompt too short: 7 < 10"
+    assert "  gate min_length: prompt too short: 7 < 10" in gates
+    assert "  gate agents: passed" in gates
+
+
+@pytest.mark.parametrize("more", [{"prompt": "/status"}, {"trigger": "heartbeat"}])
+def test_what_a_person_did_not_ask_memory_takes_the_place_of_no_trace(run, wire, environ, more):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        plugin.after_turn(TURN)
+        plugin.before_turn("How do I take my coffee?")
+        plugin.before_turn(
+            more.get("prompt", "How do I take my coffee?"), host=HostTurn(trigger=more.get("trigger", "user"))
+        )
+    assert run("why").stdout.startswith("ok, ")
+
+
+def test_without_a_noted_turn_it_says_whose_was_looked_for_and_when_there_will_be_one(run):
+    said = run("why", "--agent", "coder").output
+    assert "no turn of coder was noted yet" in said
+    assert "--agent NAME" in said
+
+
+def test_a_doctor_without_complaint_ends_with_zero(run, wire):
+    found = run("doctor")
+    assert found.exit_code == 0, found.output
+    assert [line.split()[1] for line in found.stdout.splitlines()] == [
+        "switches:", "keys:", "outbox:", "relayer:", "identity:", "accepted:", "clock:", "canary:",
+    ]  # fmt: skip
+    assert [name for _, name in wire.memories] == ["default/memrelay-canary"]
+    assert wire.texts("default/memrelay-canary") == []
+
+
+def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(run, monkeypatch, tmp_path):
+    assert run("doctor").stdout.splitlines()[1].endswith("; from MEMRELAY_SECRET")
+    monkeypatch.setattr(secret_store, "_taken", {})
+    file = tmp_path / "of-its-own"
+    file.write_text(SECRET)
+    file.chmod(0o600)
+    monkeypatch.setenv("MEMRELAY_SECRET_FILE", str(file))
+    monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
+    assert CliRunner().invoke(app, ["doctor"]).stdout.splitlines()[1].endswith(f"; from {file}")
+
+
+@pytest.mark.parametrize(
+    ("breakage", "check", "fix"),
+    [
+        (lambda wire, env: env.setenv("MEMRELAY_URL", "http://127.0.0.1:9"), "relayer", "memrelay serve"),
+        (lambda wire, env: env.setenv("MEMRELAY_DISABLE", "1"), "switches", "unset"),
+        (
+            lambda wire, env: wire.script.extend([None, answer(401, "unauthorized")]),
+            "accepted",
+            "--accounts 0x",
+        ),
+        (lambda wire, env: setattr(wire, "clock_ahead", 600), "clock", "clock"),
+    ],
+)
+def test_a_doctor_names_what_fails_and_the_fix(run, wire, monkeypatch, breakage, check, fix):
+    breakage(wire, monkeypatch)
+    found = run("doctor")
+    assert found.exit_code == 1, found.output
+    lines = found.stdout.splitlines()
+    failing = next(number for number, line in enumerate(lines) if line.startswith("FAIL"))
+    assert lines[failing].split()[1] == f"{check}:"
+    assert fix in lines[failing + 1]
+
+
+def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(run, wire):
+    wire.min_client = "9.1.0"
+    found = run("doctor").stdout
+    assert "it needs 9.1.0" in found
+    assert "this gateway 0.1.0" in found
+    assert "memrelay>=9.1.0" in found
+
+
+def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ):
+    from gateway_plugin.outbox import Waiting
+    from gateway_plugin.outbox.positions import Positions
+    from relayer.wire.schemas import Position
+
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        positions = Positions(plugin._plugin._outbox)
+        positions.saw(Waiting("default", "default", 1), Position(seq=5, digest="0" * 64))
+        positions.persist()
+    assert run("acknowledge").exit_code == 0
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        assert plugin.before_turn("How do I take my coffee?").status == "empty"
+
+
+@pytest.mark.row("AM-29")
+@pytest.mark.parametrize("host", ["openclaw", "openclaw-active"])
+def test_the_block_to_paste_is_a_configuration_that_is_accepted(run, wire, host):
+    from gateway_plugin.hosts.openclaw.config import core_config
+    from gateway_plugin.settings import load_settings
+
+    block = json.loads(run("init", "--host", host).stdout)
+    entry = block["plugins"]["entries"][block["plugins"]["slots"]["memory"]]
+    settings = load_settings(core_config(entry["config"], {}), {})
+    assert settings.url == wire.url
+    assert entry["hooks"]["allowConversationAccess"]
+    assert "secret" not in json.dumps(block).lower()
+
+
+def test_one_memory_is_shown_with_its_text(run):
+    made = json.loads(run("remember", COFFEE, "--json").stdout)["memories"][0]["id"]
+    assert "oat milk" in run("show", made).stdout
+    start = time.monotonic()
+    assert run("show", "01kdvdna0000000000000000zz").exit_code == 1
+    assert time.monotonic() - start < 10

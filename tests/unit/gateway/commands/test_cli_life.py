@@ -1,0 +1,112 @@
+"""The commands that change stored memories say what they did, and what was wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch, environ, wire):
+    monkeypatch.setattr(secret_store, "_taken", {})
+    for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_AGENT", "MEMRELAY_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MEMRELAY_URL", wire.url)
+    monkeypatch.setenv("MEMRELAY_SECRET", bytes(range(32)).hex())
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture
+def known():
+    return run("remember", "The deploy window is Tuesday", "--agent", "ops").stdout.split()[-1]
+
+
+def ops(*arguments):
+    return run(*arguments, "--agent", "ops")
+
+
+def test_a_correction_is_a_new_version_and_says_of_what(wire, known):
+    done = ops("update", known, "The deploy window is Friday")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("updated: ")
+    assert known in done.stdout
+    assert wire.texts("ops") == ["The deploy window is Friday"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sent"),
+    [
+        (("pin",), {"pinned": True}),
+        (("unpin",), {"pinned": False}),
+        (("expire", "--in", "7d"), {"ttl_seconds": 7 * 86_400}),
+        (("expire", "--in", "90m"), {"ttl_seconds": 5400}),
+        (("expire", "--never"), {"ttl_seconds": 0}),
+    ],
+)
+def test_marks_and_terms_are_sent_as_what_changes_and_nothing_else(wire, known, arguments, sent):
+    command, *options = arguments
+    assert ops(command, known, *options).exit_code == 0
+    body = wire.bodies(f"/v1/memories/{known}/supersede")[-1]
+    assert {name: value for name, value in body.items() if name != "idempotency_key"} == sent
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--in", "7d", "--never"), ("--in", "soon"), ("--in", "0d"), ("--in", "9000w")]
+)
+def test_a_term_that_is_none_is_a_wrong_use(wire, known, options):
+    refused = ops("expire", known, *options)
+    assert (refused.exit_code, "--in" in refused.stderr) == (2, True)
+    assert not any("supersede" in path for path in wire.paths())
+
+
+def test_restoring_says_what_is_back(known):
+    assert ops("restore", known).stdout == f"restored: {known}\n"
+
+
+def test_an_unknown_memory_is_said_to_be_none(known):
+    missing = ops("pin", "0" * 26)
+    assert missing.exit_code == 1
+    assert "memrelay-gateway list" in missing.stderr
+
+
+def test_a_dry_run_says_how_many_and_a_real_one_does_it(wire, known):
+    assert "1 memory would be forgotten" in ops("delete", "--kind", "statement", "--dry-run").stdout
+    assert len(wire.texts("ops")) == 1
+    assert ops("delete", "--kind", "statement").stdout == "forgotten: 1 of 1 memory\n"
+    assert wire.texts("ops") == []
+
+
+def test_deleting_without_a_scope_is_a_wrong_use_and_asks_nobody(wire, known):
+    refused = ops("delete")
+    assert refused.exit_code == 2
+    assert "--everything" in refused.stderr
+    assert "/v1/memories/delete" not in wire.paths()
+
+
+def test_a_span_becomes_a_time_in_the_past(wire, known):
+    assert ops("delete", "--older-than", "90d", "--unpinned", "--dry-run").exit_code == 0
+    body = wire.bodies("/v1/memories/delete")[-1]
+    assert body["pinned"] is False
+    assert body["created_before"] < "2200"
+    assert ops("delete", "--inactive-for", "999999w").exit_code == 2
+
+
+def test_each_answers_with_one_json_document(known):
+    for arguments in (("pin", known), ("delete", "--everything", "--dry-run"), ("restore", known)):
+        json.loads(ops(*arguments, "--json").stdout)
+
+
+def test_an_answer_comes_with_its_memories_or_not_at_all(known):
+    found = ops("ask", "When is the deploy window?")
+    assert (found.exit_code, "So it is." in found.stdout, known in found.stdout) == (0, True, True)
+    assert "Nothing among" in run("ask", "When is it?", "--agent", "nobody").stdout

@@ -1,0 +1,71 @@
+"""Memory switched off and on from the command line, while a gateway runs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.cli import app
+from gateway_plugin.keys import secret_store
+
+SECRET = "11" * 32
+KEY = "agent:coder:main"
+OTHER = "agent:coder:telegram:direct:7"
+QUESTION = "How do I take my coffee?"
+TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2 pm."}]
+
+
+@pytest.fixture
+def run(wire, environ, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("MEMRELAY_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {**environ, "MEMRELAY_URL": wire.url}.items():
+        monkeypatch.setenv(name, value)
+
+    def invoke(*arguments):
+        monkeypatch.setattr(secret_store, "_taken", {})
+        monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return invoke
+
+
+@pytest.fixture
+def plugin(wire, environ):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
+        yield made
+
+
+def statuses(plugin, *keys):
+    return [plugin.before_turn(QUESTION, session_key=key).status for key in keys]
+
+
+def test_a_running_gateway_is_silent_until_memory_is_switched_on_again(run, plugin, wire):
+    assert "for every session" in run("off")
+    assert "off for every session: memrelay-gateway on" in run("status")
+    seen = len(wire.seen)
+    assert statuses(plugin, KEY, OTHER) == ["skipped:session_toggle"] * 2
+    assert plugin.after_turn(TURN, session_key=KEY).status == "skipped:session_toggle"
+    assert plugin.tool("memory_search", {"query": QUESTION}, session_key=KEY).failed
+    assert len(wire.seen) == seen
+    run("on")
+    assert "memory            on" in run("status")
+    assert statuses(plugin, KEY) == ["empty"]
+
+
+def test_one_session_is_switched_alone(run, plugin):
+    assert f"session {KEY} of agent coder" in run("off", "--session", KEY)
+    assert statuses(plugin, KEY, OTHER) == ["skipped:session_toggle", "empty"]
+    run("on", "--session", KEY)
+    assert statuses(plugin, KEY) == ["empty"]
+
+
+def test_the_kill_switch_is_named_where_switching_on_alone_does_not_help(run, monkeypatch):
+    monkeypatch.setenv("MEMRELAY_DISABLE", "1")
+    assert "MEMRELAY_DISABLE is set" in run("on")
+    assert "off: MEMRELAY_DISABLE is set" in run("status")

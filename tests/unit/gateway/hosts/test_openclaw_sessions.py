@@ -1,0 +1,108 @@
+"""The host's own record of a session, and turns whose answer has to settle."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from openclaw_sessions import SESSION, write_sessions
+
+from gateway_plugin.hosts.openclaw.session_log import AgentSessions
+from gateway_plugin.hosts.openclaw.settling import HeardTurn, Settling
+from gateway_plugin.tool_arguments import ToolError
+from gateway_plugin.turn.transcript import read_transcript
+
+
+def read(logs, path=SESSION, anchor=None, turns=20):
+    return read_transcript(logs, path, anchor=anchor, turns=turns).split("\n")
+
+
+@pytest.mark.row("MS-11", "MS-12")
+def test_a_session_is_read_from_the_hosts_database_by_its_key(tmp_path):
+    write_sessions(tmp_path)
+    whole = ["[User]: Which berth is ours?", "[Assistant]: Berth seven.", "[User]: And the key?"]
+    assert read(AgentSessions(tmp_path)) == whole
+    assert read(AgentSessions(tmp_path), path="w1") == whole
+
+
+def test_a_time_is_an_anchor_as_well_as_an_id(tmp_path):
+    write_sessions(tmp_path)
+    logs = AgentSessions(tmp_path)
+    assert read(logs, anchor="m1", turns=1) == ["[Assistant]: Berth seven."]
+    assert read(logs, anchor="2026-11-22T02:01:30+00:00", turns=1) == ["[Assistant]: Berth seven."]
+    with pytest.raises(ToolError, match="anchor"):
+        read(logs, anchor="2020-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("agent", ["research", "../main", "main/../main"])
+def test_another_agents_sessions_are_not_found(tmp_path, agent):
+    write_sessions(tmp_path / "state")
+    write_sessions(tmp_path / "other", agent="main")
+    with pytest.raises(ToolError) as refused:
+        read(AgentSessions(tmp_path / "state", agent), path="agent:main:openai-user:two")
+    assert "berth" not in str(refused.value).casefold()
+
+
+def test_in_a_group_only_the_groups_own_session_is_read(tmp_path):
+    write_sessions(tmp_path)
+    with pytest.raises(ToolError, match="own session"):
+        read(AgentSessions(tmp_path, only="agent:main:telegram:group:-1"))
+    assert len(read(AgentSessions(tmp_path, only=SESSION))) == 3
+
+
+def test_a_file_that_is_no_database_is_an_answer_and_no_crash(tmp_path):
+    folder = tmp_path / "agents/main/agent"
+    folder.mkdir(parents=True)
+    (folder / "openclaw-agent.sqlite").write_bytes(b"no database at all" * 100)
+    with pytest.raises(ToolError, match="cannot be read just now"):
+        read(AgentSessions(tmp_path))
+
+
+class Captures:
+    def __init__(self):
+        self.turns = []
+        self.came = asyncio.Event()
+
+    async def __call__(self, turn):
+        self.turns.append(turn)
+        self.came.set()
+
+
+def heard(session, *answers):
+    said = [{"role": "assistant", "content": answer} for answer in answers]
+    return HeardTurn(session, {}, ({"role": "user", "content": "q"}, *said))
+
+
+@pytest.mark.row("MS-04")
+async def test_a_turn_is_captured_once_its_output_has_settled_and_as_it_was_last():
+    captures = Captures()
+    settling = Settling(0.02, captures)
+    for turn in (heard("s", "a"), heard("s", "a", "b")):
+        await settling.heard(turn)
+    await asyncio.wait_for(captures.came.wait(), 10)
+    await settling.aclose()
+    assert captures.turns == [heard("s", "a", "b")]
+
+
+@pytest.mark.row("MS-04")
+async def test_a_session_that_goes_on_has_its_turn_captured_at_once():
+    captures = Captures()
+    settling = Settling(600, captures)
+    await settling.heard(heard("s", "a"))
+    await settling.heard(heard("other", "b"))
+    await settling.flush("s")
+    await settling.flush("s")
+    assert captures.turns == [heard("s", "a")]
+    settling.drop("other")
+    await settling.aclose()
+    assert len(captures.turns) == 1
+
+
+async def test_what_has_not_settled_is_captured_at_the_end_and_never_piles_up():
+    captures = Captures()
+    settling = Settling(600, captures, limit=2)
+    for session in "abc":
+        await settling.heard(heard(session, "x"))
+    assert [turn.session for turn in captures.turns] == ["a"]
+    await settling.aclose()
+    assert [turn.session for turn in captures.turns] == ["a", "b", "c"]

@@ -1,0 +1,63 @@
+"""What was erased at the relayer leaves this gateway's outbox, and what was said besides stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway_plugin.outbox import OutboxItem, Waiting
+from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
+from gateway_plugin.outbox.memory import MemoryOutbox
+from gateway_plugin.outbox.positions import Positions
+from relayer.wire.schemas import AnalyzeRequest, Position
+
+OWNER = Waiting("researcher", "researcher", 0)
+OTHER = Waiting("coder", "coder", 0)
+
+
+def item(owner: Waiting, key: str, *texts: str) -> OutboxItem:
+    turns = [{"role": "user", "text": text} for text in texts]
+    return OutboxItem(owner, AnalyzeRequest(turns=turns, idempotency_key=key), 1)
+
+
+def said(outbox: MemoryOutbox) -> list[list[str]]:
+    letters = (*outbox.letters(dead=False), *outbox.letters(dead=True))
+    return [[turn.text for turn in letter.item.request.turns] for letter in letters if letter.item]
+
+
+@pytest.fixture
+def outbox() -> MemoryOutbox:
+    made = MemoryOutbox()
+    made.put(item(OWNER, "1", "The key hangs  behind the DOOR.", "The bakery opens at seven."))
+    made.put(item(OWNER, "2", "The bakery opens at seven."))
+    made.put(item(OTHER, "3", "The key hangs behind the door."))
+    refused = item(OWNER, "4", "I said: the key hangs behind the door.")
+    made.put(refused)
+    made.refused(refused, "too_large")
+    return made
+
+
+def test_turns_that_hold_the_text_go_waiting_or_refused_and_their_neighbours_stay(
+    outbox: MemoryOutbox,
+) -> None:
+    assert erase_texts(outbox, "researcher", ["The key hangs behind the door."]) == 2
+    assert sorted(said(outbox)) == [
+        ["The bakery opens at seven."],
+        ["The bakery opens at seven."],
+        ["The key hangs behind the door."],
+    ]
+    assert len({letter.id for letter in outbox.letters(dead=False)}) == 3
+
+
+def test_what_is_shorter_than_the_text_or_empty_matches_nothing(outbox: MemoryOutbox) -> None:
+    before = said(outbox)
+    assert erase_texts(outbox, "researcher", ["", "  ", "The key hangs behind the door. And more."]) == 0
+    assert said(outbox) == before
+
+
+def test_an_erased_namespace_takes_all_that_waits_for_it_and_its_position(outbox: MemoryOutbox) -> None:
+    positions = Positions(outbox)
+    positions.saw(OWNER, Position(seq=7, digest="ab" * 32))
+    positions.persist()
+    assert forget_namespace(outbox, OWNER) == 4
+    assert said(outbox) == [["The key hangs behind the door."]]
+    assert Positions(outbox).of(OWNER) is None

@@ -1,0 +1,428 @@
+"""The durable outbox: what it promises to whoever dies, runs out of disk, shares the file or reads it without the keys."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway_plugin.keys.credentials import mint
+from gateway_plugin.keys.holders import AgentHolder, RootHolder
+from gateway_plugin.outbox import (
+    MAX_DEAD,
+    Mark,
+    MarkMoved,
+    OutboxFull,
+    OutboxItem,
+    OutboxUnavailable,
+    Waiting,
+)
+from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.outbox.memory import MemoryOutbox
+from relayer.wire import base64url
+from relayer.wire.keys import RootKeys
+from relayer.wire.schemas import AnalyzeRequest, TurnItem
+
+TEXT = "My sister Lena visits me in the first week of May."
+OWNER = Waiting("researcher", "researcher/private-corner", 1)
+
+
+def item(text=TEXT, owner=OWNER, key=None):
+    key = key or text.replace(" ", "-")[:100]
+    request = AnalyzeRequest(
+        turns=(TurnItem(role="user", text=text),), idempotency_key=key, session="agent:researcher:s1"
+    )
+    return OutboxItem(owner, request, 1_767_225_600_000)
+
+
+def other(namespace):
+    return Waiting(namespace, namespace, 1)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "outbox.db"
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def reopened(path, holder, told):
+    """Opens the file anew each time, as a process that starts does."""
+    made = []
+
+    def build(**options):
+        made.append(FileOutbox(path, options.pop("holder", holder), notify=told.append, **options))
+        return made[-1]
+
+    yield build
+    for outbox in made:
+        outbox.close()
+
+
+@pytest.fixture
+def outbox(reopened):
+    return reopened()
+
+
+@pytest.fixture(params=["file", "memory"])
+def either(request, reopened):
+    return reopened(capacity=10) if request.param == "file" else MemoryOutbox(capacity=10)
+
+
+def test_items_come_out_as_they_went_in_and_in_order(either):
+    for number in range(3):
+        assert either.put(item(f"turn number {number}"))
+    for number in range(3):
+        head = either.head()
+        assert head == item(f"turn number {number}")
+        either.delivered(head)
+    assert either.head() is None
+    assert either.waiting() == 0
+
+
+def test_the_same_write_waits_once(either):
+    assert either.put(item())
+    assert not either.put(item())
+    assert either.waiting() == 1
+
+
+def test_the_head_passes_over_namespaces_and_counts_each(either):
+    for namespace in ("a", "b", "a"):
+        either.put(item(f"{namespace} {either.waiting()}", other(namespace)))
+    assert either.head({"a"}).owner.namespace == "b"
+    assert either.head({"a", "b"}) is None
+    assert (either.waiting("a"), either.waiting("b"), either.waiting("c")) == (2, 1, 0)
+
+
+def test_a_full_outbox_refuses_and_leaves_room_for_others(either):
+    for number in range(10):
+        either.put(item(f"turn {number}", other("busy")))
+    with pytest.raises(OutboxFull):
+        either.put(item("one more", other("busy")))
+    assert either.put(item("mine", other("quiet")))
+
+
+def test_a_refused_item_is_a_dead_letter_with_its_reason_and_the_next_comes_up(either):
+    either.put(item("first"))
+    either.put(item("second"))
+    either.refused(either.head(), "422 invalid")
+    assert either.head().request.turns[0].text == "second"
+    (letter,) = either.letters(dead=True)
+    assert (letter.reason, letter.item.request.turns[0].text) == ("422 invalid", "first")
+    assert either.waiting() == 1
+
+
+def test_removing_takes_what_matches_waiting_or_dead_and_nothing_else(either):
+    for text in ("keep me", "burn me", "burn me too"):
+        either.put(item(text))
+    either.refused(item("burn me"), "422 invalid")
+    assert either.remove(lambda one: "burn" in one.request.turns[0].text) == 2
+    assert [letter.item.request.turns[0].text for letter in either.letters(dead=False)] == ["keep me"]
+    assert either.letters(dead=True) == ()
+
+
+def test_a_mark_is_found_again_and_counts_its_changes(either):
+    assert either.kept(OWNER, "cursor") == either.kept(other("b"), "cursor")
+    either.keep(Mark(OWNER, "cursor", b"one", 0))
+    either.keep(Mark(OWNER, "cursor", b"two", 1))
+    assert (either.kept(OWNER, "cursor").revision, either.kept(OWNER, "cursor").value) == (2, b"two")
+    assert either.kept(other("b"), "cursor").value == b""
+
+
+def test_a_mark_that_moved_meanwhile_stops_the_item_that_goes_with_it(either):
+    either.keep(Mark(OWNER, "cursor", b"one", 0))
+    with pytest.raises(MarkMoved):
+        either.put(item(), Mark(OWNER, "cursor", b"mine", 0))
+    assert either.waiting() == 0
+    assert either.kept(OWNER, "cursor").value == b"one"
+
+
+def test_an_item_without_room_leaves_its_mark_where_it_was(reopened):
+    outbox = reopened(capacity=0)
+    with pytest.raises(OutboxFull):
+        outbox.put(item(), Mark(OWNER, "cursor", b"here"))
+    assert outbox.waiting() == 0
+    assert outbox.kept(OWNER, "cursor").revision == 0
+
+
+def test_what_was_put_is_there_for_the_next_process(reopened):
+    first = reopened()
+    first.put(item(), Mark(OWNER, "cursor", b"here"))
+    first.refused(item("never put"), "nothing")
+    first.put(item("dead one"))
+    first.refused(item("dead one"), "422 invalid")
+    second = reopened()
+    assert second.head() == item()
+    assert second.kept(OWNER, "cursor").value == b"here"
+    assert [letter.reason for letter in second.letters(dead=True)] == ["422 invalid"]
+
+
+def test_reading_an_outbox_that_was_never_written_makes_no_file(outbox, path):
+    assert (outbox.head(), outbox.waiting(), outbox.letters(dead=True)) == (None, 0, ())
+    assert outbox.kept(OWNER, "cursor").revision == 0
+    assert not path.parent.exists()
+
+
+def test_only_this_user_may_read_the_files(outbox, path):
+    outbox.put(item())
+    outbox.claim()
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    found = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.parent.iterdir()}
+    assert {"outbox.db", "outbox.db.lock"} <= set(found)
+    assert set(found.values()) == {0o600}
+
+
+def test_a_file_that_others_could_read_is_made_private(reopened, path):
+    reopened().put(item())
+    path.chmod(0o644)
+    reopened().put(item("another"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_files_show_no_text_and_no_name(outbox, path):
+    outbox.put(item(), Mark(OWNER, "cursor:agent:researcher:s1", b"cursor value"))
+    outbox.put(item("a dead turn of somebody"))
+    outbox.refused(item("a dead turn of somebody"), "422 invalid")
+    everything = b"".join(entry.read_bytes() for entry in path.parent.iterdir())
+    assert b"422 invalid" in everything  # the search does find what is there
+    for secret in (
+        "Lena",
+        "first week",
+        "researcher",
+        "private-corner",
+        "agent:",
+        "cursor",
+        "somebody",
+        "May",
+    ):
+        assert secret.encode() not in everything, secret
+
+
+def test_what_was_delivered_leaves_nothing_in_the_file(reopened, path):
+    outbox = reopened()
+    outbox.put(item("x" * 5000))
+    with sqlite3.connect(path) as raw:
+        (content,) = raw.execute("SELECT content FROM items").fetchone()
+    raw.close()
+    outbox.delivered(outbox.head())
+    outbox.close()
+    assert content[200:260] not in path.read_bytes()
+
+
+def test_another_secret_opens_nothing_and_the_queue_moves_on(reopened, told):
+    reopened().put(item())
+    stranger = reopened(holder=RootHolder(RootKeys(bytes(32))))
+    stranger.put(item("mine"))
+    assert stranger.head() == item("mine")
+    (letter,) = stranger.letters(dead=True)
+    assert letter.item is None
+    assert "does not open" in letter.reason
+
+
+def test_a_row_moved_to_another_place_does_not_open(outbox, path):
+    outbox.put(item("first"))
+    outbox.put(item("second"))
+    raw = sqlite3.connect(path)
+    one, two = (row[0] for row in raw.execute("SELECT content FROM items ORDER BY seq"))
+    raw.execute("UPDATE items SET content = ? WHERE seq = 1", (two,))
+    raw.execute("UPDATE items SET content = ? WHERE seq = 2", (one,))
+    raw.commit()
+    raw.close()
+    assert outbox.head() is None
+    assert len(outbox.letters(dead=True)) == 2
+
+
+def test_one_agents_keys_open_that_agents_file(tmp_path, holder):
+    certificate = mint(holder.root, "researcher", now=int(time.time()))
+    alone = AgentHolder.parse(
+        holder.agent("researcher").secret, base64url.encode(certificate.issue(holder.root.account_identity))
+    )
+    outbox = FileOutbox(tmp_path / "o.db", alone)
+    outbox.put(item())
+    assert outbox.head() == item()
+    outbox.close()
+    environ = {"HOME": str(tmp_path)}
+    assert outbox_path(environ, alone, "http://a") != outbox_path(environ, holder, "http://a")
+
+
+def test_each_relayer_has_an_outbox_of_its_own(holder, tmp_path):
+    environ = {"HOME": str(tmp_path)}
+    assert outbox_path(environ, holder, "http://a") != outbox_path(environ, holder, "http://b")
+    assert outbox_path(environ, holder, "http://a") == outbox_path(environ, holder, "http://a")
+
+
+def test_a_damaged_file_is_set_aside_and_said_and_captures_go_on(reopened, path, told):
+    first = reopened()
+    first.put(item())
+    first.close()
+    path.write_bytes(b"this is no database at all" * 200)
+    second = reopened()
+    assert second.put(item("after the damage"))
+    assert second.head() == item("after the damage")
+    assert "damaged" in told[0]
+    assert [entry for entry in path.parent.iterdir() if ".damaged-" in entry.name]
+
+
+def test_a_file_of_a_newer_version_is_left_alone(reopened, path):
+    reopened().put(item())
+    raw = sqlite3.connect(path)
+    raw.execute("PRAGMA user_version=99")
+    raw.commit()
+    raw.close()
+    with pytest.raises(OutboxUnavailable, match="newer version"):
+        reopened().put(item("another"))
+
+
+def test_one_process_delivers_at_a_time_and_the_next_takes_over(reopened):
+    first, second = reopened(), reopened()
+    assert first.claim()
+    assert first.claim()
+    assert not second.claim()
+    first.release()
+    assert second.claim()
+
+
+def test_the_right_to_deliver_ends_with_the_process_that_had_it(reopened, path):
+    holding = "import fcntl,os,sys; d=os.open(sys.argv[1], os.O_RDWR|os.O_CREAT); fcntl.flock(d, 2); print(1, flush=True); sys.stdin.read()"
+    path.parent.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", holding, f"{path}.lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    process.stdout.readline()
+    outbox = reopened()
+    assert not outbox.claim()
+    process.kill()
+    process.communicate()
+    assert outbox.claim()
+
+
+def test_two_processes_that_put_at_once_lose_nothing(path, holder):
+    writer = (
+        "import sys; from pathlib import Path; from test_outbox_file import FileOutbox, RootHolder, RootKeys, item\n"
+        "box = FileOutbox(Path(sys.argv[1]), RootHolder(RootKeys(bytes(range(32)))))\n"
+        "for n in range(25): box.put(item(f'turn {n} of {sys.argv[2]}'))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path.cwd()}"}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", writer, str(path), name], env=environment) for name in "ab"
+    ]
+    assert [process.wait(60) for process in writers] == [0, 0]
+    outbox = FileOutbox(path, holder)
+    texts = [letter.item.request.turns[0].text for letter in outbox.letters(dead=False)]
+    outbox.close()
+    assert sorted(texts) == sorted(f"turn {n} of {name}" for n in range(25) for name in "ab")
+    assert [text for text in texts if text.endswith("a")] == [f"turn {n} of a" for n in range(25)]
+
+
+@pytest.fixture
+def no_room():
+    """From now on no file of this process may grow beyond a few pages."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(limit):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+
+    yield fill
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_another_makes_at_this_instant_is_waited_for(reopened, path):
+    path.parent.mkdir(mode=0o700, parents=True)
+    # Reserved as by a connection that is just changing the journal's mode: SQLite does not wait for that by itself.
+    making = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    making.execute("BEGIN IMMEDIATE")
+    done = threading.Timer(0.1, making.close)
+    done.start()
+    try:
+        assert reopened().kept(OWNER, "position").value == b""
+    finally:
+        done.join()
+
+
+def test_without_room_a_put_is_refused_and_what_was_there_stays_whole(reopened, no_room):
+    outbox = reopened()
+    outbox.put(item("first"))
+    no_room(120_000)
+    kept = 1
+
+    def put_many():
+        nonlocal kept
+        for number in range(200):
+            outbox.put(item(f"turn {number} " + "long " * 2000))
+            kept += 1
+
+    with pytest.raises(OutboxUnavailable, match="make room"):
+        put_many()
+    assert outbox.waiting() == kept
+    no_room(resource.RLIM_INFINITY)
+    assert outbox.put(item("there is room again"))
+    texts = [letter.item.request.turns[0].text for letter in reopened().letters(dead=False)]
+    assert len(texts) == kept + 1
+    assert (texts[0], texts[-1]) == ("first", "there is room again")
+
+
+def test_what_was_delivered_while_nothing_could_be_written_is_not_delivered_again(reopened, no_room):
+    outbox = reopened()
+    outbox.put(item("first"))
+    outbox.put(item("second"))
+    no_room(1)
+    outbox.delivered(outbox.head())
+    assert outbox.head() == item("second")
+    assert outbox.waiting() == 1
+    no_room(resource.RLIM_INFINITY)
+    outbox.delivered(outbox.head())
+    assert reopened().waiting() == 0
+
+
+def test_dead_letters_are_bounded(outbox):
+    for number in range(MAX_DEAD + 5):
+        outbox.put(item(f"turn {number}"))
+        outbox.refused(item(f"turn {number}"), "422 invalid")
+    letters = outbox.letters(dead=True)
+    assert len(letters) == MAX_DEAD
+    assert letters[0].item.request.turns[0].text == "turn 5"
+
+
+def test_a_dead_letter_can_be_tried_again_or_dropped(outbox):
+    for text in ("first", "second", "third"):
+        outbox.put(item(text))
+        outbox.refused(item(text), "422 invalid")
+    first, second, _ = outbox.letters(dead=True)
+    assert outbox.retry(first.id) == 1
+    assert outbox.head() == item("first")
+    assert outbox.drop(second.id, dead_only=True) == 1
+    assert outbox.drop("00", dead_only=True) == outbox.retry("no id") == 0
+    assert outbox.retry(None) == 1
+    assert outbox.waiting() == 2
+
+
+def test_a_lasting_mark_outlives_any_number_of_others(outbox, monkeypatch):
+    monkeypatch.setattr("gateway_plugin.outbox.marks.MAX_MARKS", 70)
+    outbox.keep(Mark(OWNER, "said no", b"off", lasting=True))
+    for number in range(140):
+        outbox.keep(Mark(OWNER, f"cursor {number}", b"value"))
+    assert outbox.kept(OWNER, "said no").value == b"off"
+    assert outbox.kept(OWNER, "cursor 0").value == b""
+    assert outbox.kept(OWNER, "cursor 139").value == b"value"
+
+
+def test_a_put_takes_milliseconds(outbox):
+    outbox.put(item("the first one makes the file"))
+    times = []
+    for number in range(50):
+        start = time.perf_counter()
+        outbox.put(item(f"turn {number}"), Mark(OWNER, "cursor", b"value"))
+        times.append(time.perf_counter() - start)
+    assert sorted(times)[25] < 0.05

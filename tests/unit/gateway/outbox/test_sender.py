@@ -1,0 +1,183 @@
+"""What one agent cannot deliver is its own trouble: the others' turns go on, in order."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from wire_relayer import answer
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.identity import identify
+from gateway_plugin.outbox import OutboxFull, OutboxItem, Waiting
+from gateway_plugin.outbox.memory import MemoryOutbox
+from gateway_plugin.outbox.sender import Sender
+from gateway_plugin.session_keys import parse_session_key
+from relayer.wire.schemas import AnalyzeRequest, TurnItem
+
+COFFEE = "I only drink oat milk coffee, never after 2 pm."
+SISTER = "My sister Lena visits me in the first week of May."
+SECRET = "11" * 32
+LASTING = [
+    (401, "unauthorized"),
+    (409, "namespace_closed"),
+    (500, "corrupt_namespace"),
+    (503, "upgrade_required"),
+]
+
+
+def said(text):
+    return [{"role": "user", "content": text}]
+
+
+def item(namespace, text="I moved to Berlin"):
+    request = AnalyzeRequest(
+        turns=(TurnItem(role="user", text=text),),
+        idempotency_key=f"{namespace}-{text}"[:100].replace(" ", "-"),
+    )
+    return OutboxItem(Waiting(namespace, namespace, 1), request, 0)
+
+
+@pytest.fixture
+def plugin(wire, environ):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
+        yield made
+        wire.refused_captures.clear()
+
+
+@pytest.fixture
+def outbox():
+    return MemoryOutbox()
+
+
+@pytest.fixture
+async def patient(wire, trust_store, holder, outbox):
+    """A sender that, once it failed, does not try again by itself while a test lasts."""
+
+    def identity_of(owner):
+        return identify(holder, parse_session_key(f"agent:{owner.agent}:s"), default_agent=None)
+
+    client = RelayerClient(wire.url, trust=trust_store)
+    sender = Sender(client, outbox, identity_of, first_pause=60)
+    yield sender
+    await sender.aclose()
+    await client.aclose()
+
+
+@pytest.mark.parametrize("refusal", LASTING)
+def test_an_agent_whose_captures_are_refused_does_not_hold_up_another(plugin, wire, refusal):
+    wire.refused_captures["revoked"] = refusal
+    plugin.after_turn(said(COFFEE), session_key="agent:revoked:s")
+    plugin.after_turn(said(SISTER), session_key="agent:coder:s")
+    assert not plugin.flush(10)
+    status = plugin.status()
+    assert wire.texts("coder") == [SISTER]
+    assert (status.waiting, status.delivered, status.refused) == (1, 1, 0)
+    assert refusal[1] in status.last_error
+
+
+def test_a_flush_ends_when_only_what_was_just_refused_is_left(plugin, wire):
+    wire.refused_captures["revoked"] = (401, "unauthorized")
+    plugin.after_turn(said(COFFEE), session_key="agent:revoked:s")
+    start = time.monotonic()
+    assert not plugin.flush(30)
+    assert time.monotonic() - start < 10
+
+
+def test_a_turn_finds_what_its_agent_just_said_while_another_agent_is_refused(plugin, wire):
+    wire.refused_captures["revoked"] = (401, "unauthorized")
+    plugin.after_turn(said(SISTER), session_key="agent:revoked:s")
+    plugin.flush(10)
+    plugin.after_turn(said(COFFEE), session_key="agent:coder:s")
+    turn = plugin.before_turn("How do I take my coffee?", session_key="agent:coder:t")
+    assert [hit.text for hit in turn.hits] == [COFFEE]
+
+
+async def test_within_a_namespace_nothing_overtakes_what_failed(wire, patient, outbox):
+    wire.script = [answer(500, "internal_error")]
+    for text in ("first", "second"):
+        outbox.put(item("coder", text))
+    outbox.put(item("writer", "third"))
+    patient.wake()
+    assert not await patient.flush(10)
+    assert (wire.texts("coder"), wire.texts("writer")) == ([], ["third"])
+    assert await patient.flush(10)
+    assert wire.texts("coder") == ["first", "second"]
+
+
+async def test_a_turn_does_not_wait_for_a_namespace_that_is_failing(wire, patient, outbox):
+    wire.refused_captures["revoked"] = (401, "unauthorized")
+    outbox.put(item("revoked"))
+    await patient.flush(10)
+    start = time.monotonic()
+    assert not await patient.settled("revoked", 10)
+    assert await patient.settled("coder", 10)
+    assert time.monotonic() - start < 5
+
+
+async def test_when_the_relayer_is_back_for_one_it_is_asked_again_for_all(wire, patient, outbox):
+    for namespace in ("first", "second"):
+        outbox.put(item(namespace))
+    breaker = patient._client.breaker
+    for _ in range(3):
+        breaker.failed()
+    assert not await patient.flush(10)
+    breaker.succeeded()
+    outbox.put(item("third"))
+    patient.wake()
+    assert await patient.settled("third", 10)
+    assert await patient.settled("first", 10)
+    assert await patient.settled("second", 10)
+
+
+@pytest.mark.parametrize("code", ["wrong_namespace_key", "wrong_custody"])
+def test_what_only_a_person_can_mend_is_given_up_at_once_and_said(plugin, wire, capsys, code):
+    wire.refused_captures["coder"] = (409, code)
+    plugin.after_turn(said(COFFEE), session_key="agent:coder:s")
+    plugin.after_turn(said(SISTER), session_key="agent:coder:s")
+    assert plugin.flush(10)
+    status = plugin.status()
+    assert (status.refused, status.waiting, status.delivered) == (2, 0, 0)
+    assert code in status.last_refusal
+    told = [line for line in capsys.readouterr().err.splitlines() if code in line]
+    assert len(told) == 1
+    assert not any(text in told[0] for text in (COFFEE, SISTER))
+
+
+def test_a_good_delivery_of_one_agent_does_not_hide_anothers_failure(plugin, wire):
+    wire.refused_captures["revoked"] = (401, "unauthorized")
+    plugin.after_turn(said(COFFEE), session_key="agent:revoked:s")
+    plugin.flush(10)
+    plugin.after_turn(said(SISTER), session_key="agent:coder:s")
+    plugin.flush(10)
+    assert "unauthorized" in plugin.status().last_error
+    wire.refused_captures.clear()
+    assert plugin.flush(10)
+    assert plugin.status().last_error == ""
+
+
+def test_what_piles_up_for_one_namespace_leaves_room_for_another():
+    outbox = MemoryOutbox(capacity=10)
+    for number in range(10):
+        outbox.put(item("revoked", str(number)))
+    with pytest.raises(OutboxFull):
+        outbox.put(item("revoked", "one more"))
+    assert outbox.put(item("coder"))
+    assert outbox.waiting("coder") == 1
+
+
+def test_an_outbox_is_bounded_whatever_the_number_of_namespaces():
+    outbox = MemoryOutbox(capacity=10)
+    for number in range(20):
+        outbox.put(item(f"agent-{number}"))
+    with pytest.raises(OutboxFull):
+        outbox.put(item("one-more"))
+
+
+def test_the_head_passes_over_the_namespaces_that_are_left_out():
+    outbox = MemoryOutbox()
+    for namespace in ("a", "b", "a", "c"):
+        outbox.put(item(namespace, str(outbox.waiting())))
+    assert [outbox.head(besides).owner.namespace for besides in ((), {"a"}, {"a", "b"})] == ["a", "b", "c"]
+    assert outbox.head({"a", "b", "c"}) is None
