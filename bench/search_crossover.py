@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from relayer.search.dense import DenseIndex
 from relayer.search.graph import Graph
 from relayer.search.lexical import LexicalIndex
-from relayer.search.rows import scan
+from relayer.search.rows import Block, best_of, products
+from relayer.search.vectors import Vector
 
 DIMENSION = 384
 K = 20
@@ -33,6 +34,11 @@ def rows(count: int, seed: int = 0) -> NDArray[np.float32]:
     points = centres[random.integers(0, 200, count)] + 0.9 * random.standard_normal((count, DIMENSION))
     unit: NDArray[np.float32] = (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
     return unit
+
+
+def scan(block: Block, query: Vector) -> NDArray[np.int64]:
+    """Positions of the best rows, as the exact search finds them."""
+    return best_of(products(block, query), K)
 
 
 def microseconds(work: Callable[[], object]) -> float:
@@ -61,17 +67,17 @@ def crossover() -> None:
         graph.add(0, block)
         built = time.perf_counter() - start
         found = sum(
-            len(set(graph.search(each, K).tolist()) & set(scan(block, each, K)[0].tolist()))
+            len(set(graph.search(each, K).tolist()) & set(scan(block, each).tolist()))
             for each in rows(50, seed=2)
         )
         timings = (
-            microseconds(lambda block=block, query=query: scan(block, query, K)),
+            microseconds(lambda block=block, query=query: scan(block, query)),
             microseconds(
                 lambda half=half, query=query: usearch.search(
                     half, query.astype(np.float16), K, usearch.MetricKind.IP, exact=True, threads=1
                 )
             ),
-            microseconds(lambda half=half, query=query: scan(half, query, K)),
+            microseconds(lambda half=half, query=query: scan(half, query)),
             microseconds(lambda graph=graph, query=query: graph.search(query, K)),
         )
         print(

@@ -11,7 +11,6 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway_plugin.active_traces import ActiveTraces
 from gateway_plugin.calls.breaker import Breaker
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
@@ -20,8 +19,9 @@ from gateway_plugin.formatting import format_summary
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
 from gateway_plugin.query import Query
-from gateway_plugin.recall_cache import RecallCache
-from gateway_plugin.selection import audible_to
+from gateway_plugin.recall.active_traces import ActiveTraces
+from gateway_plugin.recall.cache import RecallCache
+from gateway_plugin.recall.selection import audible_to
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import status_of

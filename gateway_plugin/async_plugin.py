@@ -15,7 +15,8 @@ from typing import Any, Final, Self
 
 import httpx
 
-from gateway_plugin.capturer import Capturer
+from gateway_plugin.capture.after_turn import TurnCapture
+from gateway_plugin.capture.capturer import Capturer
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import gate
@@ -28,8 +29,9 @@ from gateway_plugin.outbox import (
 )
 from gateway_plugin.outbox.positions import Positions
 from gateway_plugin.outbox.sender import Sender
-from gateway_plugin.recall_log import recall_line
-from gateway_plugin.recaller import Recaller
+from gateway_plugin.recall.before_turn import TurnRecall
+from gateway_plugin.recall.log import recall_line
+from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
@@ -49,8 +51,6 @@ from gateway_plugin.turn.messages import parse_messages, readable
 from gateway_plugin.turn.sessions import Sessions
 from gateway_plugin.turn.switches import Switches
 from gateway_plugin.turn.watchdog import Watchdog
-from gateway_plugin.turn_capture import TurnCapture
-from gateway_plugin.turn_recall import TurnRecall
 
 __all__ = ["AsyncMemoryPlugin"]
 

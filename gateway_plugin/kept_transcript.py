@@ -12,7 +12,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
-from gateway_plugin.selection import audible_to
+from gateway_plugin.recall.selection import audible_to
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.tool_arguments import ToolError, TranscriptArguments
 from gateway_plugin.turn.messages import moment_of

@@ -21,7 +21,7 @@ from gateway_plugin.formatting import age_in_words, escape
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
 from gateway_plugin.kept_transcript import read_kept
-from gateway_plugin.selection import audible_to
+from gateway_plugin.recall.selection import audible_to
 from gateway_plugin.session_keys import Audience, audience_name
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.text.wrappers import strip

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from relayer.cli_failures import NOT_WELL, explained, fail
-from relayer.cli_options import (
+from relayer.commands.failures import NOT_WELL, explained, fail
+from relayer.commands.operator import register
+from relayer.commands.options import (
     ConfigOption,
     DataOption,
     EndpointOption,
@@ -20,7 +21,6 @@ from relayer.cli_options import (
     StoreOption,
 )
 from relayer.health import NotWell, ask, own_url
-from relayer.operator_cli import register
 
 __all__ = ["app"]
 
@@ -117,9 +117,9 @@ def serve(
     """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on."""
     flags = dict(locals())
     with explained():
-        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        server_commands.serve(flags, typer.echo)
+        server.serve(flags, typer.echo)
 
 
 @app.command()
@@ -138,9 +138,9 @@ def init(
     """Make a relayer key and a file of settings for services, containers and shells; says what to do next."""
     flags = {name: value for name, value in locals().items() if name != "folder"}
     with explained():
-        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        server_commands.init(folder, flags, typer.echo)
+        server.init(folder, flags, typer.echo)
 
 
 @app.command()
@@ -173,21 +173,21 @@ def recovery(
 ) -> None:
     """Print the relayer key as a sheet with checksums, or compare a sheet with the key."""
     with explained():
-        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
         if verify:
-            server_commands.check_sheet(data, sys.stdin.read(), typer.echo)
+            server.check_sheet(data, sys.stdin.read(), typer.echo)
         else:
-            server_commands.print_sheet(data, typer.echo)
+            server.print_sheet(data, typer.echo)
 
 
 @keys.command()
 def make(file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")]) -> None:
     """Make a relayer key for a relayer over a bucket."""
     with explained():
-        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        server_commands.make_key(file, typer.echo)
+        server.make_key(file, typer.echo)
 
 
 @stores.command("probe")
@@ -203,9 +203,9 @@ def probe_store(
     """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer."""
     flags = dict(locals())
     with explained():
-        from relayer import server_commands  # noqa: PLC0415 - needs the extra's packages
+        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        code = server_commands.probe_store(flags, typer.echo)
+        code = server.probe_store(flags, typer.echo)
     raise typer.Exit(code)
 
 

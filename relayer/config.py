@@ -18,9 +18,9 @@ from pydantic_settings import (
 
 from relayer.errors import ConfigurationError
 from relayer.http.authorities import is_loopback, public_authority
-from relayer.setting_values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, StoreUrl
-from relayer.settings_file import SettingsFile
-from relayer.store_address import BucketAddress, parse_store
+from relayer.settings.file import SettingsFile
+from relayer.settings.store_address import BucketAddress, parse_store
+from relayer.settings.values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, StoreUrl
 
 __all__ = ["RelayerSettings", "load_settings"]
 

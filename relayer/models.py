@@ -16,12 +16,12 @@ from relayer.errors import ConfigurationError, EmbedderUnavailable, ModelUnavail
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.http.readiness import Readiness
-from relayer.model_keys import EndpointName, find_model_key
 from relayer.observability import log
 from relayer.ports import Clock, Embedder, Randomness
 from relayer.services.context import ChatWork, FactWork
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
+from relayer.settings.model_keys import EndpointName, find_model_key
 
 __all__ = ["Models", "fact_work"]
 

@@ -21,7 +21,7 @@ from relayer.process import (
     tls_context,
     url_of,
 )
-from relayer.relayer_key import require_relayer_key
+from relayer.settings.relayer_key import require_relayer_key
 
 __all__ = ["serve"]
 

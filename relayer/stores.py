@@ -16,7 +16,7 @@ from relayer.ports import Clock, ObjectStore, Randomness
 from relayer.process import product_version
 from relayer.services.probe_record import probe_unless_known
 from relayer.services.store_probe import probe, probe_erasure
-from relayer.store_address import objects_directory
+from relayer.settings.store_address import objects_directory
 
 __all__ = ["check_promises", "layout_of", "open_store", "ports_over", "probe_store"]
 

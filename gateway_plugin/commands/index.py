@@ -32,9 +32,9 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.indexed import Found, Index, Root, RootKind
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.transfer.exports import ImportProblem
+from gateway_plugin.transfer.indexed import Found, Index, Root, RootKind
 from gateway_plugin.transfer.sending import send_items
 from gateway_plugin.turn.transcript import read_transcript
 from relayer.wire.schemas import RecallRequest

@@ -19,7 +19,7 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.injection import scan
-from gateway_plugin.profile_file import put_profile
+from gateway_plugin.transfer.profile_file import put_profile
 from relayer.wire.profile import ProfileLine, ProfileResponse, render
 
 __all__ = ["add_to", "harmless"]

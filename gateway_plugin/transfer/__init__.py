@@ -1,1 +1,4 @@
-"""Memories as files: what other systems wrote, and what people want to read."""
+"""Memories as files: what other systems wrote, what people want to read, and which files of this machine are kept as memories.
+
+Imports client, transcripts and the filters of capture; commands import it.
+"""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from gateway_plugin.profile_file import without_profiles
 from gateway_plugin.transfer.markdown import read_markdown
+from gateway_plugin.transfer.profile_file import without_profiles
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.transfer import ImportItem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from gateway_plugin.filters import Origin, judge
+from gateway_plugin.capture.filters import Origin, judge
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.transfer.exports import ImportProblem
 from gateway_plugin.turn.transcript import dialogue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 
 from prometheus_client import (
     CollectorRegistry,
@@ -58,25 +59,20 @@ class Metrics:
             "memrelay_ready_check", "1 while a check of /ready is ok.", ("check",), registry=self.registry
         )
         # Finding a child by its labels takes a lock and a sort; requests are few kinds.
-        self._request_children: dict[tuple[str, str, int, str], Counter] = {}
-        self._second_children: dict[str, Histogram] = {}
+        self._requests_of = cache(self._requests.labels)
+        self._seconds_of = cache(self._seconds.labels)
+        self._store_requests_of = cache(self._store_requests.labels)
+        self._store_seconds_of = cache(self._store_seconds.labels)
 
     def observe(self, route: str, method: str, status: int, code: str, seconds: float) -> None:
         """Count one answered request; ``route`` is a template, ``code`` is ``ok`` or a problem's."""
-        key = (route, method, status, code)
-        counter = self._request_children.get(key)
-        if counter is None:
-            counter = self._request_children[key] = self._requests.labels(route, method, str(status), code)
-        counter.inc()
-        histogram = self._second_children.get(route)
-        if histogram is None:
-            histogram = self._second_children[route] = self._seconds.labels(route)
-        histogram.observe(seconds)
+        self._requests_of(route, method, str(status), code).inc()
+        self._seconds_of(route).observe(seconds)
 
     def observe_store(self, call: str, end: str, seconds: float) -> None:
         """Count one call of the object store; see `relayer.adapters.metered_store`."""
-        self._store_requests.labels(call, end).inc()
-        self._store_seconds.labels(call).observe(seconds)
+        self._store_requests_of(call, end).inc()
+        self._store_seconds_of(call).observe(seconds)
 
     def observe_checks(self, checks: Mapping[str, str]) -> None:
         """Publish what ``GET /ready`` says: the checks by name, each ``ok`` or why not."""

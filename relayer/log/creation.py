@@ -96,6 +96,7 @@ async def open_existing(
     creation = _Creation(ports, account)
     seen = await creation.read_manifest(pointer)
     if seen is None:
+        await creation.check_unbegun(pointer)
         return None
     keys = await creation.open_seen(pointer, seen.manifest, secret)
     if keys is None:
@@ -124,7 +125,9 @@ async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> O
         if seen is not None:
             keys = await creation.open_seen(pointer, seen.manifest, secret)
         else:
-            made = await creation.settle_keyring(pointer, secret)
+            made, was_there = await creation.settle_keyring(pointer, secret)
+            if was_there:
+                await creation.check_unbegun(pointer)
             await creation.settle_manifest(pointer)
             keys = made if await creation.is_current(pointer) else None
         if keys is not None:
@@ -275,15 +278,38 @@ class _Creation:
         )
         return self._sealer.seal_pointer(self._account, key, pointer)
 
-    async def settle_keyring(self, pointer: Pointer, secret: bytes) -> NamespaceKeys:
-        """Return the keys of the first epoch, by the keyring that the store holds after trying to make one."""
+    async def settle_keyring(self, pointer: Pointer, secret: bytes) -> tuple[NamespaceKeys, bool]:
+        """Return the keys of the first epoch, by the keyring that the store holds after trying to make one.
+
+        Also whether somebody had made it before, so that there may be more than a beginning.
+        """
         random = self._ports.randomness.bytes
         keyring: Keyring = make_keyring(
             secret, pointer.incarnation, epoch=FIRST_EPOCH, salt=random(SALT_SIZE), key_id=random(KEY_ID_SIZE)
         )
         key = self._ports.layout.keyring(pointer.incarnation, FIRST_EPOCH)
         sealed = self._sealer.seal_keyring(self._account, pointer.incarnation, key, keyring)
-        return self._open(pointer, key, await self._settle(key, sealed), secret)
+        settled = await self._settle(key, sealed)
+        return self._open(pointer, key, settled, secret), settled != sealed
+
+    async def check_unbegun(self, pointer: Pointer) -> None:
+        """See that a namespace without a manifest is one that was never finished, and has not lost it.
+
+        A new manifest would begin a new log, and what the lost one named would be collected. Whatever a log consists of is
+        made after its manifest; whoever erases a namespace changes the pointer before anything.
+
+        Raises:
+            CorruptNamespace: a log is there, and its manifest is not.
+            NamespaceClosed: it was erased since its pointer was read.
+        """
+        layout, incarnation = self._ports.layout, pointer.incarnation
+        for start in (layout.entries(incarnation), layout.segments(incarnation)):
+            async for _ in self._ports.store.list(layout.at(start)):
+                if await self.read_manifest(pointer) is not None:
+                    return  # it was being made just now
+                if not await self.is_current(pointer):
+                    raise NamespaceClosed("the namespace is being erased")
+                raise CorruptNamespace("a log has entries and no manifest")
 
     async def settle_manifest(self, pointer: Pointer) -> Manifest:
         """Return the manifest that the store holds after trying to make an empty one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -19,14 +19,15 @@ from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.operator.backup_log import LogCopy
 from relayer.operator.backup_store import FORMAT, BackupStore, Erased, Head, Row
-from relayer.operator.catalogue import Listed, keys_below, read_catalogue
+from relayer.operator.catalogue import RESTORE, Listed, keys_below, read_catalogue
 from relayer.operator.findings import UNREADABLE_REPORT, Finding, Flaw
-from relayer.operator.kinds import incarnation_of
+from relayer.operator.kinds import Kind, incarnation_of, kind_of
 from relayer.ports import Found
 
 __all__ = ["Backup", "back_up", "prune"]
 
 Progress = Callable[[int, int], None]
+_KEPT = "the backup keeps its state of the run before"
 
 
 @dataclass(slots=True)
@@ -112,8 +113,12 @@ async def prune(target: BackupStore, keep: int) -> int:
     for name in ledgers[-keep:]:
         ledger, _ = await target.read("ledger", _number(name), Erased)
         wanted.update(f"pages/{digest.hex()}" for digest in ledger.pages)
+    # What is younger than this backup may be of the next one, whose run is not written yet.
     unneeded = [
-        name for stream in ("pages", "data") for name in await target.names(stream) if name not in wanted
+        name
+        for stream in ("pages", "data")
+        for name in await target.names(stream)
+        if name not in wanted and target.was_there(name)
     ]
     await target.drop(unneeded)
     return len(old) + len(unneeded)
@@ -129,6 +134,7 @@ class _Worker:
         self._erased = erased
         self._reports = ErasureReports(source)
         self._rows: dict[str, Row] = {}
+        self._before: list[Row] | None = None
 
     async def run(self, progress: Progress) -> Backup:
         backup = self._backup
@@ -141,6 +147,7 @@ class _Worker:
         for done, listed in enumerate(catalogue.namespaces, 1):
             await self._namespace(listed)
             progress(done, len(catalogue.namespaces))
+        await self._lost_names()
         backup.namespaces = len(catalogue.namespaces)
         backup.objects = len(self._rows)
         backup.bytes = sum(row.size for row in self._rows.values())
@@ -238,27 +245,71 @@ class _Worker:
             return
         copy = LogCopy(self._source, self._target, listed, known)
         try:
-            self._erased[listed.incarnation] = await copy.run()
-        except NamespaceClosed:
-            return  # its creation was never finished, or it was erased meanwhile: there is nothing to keep
+            copied = await copy.run()
+            self._erased[listed.incarnation] = copied
+            self._rows.update(copy.rows)
+        except NamespaceClosed as error:
+            if await self._begun(listed, known):
+                await self._carry_over(listed, CorruptNamespace(f"{error}, and was not erased"))
         except (CorruptNamespace, UpgradeRequired) as error:
             await self._carry_over(listed, error)
-        else:
-            self._rows.update(copy.rows)
+
+    async def _begun(self, listed: Listed, known: Erased) -> bool:
+        """Whether a namespace without a manifest had a log, which nobody has erased meanwhile."""
+        below = (Layout.entries(listed.incarnation), Layout.segments(listed.incarnation))
+        if not known.seq and not any([await keys_below(self._source, start) for start in below]):
+            return False
+        return listed in (await read_catalogue(self._source)).namespaces
 
     async def _carry_over(self, listed: Listed, error: CorruptNamespace | UpgradeRequired) -> None:
         """Give this run what the one before has of a namespace that cannot be read now."""
-        below = f"ns/{listed.incarnation.hex()}/"
-        rows = [row for row in await self._previous() if row.key.startswith(below)]
-        self._rows.update({row.key: row for row in rows})
-        kept = "the backup keeps its state of the run before" if rows else "the backup has nothing of it"
+        kept = _KEPT if await self._keep_below(listed.incarnation) else "the backup has nothing of it"
         fix = "memrelay verify names what is wrong, memrelay repair mends it"
         key = Layout.manifest(listed.incarnation)
         self._backup.findings.append(Finding(Flaw.of(error), key, f"{error}; {kept}", fix))
 
+    async def _keep_below(self, incarnation: bytes) -> bool:
+        """Give this run what the one before has of an incarnation; False if it has nothing."""
+        below = f"ns/{incarnation.hex()}/"
+        rows = [row for row in await self._previous() if row.key.startswith(below)]
+        self._rows.update({row.key: row for row in rows})
+        return bool(rows)
+
+    async def _lost_names(self) -> None:
+        """Give this run the accounts and names of the one before that cannot be read now, and their logs.
+
+        Nothing ever deletes such an object: without it a whole namespace would fall out of the backup.
+        """
+        for row in await self._previous():
+            if row.key in self._rows or kind_of(row.key) not in {Kind.ACCOUNT, Kind.POINTER}:
+                continue
+            lives = [life for life in self._erased.values() if life.key == row.key]
+            if lives and all(life.gone for life in lives):
+                continue
+            self._rows[row.key] = row
+            for life in lives:
+                if not life.gone:
+                    await self._keep_below(life.incarnation)
+            said = [finding for finding in self._backup.findings if finding.key == row.key]
+            finding = (
+                said[0] if said else Finding(Flaw.ABSENT, row.key, "an account or a name is lost", RESTORE)
+            )
+            self._backup.findings = [other for other in self._backup.findings if other not in said]
+            self._backup.findings.append(replace(finding, sentence=f"{finding.sentence}; {_KEPT}"))
+
     async def _previous(self) -> list[Row]:
-        newest = await self._target.newest("runs")
-        return (await self._target.read("runs", newest, Row))[1] if newest else []
+        """Return what the run before consists of, nothing if there is none or it cannot be read."""
+        if self._before is None:
+            self._before = []
+            newest = await self._target.newest("runs")
+            try:
+                if newest:
+                    self._before = (await self._target.read("runs", newest, Row))[1]
+            except (CorruptNamespace, UpgradeRequired) as error:
+                sentence = f"{error}; what cannot be read of the store now is not taken from it"
+                key, fix = f"runs/{newest:020d}", "the run that was made now replaces it"
+                self._backup.findings.append(Finding(Flaw.of(error), key, sentence, fix))
+        return self._before
 
 
 def _number(name: str) -> int:

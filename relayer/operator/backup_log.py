@@ -57,6 +57,10 @@ class LogCopy:
         for _ in range(_ROUNDS):
             self.rows.clear()
             head = await self._copy()
+            if head is not None and head < self._known.seq:
+                raise CorruptNamespace(
+                    f"the log ends at entry {head}, and went on to {self._known.seq} before"
+                )
             if head is not None:
                 return await self._ledger_row(head)
         raise CorruptNamespace("the manifest names objects that do not exist")
@@ -76,10 +80,14 @@ class LogCopy:
             self._note(segment.entries())
             await self._keep(row.key, segment.data)
         head = await self._tail(manifest)
-        if head is None or (await self._manifest())[1].gc_watermark > manifest.snap_seq:
+        if head is None or await self._was_collected(manifest):
             return None
         await self._keep(Layout.manifest(self._listed.incarnation), data)
         return head
+
+    async def _was_collected(self, manifest: Manifest) -> bool:
+        """Whether entries behind a manifest's segments may be deleted by now."""
+        return (await self._manifest())[1].gc_watermark > manifest.snap_seq
 
     async def _manifest(self) -> tuple[bytes, Manifest]:
         account, incarnation = self._listed.account, self._listed.incarnation
@@ -109,9 +117,15 @@ class LogCopy:
         trusted = seq - 1 > manifest.snap_seq
         while True:
             window = range(seq, seq + _SLOTS_AT_ONCE)
-            for stored in await together([self._slots.read_stored(number) for number in window]):
+            found = await together([self._slots.read_stored(number) for number in window])
+            while found:
+                stored = found.pop(0)
                 if stored is None and trusted:
                     self._trusts = False  # what the backup holds is of another history: copy all of it
+                    return None
+                if stored is None and any(found):
+                    # Entries were written, or collected, while they were asked for.
+                    await self._check_hole(seq, manifest)
                     return None
                 if stored is None:
                     return seq - 1
@@ -124,6 +138,11 @@ class LogCopy:
                 self._note([linked])
                 await self._keep(self._slots.key(seq), data)
                 link, seq, trusted = linked.digest, seq + 1, False
+
+    async def _check_hole(self, seq: int, manifest: Manifest) -> None:
+        """See that an entry that was absent before later ones is there by now, or not to be read any more."""
+        if await self._slots.read(seq) is None and not await self._was_collected(manifest):
+            raise CorruptNamespace(f"entry {seq} is absent, and later ones are there")
 
     async def _keep(self, key: str, data: bytes) -> None:
         self.rows[key] = await self._target.keep(key, data)
@@ -139,4 +158,6 @@ class LogCopy:
         if self._erases:
             walk = await walk_log(self._source, self._listed.account, self._listed.incarnation)
             records = tuple(sorted(walk.state.erased | set(records)))
-        return Erased(self._listed.incarnation, self._listed.key, head, records=records)
+        known = self._known
+        # An erasure that was asked for stays so while its name does not show it yet.
+        return Erased(self._listed.incarnation, self._listed.key, head, known.gone, records)

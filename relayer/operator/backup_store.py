@@ -81,13 +81,20 @@ class BackupStore:
         self.copied_bytes = 0
         self._sealer = ObjectSealer(ports)
         self._held: dict[str, int] = {}  # sizes by name
+        self._loaded: frozenset[str] | None = None
 
     async def load(self) -> None:
         """List what is there; before anything is asked or kept."""
         strip = len(self.ports.layout.at("x")) - 1
+        pages = await self.names("pages")
         for stream in ("data", "keyrings"):
             async for info in self.ports.store.list(self.ports.layout.at(f"{stream}/")):
                 self._held[info.key[strip:]] = info.size
+        self._loaded = frozenset([*self._held, *pages])
+
+    def was_there(self, name: str) -> bool:
+        """Whether an object was there when this was loaded; without that, every object was."""
+        return self._loaded is None or name in self._loaded
 
     def holds(self, key: str, digest: bytes) -> bool:
         """Whether an object need not be copied again."""

@@ -15,9 +15,9 @@ from relayer.operator.findings import Finding, Flaw
 from relayer.ports import Found
 from relayer.services.accounts import account_at
 
-__all__ = ["Catalogue", "Listed", "keys_below", "read_catalogue"]
+__all__ = ["RESTORE", "Catalogue", "Listed", "keys_below", "read_catalogue"]
 
-_RESTORE = "restore it from a backup"
+RESTORE = "restore it from a backup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Reader:
         try:
             self.accounts[key.split("/")[1]] = account_at(self._ports.keys, key, found.data)
         except (CorruptNamespace, UpgradeRequired) as error:
-            fix = f"{_RESTORE}, or name the account with --account to see what is below it"
+            fix = f"{RESTORE}, or name the account with --account to see what is below it"
             self.findings.append(Finding(Flaw.of(error), key, str(error), fix))
 
     async def pointer(self, key: str) -> None:
@@ -118,7 +118,7 @@ class _Reader:
         try:
             pointer = self._open(account, key, found.data)
         except (CorruptNamespace, UpgradeRequired) as error:
-            self.findings.append(Finding(Flaw.of(error), key, str(error), _RESTORE))
+            self.findings.append(Finding(Flaw.of(error), key, str(error), RESTORE))
         else:
             self.listed.append(Listed(account, key, pointer))
 

@@ -175,7 +175,7 @@ class _Walker:
         try:
             self.walk.seen = await self._manifest.see()
         except NamespaceClosed:
-            if self.walk.slots:
+            if self.walk.slots or await keys_below(self._ports, Layout.segments(self._incarnation)):
                 self._find(Finding(Flaw.ABSENT, key, "a log has entries and no manifest", REPAIR))
             else:
                 sentence = "a namespace whose creation was never finished; its next write finishes it"

@@ -14,18 +14,19 @@ import msgspec
 
 from relayer.domain.namespace import Pointer
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
+from relayer.log.destruction import destroy
 from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
 from relayer.operator.backup_store import BackupStore, Erased, Head, Row
-from relayer.operator.catalogue import Listed
+from relayer.operator.catalogue import Listed, keys_below
 from relayer.operator.erasing import erase_records
 from relayer.operator.findings import Finding, Flaw
 from relayer.operator.kinds import Kind, incarnation_of, kind_of
 from relayer.ports import Created, Exists, Found, Throttled
 from relayer.services.accounts import account_at
-from relayer.services.relayer_check import begin_restore, end_restore
+from relayer.services.relayer_check import begin_restore, begun_restore, end_restore
 
 __all__ = ["Restoration", "restore"]
 
@@ -83,7 +84,7 @@ async def restore(
     Args:
         backup: where from.
         target: an empty store, or one in which the same restore stopped.
-        number: of the run; None takes the newest.
+        number: of the run; None takes the one whose restore stopped in the target, else the newest.
         ledgers: a backup that holds a newer ledger than ``backup``, when that is an old copy itself.
         progress: called after each namespace with how many are done, and how many there are.
 
@@ -98,11 +99,16 @@ async def restore(
         raise ConfigurationError(
             "--from: there is no backup; give the place that memrelay backup --to was given"
         )
+    begun = await begun_restore(target)
+    if number is None and begun:
+        number = int(begun.partition("/")[0])
     if number is not None and f"runs/{number:020d}" not in await backup.names("runs"):
-        raise ConfigurationError(f"--run: the backup has no run {number}; its newest is {newest}")
+        fix = "; a restore of it was begun: give an empty place" if begun else ""
+        raise ConfigurationError(f"--run: the backup has no run {number}; its newest is {newest}{fix}")
     head, rows = await backup.read("runs", number or newest, Row)
     ledger, erased = await _newest_ledger(ledgers or backup, newest)
-    await begin_restore(target)
+    # Parts of two runs would make a store that never was, and in which what only the newer one has is missing.
+    await begin_restore(target, f"{head.number}/{head.began}")
     done = Restoration(head, ledger)
     await _Worker(backup, target, rows, {row.incarnation: row for row in erased}, done).run(progress)
     await end_restore(target)
@@ -180,13 +186,17 @@ class _Worker:
         pointer = self._sealer.unseal_pointer(account, row.key, data)
         listed = Listed(account, row.key, pointer)
         if listed.live and self._gone(pointer):
+            await self._destroy(listed)
             self._done.erased_namespaces += 1
             return
-        if listed.live and not await self._is_there(row.key):
+        if listed.live:
             objects = below.get(pointer.incarnation, [])
             if not objects:
                 return  # the name had no log yet, or none that could be read: its next write begins one
-            if not await self._log(objects) or not await self._erase(listed):
+            if not await self._is_there(row.key) and not await self._log(objects):
+                return
+            # Also where an earlier attempt was done with it: the ledger may be a newer one by now.
+            if not await self._erase(listed):
                 return
         await self._put(row.key, data)
         self._done.namespaces += listed.live
@@ -194,6 +204,12 @@ class _Worker:
     def _gone(self, pointer: Pointer) -> bool:
         known = self._erased.get(pointer.incarnation)
         return known is not None and known.gone
+
+    async def _destroy(self, listed: Listed) -> None:
+        """Destroy what an earlier attempt wrote of a namespace, when it did not know yet that it was erased."""
+        layout = self._target.layout
+        below = await keys_below(self._target, Layout.incarnation(listed.incarnation))
+        await destroy(self._target.store, map(layout.at, [listed.key, *below]))
 
     async def _is_there(self, key: str) -> bool:
         return isinstance(await self._target.store.get(self._target.layout.at(key)), Found)

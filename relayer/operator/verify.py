@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.errors import CorruptNamespace, UpgradeRequired, WrongNamespaceKey
-from relayer.log.erasure_reports import ErasureReports
+from relayer.log.erasure_reports import ErasureReports, What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.together import AT_ONCE, together
 from relayer.operator.catalogue import Listed, keys_below, read_catalogue
 from relayer.operator.findings import UNREADABLE_REPORT, Finding, Flaw
 from relayer.operator.inner_seals import BodyCheck
@@ -131,18 +132,26 @@ async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:
 async def _erased_incarnations(ports: LogPorts) -> tuple[set[str], list[Finding]]:
     """Return what is being erased, or was, and which reports do not open."""
     reports, found = ErasureReports(ports), list[Finding]()
+    # In the order in which a report moves: one that does so meanwhile is found in one place at least.
+    pending = await reports.pending()
     # The name of a report is the id of its erasure: a namespace's is its incarnation, and a memory's is none.
     over = [key for key in await keys_below(ports, Layout.erased()) if kind_of(key) is Kind.ERASURE]
     erasing = {ulid.parse(key.rpartition("/")[2]).hex() for key in over}
-    for key in await reports.pending():
+
+    async def look(key: str) -> None:
         try:
             seen = await reports.read(key)
         except (CorruptNamespace, UpgradeRequired) as error:
             found.append(Finding(Flaw.of(error), key, str(error), UNREADABLE_REPORT))
-            continue
-        if seen is not None:
+            return
+        # A namespace of which a memory is erased is there, and its name with it.
+        if seen is not None and seen.report.what is What.NAMESPACE:
             erasing.add(seen.report.incarnation.hex())
-    return erasing, found
+
+    keys = [*pending, *over]
+    for start in range(0, len(keys), AT_ONCE):
+        await together([look(key) for key in keys[start : start + AT_ONCE]])
+    return erasing, sorted(found, key=lambda finding: finding.key)
 
 
 def _left_over(keys: Sequence[str]) -> list[Finding]:

@@ -136,8 +136,8 @@ def _samples(size: int) -> list[tuple[list[int], NDArray[np.float64], NDArray[np
             index.put(member, texts[member])
         covered, doubts = np.empty((len(UNRELATED_PROMPTS), size)), np.zeros(len(UNRELATED_PROMPTS))
         for number, prompt in enumerate(UNRELATED_PROMPTS):
-            ceiling, scores = index.ceiling(prompt), index.scores(prompt, members)
-            covered[number] = [coverage(scores[member], ceiling) for member in members]
+            asked = index.ask(prompt)
+            covered[number] = coverage(asked.scores(members), asked.ceiling)
             doubts[number] = NAME_DOUBT * index.lacks(names(prompt))
         samples.append((members, covered, doubts))
     return samples

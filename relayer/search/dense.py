@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterable, KeysView
+from collections.abc import KeysView
 from collections.abc import Set as AbstractSet
-from math import ceil
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.search.dense_block import DEAD, DenseBlock
+from relayer.search.dense_query import DenseQuery
 from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, Graph
-from relayer.search.rows import Block, Rows, scan
+from relayer.search.rows import Rows
 from relayer.search.vectors import Vector, checked
 
 __all__ = ["CROSSOVER", "DenseIndex", "DenseParts", "Match"]
@@ -31,9 +31,6 @@ CROSSOVER = 3_000
 LONGEST_TAIL = 512
 # Share of dead positions at which the graph is built anew.
 DEAD_SHARE = 0.3
-# A filter that allows a smaller share than this is answered by scanning what it allows.
-SCANNED_SHARE = 0.05
-DEAD = -1
 # A key in the array of keys and in the dictionary of positions.
 _KEY_BYTES = 110
 
@@ -72,7 +69,7 @@ class DenseIndex:
     def __init__(self, dimension: int, *, crossover: int = CROSSOVER) -> None:
         self._dimension = dimension
         self._crossover = crossover
-        self._block = _Block(dimension)
+        self._block = DenseBlock(dimension)
         self._maintaining = asyncio.Lock()
 
     def __len__(self) -> int:
@@ -109,31 +106,18 @@ class DenseIndex:
         row: Vector = self._block.rows.view(position, position + 1)[0].astype(np.float32)
         return row
 
-    def search(self, query: Vector, k: int, allowed: AbstractSet[int] | None = None) -> list[Match]:
-        """The best ``k`` of the allowed keys (None: all), best first, ties by key.
+    def ask(self, query: Vector) -> DenseQuery:
+        """Put a query, to be used before anything is added or removed.
 
         Raises:
-            ValueError: not a query of this dimension, or ``k`` below 1.
+            ValueError: not a query of this dimension, see `relayer.search.vectors.checked`.
         """
-        if k < 1:
-            raise ValueError("k is at least 1")
-        vector = checked(query, self._dimension)
-        block = self._block
-        if allowed is None:
-            return block.best(vector, k)
-        share = len(allowed) / max(1, len(self))
-        if block.covered and share > SCANNED_SHARE:
-            # So many are allowed that the best of all hold enough of them, or else the subset is scanned.
-            wide = [match for match in block.best(vector, ceil(2 * k / share)) if match.key in allowed]
-            if len(wide) >= k:
-                return wide[:k]
-        return block.among(vector, allowed, k)
+        return DenseQuery(self._block, checked(query, self._dimension))
 
-    def scores(self, query: Vector, keys: Iterable[int]) -> dict[int, float]:
-        """The inner products of these keys' rows with the query; keys without a row are left out."""
-        wanted = list(keys)
-        matches = self._block.among(checked(query, self._dimension), wanted, len(wanted))
-        return {match.key: match.score for match in matches}
+    def search(self, query: Vector, k: int, allowed: AbstractSet[int] | None = None) -> list[Match]:
+        """The best ``k`` of the allowed keys (None: all), best first, ties by key; raises as `ask` and `DenseQuery.best`."""
+        keys, scores = self.ask(query).best(k, allowed)
+        return list(map(Match, keys.tolist(), scores.tolist()))
 
     async def maintain(self, *, purge: bool = False) -> None:
         """Bring the graph up to date, in worker threads; searches go on meanwhile.
@@ -184,7 +168,7 @@ class DenseIndex:
         index = cls(dimension, crossover=crossover)
         keys = np.frombuffer(parts.keys, "<i8")
         rows = np.frombuffer(parts.rows, "<f2").reshape(-1, dimension)
-        block = _Block(dimension)
+        block = DenseBlock(dimension)
         if parts.graph:
             block.graph, covered = Graph.load(dimension, parts.graph)
             block.covered = block.frozen = len(covered)
@@ -216,7 +200,7 @@ class DenseIndex:
         keys = [key for key in old.keys[: old.frozen] if key != DEAD]
         source = np.fromiter((old.positions[key] for key in keys), dtype=np.int64, count=len(keys))
         graph = Graph(self._dimension) if len(self) > self._crossover else None
-        new = _Block(self._dimension, capacity=len(old.positions), half=graph is not None)
+        new = DenseBlock(self._dimension, capacity=len(old.positions), half=graph is not None)
         for start in range(0, len(keys), ADD_AT_ONCE):
             rows = old.rows.gather(source[start : start + ADD_AT_ONCE])
             if graph is not None:
@@ -233,91 +217,3 @@ class DenseIndex:
             if position >= old.frozen:
                 new.append(key, old.rows.view(position, position + 1)[0])
         self._block = new
-
-
-class _Block:
-    """Rows, the keys at their positions, and the graph over the first ``covered`` of them.
-
-    Positions below ``frozen`` (at least ``covered``) never move: they are in the graph or on their way into it.
-    """
-
-    def __init__(self, dimension: int, *, capacity: int = 0, half: bool = False) -> None:
-        self.rows = Rows(dimension, capacity=capacity, half=half)
-        self.keys = array("q")
-        self.positions: dict[int, int] = {}
-        self.graph: Graph | None = None
-        self.covered = 0
-        self.frozen = 0
-        self.dead = 0
-
-    @property
-    def tail(self) -> int:
-        return len(self.keys) - self.covered
-
-    def append(self, key: int, row: NDArray[np.floating]) -> None:
-        self.positions[key] = self.rows.append(row)
-        self.keys.append(key)
-
-    def remove(self, key: int) -> bool:
-        position = self.positions.pop(key, None)
-        if position is None:
-            return False
-        if position < self.frozen:
-            self.keys[position] = DEAD
-            self.rows.blank(position)
-            self.dead += 1
-            return True
-        last = self.keys.pop()
-        if last != key:
-            self.rows.move(len(self.keys), position)
-            self.keys[position] = last
-            self.positions[last] = position
-        self.rows.pop()
-        return True
-
-    def freeze(self, count: int) -> tuple[int, Block]:
-        """Promise not to move the next ``count`` tail positions; their start and a copy of their rows."""
-        start = self.covered
-        stop = min(len(self.keys), start + count)
-        self.frozen = max(self.frozen, stop)
-        return start, self.rows.view(start, stop).copy()
-
-    def best(self, query: Vector, k: int) -> list[Match]:
-        # Dead positions of the tail are blank rows, which may push out what scores below zero.
-        dead_in_tail = self.keys[self.covered : self.frozen].count(DEAD)
-        tail = self.rows.view(self.covered, len(self.keys))
-        positions, scores = scan(tail, query, k + dead_in_tail)
-        matches = self._matches(positions + self.covered, scores)
-        if self.graph is not None and self.covered:
-            matches += self._from_graph(self.graph, query, k)
-        return _ranked(matches)[:k]
-
-    def among(self, query: Vector, keys: Iterable[int], k: int) -> list[Match]:
-        positions = [self.positions[key] for key in keys if key in self.positions]
-        if not positions:
-            return []
-        where = np.array(positions, dtype=np.int64)
-        order, scores = scan(self.rows.gather(where), query, k)
-        return _ranked(self._matches(where[order], scores))[:k]
-
-    def _from_graph(self, graph: Graph, query: Vector, k: int) -> list[Match]:
-        asked = k
-        while True:
-            found = graph.search(query, asked)
-            # Positions on their way into the graph still belong to the tail. The rows are scored here, as the tail's
-            # are, so that equal vectors tie whichever half finds them.
-            inside = found[found < self.covered]
-            at, scores = scan(self.rows.gather(inside), query, len(inside))
-            matches = self._matches(inside[at], scores)
-            if len(matches) >= k or asked >= len(self.keys):
-                return matches
-            asked *= 2
-
-    def _matches(self, positions: NDArray[np.int64], scores: NDArray[np.float32]) -> list[Match]:
-        found = zip(positions.tolist(), scores.tolist(), strict=True)
-        return [Match(self.keys[at], score) for at, score in found if self.keys[at] != DEAD]
-
-
-def _ranked(matches: list[Match]) -> list[Match]:
-    # Two stable sorts in C are cheaper than one with a key made in Python.
-    return sorted(sorted(matches, key=itemgetter(0)), key=itemgetter(1), reverse=True)

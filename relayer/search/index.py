@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, KeysView, Sequence
+from collections.abc import KeysView
 from collections.abc import Set as AbstractSet
-from heapq import nlargest
-from operator import itemgetter
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.calibration import Calibration
+from relayer.search.candidates import Candidates
 from relayer.search.dense import DenseIndex, DenseParts
 from relayer.search.found import Hit, Judgement, SearchResult
 from relayer.search.lexical import LexicalIndex
@@ -19,14 +19,7 @@ from relayer.search.links import Links
 from relayer.search.names import names
 from relayer.search.own_null import NullParts, OwnNull
 from relayer.search.priors import LEXICAL_PRIOR
-from relayer.search.ranking import (
-    NAME_DOUBT,
-    SPEAKER_WEIGHT,
-    coverage,
-    evidence,
-    judged_evidence,
-    with_neighbours,
-)
+from relayer.search.ranking import NAME_DOUBT, with_neighbours
 from relayer.search.relevance import Null, gate, null_for, prompt_relevance
 from relayer.search.stored_terms import LexicalParts
 from relayer.search.vectors import Vector
@@ -37,30 +30,6 @@ __all__ = ["IndexParts", "MemoryIndex"]
 CANDIDATES = 50
 # As many of the best have their neighbours in the conversation looked at.
 LENDERS = 20
-
-
-class _Candidate(NamedTuple):
-    key: int
-    cosine: float | None
-    bm25: float | None
-    covered: float
-    spoken: bool
-
-    @property
-    def content(self) -> float:
-        """What its own words say, for the order."""
-        return self.covered if self.cosine is None else evidence(self.cosine, self.covered)
-
-    @property
-    def bonus(self) -> float:
-        """What it is worth that the right one said it; nobody lends that to a neighbour, who is often the other one."""
-        return SPEAKER_WEIGHT * self.spoken
-
-    @property
-    def judged(self) -> float:
-        """What it says against silence."""
-        found = self.covered if self.cosine is None else judged_evidence(self.cosine, self.covered)
-        return found + self.bonus
 
 
 class IndexParts(NamedTuple):
@@ -224,13 +193,16 @@ class MemoryIndex:
         strange = query_text is not None and self._lexical.lacks(names(query_text))
         doubt = NAME_DOUBT if strange else 0.0
         null = null_for(considered, self.calibration.prior, self._own.null, self._own.size)
-        by_meaning = [candidate for candidate in candidates if candidate.cosine is not None]
-        by_terms = [candidate for candidate in candidates if candidate.cosine is None]
-        passed, judgement = self._judged(by_meaning, null, doubt, floor, k)
-        if by_terms:
-            more, of_terms = self._judged(by_terms, LEXICAL_PRIOR.at(considered), doubt, floor, k)
+        by_terms = candidates.by_terms
+        if not by_terms.any():
+            passed, judgement = self._judged(candidates, null, doubt, floor, k)
+        else:
+            by_meaning = candidates.where(~by_terms)
+            passed, judgement = self._judged(by_meaning, null, doubt, floor, k)
+            prior = LEXICAL_PRIOR.at(considered)
+            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k)
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
-            judgement = judgement if by_meaning else of_terms
+            judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
             hits=tuple(passed),
             degraded=query_vector is None or self._lacks_vectors(keys),
@@ -259,58 +231,39 @@ class MemoryIndex:
 
     async def measure_null(self) -> None:
         """Measure what unrelated prompts find here, if that is due; see `relayer.search.own_null`."""
-        await self._own.measure(self.calibration, self._dense.scores)
+        await self._own.measure(self.calibration, self._dense.ask)
 
     def _candidates(
         self, vector: Vector | None, text: str | None, count: int, allowed: AbstractSet[int] | None
-    ) -> list[_Candidate]:
+    ) -> Candidates:
         """What either half proposes, and the neighbours of the best of that, with the scores of both halves."""
+        dense = None if vector is None else self._dense.ask(vector)
+        lexical = None if text is None else self._lexical.ask(text)
         proposed: set[int] = set()
-        if vector is not None:
-            proposed.update(match.key for match in self._dense.search(vector, count, allowed))
-        if text is not None:
-            proposed.update(key for key, _ in self._lexical.search(text, count, allowed))
-        found = self._scored(vector, text, proposed)
+        if dense is not None:
+            proposed.update(dense.best(count, allowed)[0].tolist())
+        if lexical is not None:
+            proposed.update(key for key, _ in lexical.best(count, allowed))
+        found = Candidates.of(proposed, dense, lexical)
         passable = self._lexical.keys() if allowed is None else allowed
-        beside = {
-            other for one in _best(found) for other, _ in self._links.near(one.key, passable.__contains__)
-        }
-        return found + self._scored(vector, text, beside - proposed)
-
-    def _scored(self, vector: Vector | None, text: str | None, keys: Iterable[int]) -> list[_Candidate]:
-        ordered = sorted(keys)
-        if not ordered:
-            return []
-        cosines = {} if vector is None else self._dense.scores(vector, ordered)
-        if text is None:
-            return [_Candidate(key, cosines.get(key), None, 0.0, spoken=False) for key in ordered]
-        bm25, ceiling = self._lexical.scores(text, ordered), self._lexical.ceiling(text)
-        spoken = self._lexical.spoken(text, ordered)
-        return [
-            _Candidate(key, cosines.get(key), bm25[key], coverage(bm25[key], ceiling), key in spoken)
-            for key in ordered
-        ]
+        beside = {other for key in found.best(LENDERS) for other, _ in self._links.near(key, passable)}
+        return found if beside <= proposed else Candidates.of(proposed | beside, dense, lexical)
 
     def _judged(
-        self, candidates: Sequence[_Candidate], null: Null, doubt: float, floor: float, k: int
+        self, candidates: Candidates, null: Null, doubt: float, floor: float, k: int
     ) -> tuple[list[Hit], Judgement]:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
-        if not candidates:
+        if not candidates.keys:
             return [], Judgement(None, null, doubt)
-        by_key = {candidate.key: candidate for candidate in sorted(candidates, key=itemgetter(0))}
-        own = {key: candidate.content for key, candidate in by_key.items()}
-        lenders = [candidate.key for candidate in _best(candidates)]
-        raised = with_neighbours(own, lenders, lambda key: self._links.near(key, own.__contains__))
-        ranked = {key: content + by_key[key].bonus for key, content in raised.items()}
+        own = dict(zip(candidates.keys, candidates.content.tolist(), strict=True))
+        raised = with_neighbours(own, candidates.best(LENDERS), lambda key: self._links.near(key, own))
+        ranked = np.fromiter(raised.values(), np.float64, len(raised)) + candidates.bonus
         # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
-        best = max(candidate.judged for candidate in candidates) - doubt
-        judgement = Judgement(best, null, doubt)
+        best = float(candidates.judged.max()) - doubt
         relevance = prompt_relevance(best, null)
-        keys = list(ranked)
-        return [
-            _hit(by_key[keys[at]], each, ranked[keys[at]])
-            for at, each in gate(list(ranked.values()), relevance, floor)[:k]
-        ], judgement
+        passed = gate(ranked, relevance, floor)[:k]
+        hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
+        return hits, Judgement(best, null, doubt)
 
     def _lacks_vectors(self, allowed: AbstractSet[int] | None) -> bool:
         if len(self._dense) == len(self._lexical):
@@ -318,17 +271,14 @@ class MemoryIndex:
         return allowed is None or any(key not in self._dense for key in allowed)
 
 
-def _best(candidates: Iterable[_Candidate]) -> list[_Candidate]:
-    return nlargest(LENDERS, candidates, key=lambda candidate: (candidate.content, -candidate.key))
-
-
-def _hit(found: _Candidate, relevance: float, ranked: float) -> Hit:
+def _hit(candidates: Candidates, at: int, relevance: float, ranked: float) -> Hit:
+    cosine = float(candidates.cosine[at])
     return Hit(
-        key=found.key,
+        key=candidates.keys[at],
         relevance=relevance,
-        cosine=found.cosine,
-        bm25=found.bm25,
-        covered=found.covered,
-        spoken=found.spoken,
+        cosine=None if isnan(cosine) else cosine,
+        bm25=None if candidates.bm25 is None else float(candidates.bm25[at]),
+        covered=float(candidates.covered[at]),
+        spoken=bool(candidates.spoken[at]),
         evidence=ranked,
     )

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from math import log
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.search.lexical_query import LexicalQuery
 from relayer.search.stored_terms import LexicalParts, StoredTerms, flat
 from relayer.search.terms import terms
 
@@ -62,7 +62,6 @@ class LexicalIndex:
         self._opened = 0
         self._free: list[int] = []
         self._total = 0.0
-        self._asked: _Asked | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -93,7 +92,6 @@ class LexicalIndex:
             context_weight: how much less, as a share of a term's count.
         """
         self.remove(key)
-        self._asked = None
         weights: dict[str, float] = dict(Counter(terms(text)))
         for term, count in Counter(terms(context or "")).items():
             weights[term] = weights.get(term, 0.0) + context_weight * count
@@ -112,7 +110,6 @@ class LexicalIndex:
         slot = self._slots.pop(key, None)
         if slot is None:
             return False
-        self._asked = None
         document = self._document(slot)
         for term in document:
             posting = self._posting(term)
@@ -128,40 +125,17 @@ class LexicalIndex:
         self._free.append(slot)
         return True
 
+    def ask(self, query: str) -> LexicalQuery:
+        """Put a query, to be used before anything is put or removed."""
+        # In a fixed order: float addition is not associative, and replicas must agree.
+        asked = sorted(set(terms(query)))
+        imagined = IMAGINED_TERMS * self._idf(0) if asked else 0.0
+        ceiling = imagined + sum(self._idf(self._frequency(term)) for term in asked)
+        return LexicalQuery(ceiling, self._slots, self._keys, self._scores(asked), self._spoken(asked))
+
     def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
         """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
-        scores = self._ask(query).scores
-        if allowed is not None:
-            inside = [self._slots[key] for key in allowed if key in self._slots]
-            everywhere, scores = scores, np.zeros_like(scores)
-            scores[inside] = everywhere[inside]
-        found = np.flatnonzero(scores)
-        if len(found) > k:
-            # All that tie with the last one stay, so that ties are ordered by key and not by slot.
-            worst = np.partition(scores[found], len(found) - k)[len(found) - k]
-            found = found[scores[found] >= worst]
-        hits = [(self._keys[slot], float(scores[slot])) for slot in found.tolist()]
-        return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
-
-    def scores(self, query: str, keys: Iterable[int]) -> dict[int, float]:
-        """BM25 scores of these keys, 0 where no term is shared; keys without a text are left out."""
-        scores = self._ask(query).scores
-        return {key: float(scores[self._slots[key]]) for key in keys if key in self._slots}
-
-    def ceiling(self, query: str) -> float:
-        """The score of a text of average length that has every term of the query once: what a full match is worth.
-
-        Terms that no text has count like the rarest ones: asking for something unknown is no match. One and a half
-        such terms are imagined in every query that has any.
-        """
-        asked = self._ask(query).terms
-        imagined = IMAGINED_TERMS * self._idf(0) if asked else 0.0
-        return imagined + sum(self._idf(self._frequency(term)) for term in asked)
-
-    def spoken(self, query: str, keys: Iterable[int]) -> set[int]:
-        """Those of the keys whose speaker the query names."""
-        named = self._ask(query).spoken
-        return {key for key in keys if key in self._slots and named[self._slots[key]]}
+        return self.ask(query).best(k, allowed)
 
     def lacks(self, names: Iterable[str]) -> bool:
         """Whether one of the names occurs in no text."""
@@ -233,25 +207,18 @@ class LexicalIndex:
             raise ValueError("the stored texts do not fit each other")
         return index
 
-    def _ask(self, query: str) -> _Asked:
-        """Terms and scores of a query; one search asks for them three times, so the last answer is kept."""
-        if self._asked is None or self._asked.query != query:
-            # In a fixed order: float addition is not associative, and replicas must agree.
-            found = sorted(set(terms(query)))
-            self._asked = _Asked(query, found, self._scores(found), self._spoken(found))
-        return self._asked
-
     def _scores(self, query: Sequence[str]) -> NDArray[np.float32]:
         scores = np.zeros(len(self._keys), dtype=np.float32)
         if not self._slots:
             return scores
         mean = max(self._total / len(self._slots), 1e-9)
-        norms = K1 * (1 - B + B * np.array(self._lengths, dtype=np.float32) / mean)
+        lengths = np.frombuffer(self._lengths, np.float32)
         for term in query:
             found = self._found(term)
             if found is not None:
                 slots, weights = found
-                scores[slots] += self._idf(len(slots)) * weights * (K1 + 1) / (weights + norms[slots])
+                norms = K1 * (1 - B + B * lengths[slots] / mean)
+                scores[slots] += self._idf(len(slots)) * weights * (K1 + 1) / (weights + norms)
         return scores
 
     def _spoken(self, query: Sequence[str]) -> NDArray[np.bool_]:
@@ -309,13 +276,6 @@ class LexicalIndex:
             self._documents.append(())
         self._slots[key] = slot
         return slot
-
-
-class _Asked(NamedTuple):
-    query: str
-    terms: list[str]
-    scores: NDArray[np.float32]
-    spoken: NDArray[np.bool_]
 
 
 def _speaker_terms(speaker: str | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterable
 
 import numpy as np
 
@@ -45,33 +45,41 @@ class Links:
         self._sibling[key] = self._first_after[before]
         self._first_after[before] = key
 
-    def near(self, key: int, passable: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
+    def near(self, key: int, passable: Container[int]) -> list[tuple[int, int]]:
         """Neighbours within `REACH` with their distance: backwards first, then those that follow.
 
         Args:
             key: where to start.
-            passable: whether a memory counts; one that does not hides what lies behind it.
+            passable: the memories that count; one that does not hides what lies behind it.
         """
         if key >= len(self._before):
-            return
+            return []
+        # A recall asks this forty times: plain loops cost half of what generators do.
+        found: list[tuple[int, int]] = []
         at = key
         for distance in range(1, REACH + 1):
             at = self._before[at]
-            if at == NONE or not passable(at):
+            if at == NONE or at not in passable:
                 break
-            yield at, distance
+            found.append((at, distance))
         reached = [key]
         for distance in range(1, REACH + 1):
-            reached = [other for one in reached for other in self._followers(one) if passable(other)]
-            yield from ((other, distance) for other in reached)
+            reached = self._followers(reached, passable)
+            if not reached:
+                break
+            found += [(other, distance) for other in reached]
+        return found
 
-    def _followers(self, key: int) -> Iterator[int]:
-        at = self._first_after[key]
-        for _ in range(MOST_FOLLOWERS):
-            if at == NONE:
-                return
-            yield at
-            at = self._sibling[at]
+    def _followers(self, keys: Iterable[int], passable: Container[int]) -> list[int]:
+        followers: list[int] = []
+        for key in keys:
+            at, looked_at = self._first_after[key], 0
+            while at != NONE and looked_at < MOST_FOLLOWERS:
+                if at in passable:
+                    followers.append(at)
+                at = self._sibling[at]
+                looked_at += 1
+        return followers
 
     def flat(self) -> bytes:
         """The predecessor of each key, four little-endian bytes each; what `of_flat` takes."""

@@ -11,7 +11,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from relayer.search.calibration import Calibration, quantiles
+from relayer.search.dense_query import DenseQuery
 from relayer.search.lexical import LexicalIndex
 from relayer.search.names import names
 from relayer.search.ranking import NAME_DOUBT, coverage, judged_evidence
@@ -28,7 +31,7 @@ _ELSEWHERE = -1
 # A text of the sample with the one before it, both short.
 _TEXT_BYTES = 500
 
-Scores = Callable[[Vector, Sequence[int]], dict[int, float]]
+Ask = Callable[[Vector], DenseQuery]
 
 
 class NullParts(NamedTuple):
@@ -98,23 +101,23 @@ class OwnNull:
         """Drop what was measured: the memories have vectors of another model now."""
         self.null, self.size, self._measured = None, 0, None
 
-    async def measure(self, calibration: Calibration, cosines: Scores) -> None:
+    async def measure(self, calibration: Calibration, ask: Ask) -> None:
         """Measure until nothing changed meanwhile; gives others their turn every millisecond or so.
 
         Args:
             calibration: whose probes are asked.
-            cosines: exact scores of memories by key.
+            ask: what knows the vectors of the memories.
         """
         while self.is_due(calibration):
             basis = self._basis(calibration)
             sample = [key for key in sorted(self._texts) if key < self._bound()]
-            best = await self._best(calibration, cosines, sample) if len(sample) >= ENOUGH_MEMORIES else []
+            best = await self._best(calibration, ask, sample) if len(sample) >= ENOUGH_MEMORIES else []
             if basis == self._basis(calibration):
                 self.null = quantiles(best) if best else None
                 self.size = len(sample) if best else 0
                 self._measured = basis
 
-    async def _best(self, calibration: Calibration, cosines: Scores, sample: Sequence[int]) -> list[float]:
+    async def _best(self, calibration: Calibration, ask: Ask, sample: Sequence[int]) -> list[float]:
         """Return, for each probe, the best evidence that it finds in the sample alone."""
         lexical = LexicalIndex()
         for number, key in enumerate(sample):
@@ -122,18 +125,15 @@ class OwnNull:
                 lexical.put(key, *self._texts[key])
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
+        known = [key for key in sample if key in lexical]
         best = []
         for probe in calibration.probes:
-            ceiling = lexical.ceiling(probe.text)
-            covered = {
-                key: coverage(score, ceiling) for key, score in lexical.scores(probe.text, sample).items()
-            }
-            close = cosines(probe.vector, sample)
-            found = (
-                judged_evidence(close[key], covered[key]) if key in close else covered[key] for key in covered
-            )
+            asked = lexical.ask(probe.text)
+            covered = coverage(asked.scores(known), asked.ceiling)
+            cosine = ask(probe.vector).scores(known)
+            found = np.where(np.isnan(cosine), covered, judged_evidence(cosine, covered))
             doubt = NAME_DOUBT if lexical.lacks(names(probe.text)) else 0.0
-            best.append(max(found, default=0.0) - doubt)
+            best.append(float(found.max(initial=0.0)) - doubt)
             await asyncio.sleep(0)
         return best
 

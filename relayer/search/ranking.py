@@ -38,9 +38,9 @@ NAME_DOUBT = 0.2
 NEIGHBOUR_SHARES = (0.3, 0.2, 0.1)
 
 
-def coverage(bm25: float, ceiling: float) -> float:
+def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
     """BM25 as a share of what a text with every term of the query would score; 0 for a query without terms."""
-    return bm25 / ceiling if ceiling > 0 else 0.0
+    return bm25 / ceiling if ceiling > 0 else np.zeros_like(bm25)
 
 
 def evidence(cosine: Number, covered: Number) -> Number:
@@ -68,7 +68,9 @@ def with_neighbours(
     """
     raised = dict(found)
     for lender in lenders:
+        best = found[lender]
         for key, distance in near(lender):
-            if found.get(key, found[lender]) < found[lender]:
-                raised[key] += NEIGHBOUR_SHARES[distance - 1] * (found[lender] - found[key])
+            value = found.get(key, best)
+            if value < best:
+                raised[key] += NEIGHBOUR_SHARES[distance - 1] * (best - value)
     return raised

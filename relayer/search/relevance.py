@@ -12,10 +12,12 @@ their evidence. A floor on each item alone would cost far more recall at the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["CALIBRATION_POINT", "Null", "Prior", "gate", "null_for", "prompt_relevance"]
 
@@ -107,7 +109,7 @@ def prompt_relevance(best: float, null: Null) -> float:
     return 1 - rest * exp(-(steps - 1) * CALIBRATION_POINT / rest)
 
 
-def gate(evidence: Sequence[float], relevance: float, floor: float) -> list[tuple[int, float]]:
+def gate(evidence: NDArray[np.float64], relevance: float, floor: float) -> list[tuple[int, float]]:
     """What may leave, as (index, relevance), best first, ties by index; empty when the prompt does not pass.
 
     Args:
@@ -115,13 +117,14 @@ def gate(evidence: Sequence[float], relevance: float, floor: float) -> list[tupl
         relevance: of the prompt, see `prompt_relevance`.
         floor: least relevance; 0 returns everything with its relevance.
     """
-    if not evidence or relevance < floor:
+    if not len(evidence) or relevance < floor:
         return []
-    best = max(evidence)
-    each = [relevance * (value / best) if value > 0 else 0.0 for value in evidence]
-    # Stable, also in reverse: what ties stays in the order of its index.
-    order = sorted(range(len(evidence)), key=evidence.__getitem__, reverse=True)
-    return [(index, each[index]) for index in order if each[index] >= floor]
+    best = max(float(evidence.max()), 0.0)
+    each = relevance * (np.maximum(evidence, 0.0) / best) if best > 0 else np.zeros_like(evidence)
+    # Stable: what ties stays in the order of its index.
+    order = np.argsort(-evidence, kind="stable")
+    order = order[each[order] >= floor]
+    return list(zip(order.tolist(), each[order].tolist(), strict=True))
 
 
 def _between(below: Null, above: Null, share: float) -> Null:

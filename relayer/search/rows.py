@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from relayer.search.vectors import Vector
 
-__all__ = ["Block", "Rows", "scan"]
+__all__ = ["Block", "Rows", "best_of", "products"]
 
 Block = NDArray[np.floating]
 SMALLEST = 16
@@ -19,18 +19,22 @@ SMALLEST = 16
 DECIMALS = 6
 
 
-def scan(block: Block, query: Vector, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Positions and inner products of the ``k`` best rows of a block, in no order.
+def products(block: Block, query: Vector) -> Vector:
+    """The inner product of each row of a block with the query."""
+    scores: Vector = (block.astype(np.float32, copy=False) @ query).round(DECIMALS)
+    return scores
 
-    Every row that ties with the last of them is returned too, so that the caller can order ties by its own keys: the
+
+def best_of(scores: Vector, k: int) -> NDArray[np.int64]:
+    """Positions of the ``k`` best scores, in no order.
+
+    Every one that ties with the last of them is returned too, so that the caller can order ties by its own keys: the
     result may be longer than ``k``.
     """
-    scores: Vector = (block.astype(np.float32, copy=False) @ query).round(DECIMALS)
     if k >= len(scores):
-        return np.arange(len(scores)), scores
+        return np.arange(len(scores))
     worst = np.partition(scores, len(scores) - k)[len(scores) - k]
-    kept = np.flatnonzero(scores >= worst)
-    return kept, scores[kept]
+    return np.flatnonzero(scores >= worst)
 
 
 class Rows:

@@ -15,11 +15,11 @@ from relayer.services.read_back import create_or_read
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
-__all__ = ["begin_restore", "check_relayer_key", "check_rights", "end_restore", "probe"]
+__all__ = ["begin_restore", "begun_restore", "check_relayer_key", "check_rights", "end_restore", "probe"]
 
 _CONSTANT = b"memrelay/v1/relayer"
-# Stands in its place while a backup is restored, so that nobody serves half of it.
-_RESTORING = b"memrelay/v1/relayer/restoring"
+# Begins what stands in its place while a backup is restored, so that nobody serves half of it; the rest names the run.
+_RESTORING = b"memrelay/v1/relayer/restoring/"
 _PLACE = context(ObjectType.CONSTANT, "", b"", Layout.relayer())
 _NEVER_WRITTEN = "probe/absent"
 
@@ -35,28 +35,51 @@ async def check_relayer_key(ports: LogPorts) -> None:
     _open(ports.keys, await create_or_read(ports, Layout.relayer(), _fresh(ports)))
 
 
-async def begin_restore(ports: LogPorts) -> None:
-    """Take an empty store for a restore, or go on with one that was begun.
+async def begun_restore(ports: LogPorts) -> str:
+    """Return what `begin_restore` was given when a restore was begun and has not ended, else nothing.
 
     Raises:
-        StoreMisconfigured: a relayer has used it.
+        WrongRelayerKey: the store belongs to another key.
+        StoreError: the store does not answer.
+    """
+    found = await ports.store.get(ports.layout.at(Layout.relayer()))
+    constant = _constant(ports.keys, found) if isinstance(found, Found) else b""
+    return constant.removeprefix(_RESTORING).decode() if constant.startswith(_RESTORING) else ""
+
+
+async def begin_restore(ports: LogPorts, run: str) -> None:
+    """Take an empty store for a restore, or go on with one that was begun.
+
+    Args:
+        ports: the store.
+        run: names what is restored; whatever is different in another run must be different in it.
+
+    Raises:
+        StoreMisconfigured: a relayer has used it, or the restore of another run was begun there.
         WrongRelayerKey: it belongs to another key.
         StoreError: the store does not answer.
     """
-    found = await create_or_read(ports, Layout.relayer(), _sealed(ports, _RESTORING))
-    if _constant(ports.keys, found) != _RESTORING:
-        raise StoreMisconfigured(
-            "the store is in use: a backup is restored into an empty one only",
-            code="not_empty",
-            fix="give another directory, bucket or prefix",
-        )
+    constant = _RESTORING + run.encode()
+    found = await create_or_read(ports, Layout.relayer(), _sealed(ports, constant))
+    there = _constant(ports.keys, found)
+    if there == constant:
+        return
+    begun = there.startswith(_RESTORING)
+    raise StoreMisconfigured(
+        "the restore of another run was begun in the store, and did not end"
+        if begun
+        else "the store is in use: a backup is restored into an empty one only",
+        code="not_empty",
+        fix="give another directory, bucket or prefix"
+        + (", or leave out --run to go on with that restore" if begun else ""),
+    )
 
 
 async def end_restore(ports: LogPorts) -> None:
     """Let relayers use the store; raises `StoreError`, and may be called again."""
     at = ports.layout.at(Layout.relayer())
     found = await ports.store.get(at)
-    if isinstance(found, Found) and _constant(ports.keys, found) == _RESTORING:
+    if isinstance(found, Found) and _constant(ports.keys, found).startswith(_RESTORING):
         outcome = await ports.store.swap(at, _fresh(ports), found.etag)
         if not isinstance(outcome, Swapped):
             raise StoreUnavailable("the store did not say whether the restore could be ended; run it again")
@@ -106,7 +129,7 @@ def _constant(keys: RelayerKeys, found: Found) -> bytes:
 
 def _open(keys: RelayerKeys, found: Found) -> None:
     constant = _constant(keys, found)
-    if constant == _RESTORING:
+    if constant.startswith(_RESTORING):
         raise StoreMisconfigured(
             "this store is being restored from a backup, and that did not end yet",
             code="restoring",

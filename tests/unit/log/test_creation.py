@@ -258,3 +258,25 @@ async def test_the_manifest_begins_the_chain_of_its_incarnation(world: World) ->
     )
     assert isinstance(manifest, Manifest)
     assert (manifest.snap_seq, manifest.segments, len(manifest.chain_digest)) == (0, (), 32)
+
+
+@pytest.mark.parametrize("piece", [Layout.entry, lambda of, seq: Layout.segment(of, seq, bytes(16))])
+async def test_a_log_that_lost_its_manifest_is_not_begun_anew(world: World, piece) -> None:
+    opened = await creation.open_or_create(world.ports(), new(), SECRET)
+    key = Layout.manifest(opened.pointer.incarnation)
+    await world.memory.delete(key)
+    await world.memory.create(piece(opened.pointer.incarnation, 1), b"what the manifest was there for")
+    with pytest.raises(CorruptNamespace, match="no manifest"):
+        await creation.open_existing(world.ports(), opened.pointer, ACCOUNT, SECRET)
+    with pytest.raises(CorruptNamespace, match="no manifest"):
+        await creation.open_or_create(world.ports(), new(), SECRET)
+    assert not isinstance(await world.memory.get(key), Found)
+
+
+async def test_whose_manifest_goes_because_the_name_was_erased_is_told_so(world: World) -> None:
+    opened = await creation.open_or_create(world.ports(), new(), SECRET)
+    await set_state(world, PointerState.ERASED)
+    await world.memory.delete(Layout.manifest(opened.pointer.incarnation))
+    await world.memory.create(Layout.entry(opened.pointer.incarnation, 1), b"what waits for collection")
+    with pytest.raises(NamespaceClosed):
+        await creation.open_existing(world.ports(), opened.pointer, ACCOUNT, SECRET)

@@ -16,6 +16,7 @@ from relayer.log.erasure import MemoryEraser
 from relayer.log.erasure_facts import report_of
 from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_erasure import namespace_report
 from relayer.operator.backup import back_up, prune
 from relayer.operator.backup_store import BackupStore
 from relayer.operator.restore import restore
@@ -453,4 +454,154 @@ async def test_a_report_that_does_not_open_is_said_and_stops_neither_backup_nor_
     assert [(item.flaw.value, item.key) for item in backup.findings] == [("damaged", key)]
     other = await vault.restored()
     assert await other.hears(QUERY) == sorted(TEXTS[1:])
+    await other.close()
+
+
+@pytest.mark.parametrize("lost", ["account", "pointer", "damaged pointer", "manifest"])
+async def test_what_makes_a_namespace_exist_is_kept_from_the_run_before_when_it_is_lost(site, vault, lost):
+    await site.say(*TEXTS)
+    await site.say("the coder has another kettle", agent="coder")
+    await vault.back_up()
+    listed = await site.listed()
+    tag = listed.key.split("/")[1]
+    key = {"account": f"acct/{tag}/account", "manifest": f"ns/{listed.incarnation.hex()}/manifest"}
+    if lost == "damaged pointer":
+        await site.flip(listed.key)
+    else:
+        await site.drop([key.get(lost, listed.key)])
+    backup = await vault.back_up()
+    said = [item for item in backup.findings if item.key == key.get(lost, listed.key)]
+    assert ["keeps its state of the run before" in item.sentence for item in said] == [True]
+    await vault.back_up()
+    await prune(vault.place(), 1)
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    assert await other.hears("another kettle", agent="coder") == ["the coder has another kettle"]
+    await other.close()
+
+
+async def test_a_namespace_whose_erasure_was_asked_for_comes_back_from_no_run_and_is_not_missed(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    listed = await site.listed()
+    await ErasureReports(site.ports).begin(namespace_report(listed.account, listed.pointer, 1))
+    await vault.back_up()
+    other = await vault.restored(number=1)
+    assert listed.key not in await other.keys()
+    backup = await back_up(other.ports, vault.place())
+    assert backup.findings == []
+    await other.close()
+
+
+@pytest.mark.parametrize(("slot", "said"), [(1, []), (3, ["damaged"])])
+async def test_a_log_that_lost_an_entry_does_not_lose_it_in_the_backup(site, vault, slot, said):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    await site.drop([(await site.wal())[slot]])
+    backup = await vault.back_up()
+    assert [item.flaw.value for item in backup.findings] == said
+    await prune(vault.place(), 1)
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()
+
+
+async def test_a_hole_in_a_log_is_said_by_its_first_backup(site, vault):
+    await site.say(*TEXTS)
+    await site.drop([(await site.wal())[1]])
+    backup = await vault.back_up()
+    assert ["entry 2 is absent" in item.sentence for item in backup.findings] == [True]
+
+
+async def test_a_run_that_does_not_open_stops_no_later_backup(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    await vault.store.delete(f"runs/{1:020d}")
+    await vault.store.create(f"runs/{1:020d}", b"something else")
+    backup = await vault.back_up()
+    assert [item.key for item in backup.findings] == [f"runs/{1:020d}"]
+    assert (await vault.back_up()).findings == []
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()
+
+
+async def stopped_restores(site, vault, **options):
+    """Yield stores in which a restore stopped, before any of its writes."""
+    after = 0
+    while True:
+        memory = MemoryStore(site.clock)
+        try:
+            await restore(vault.place(), site.over(Dying(memory, after)).ports, **options)
+        except Died:
+            yield site.over(memory)
+            after += 1
+        else:
+            assert after > 8
+            return
+
+
+async def test_a_restore_goes_on_with_its_run_although_there_is_a_newer_one(site, vault):
+    await site.say(*TEXTS[:2])
+    await site.say("the coder has another kettle", agent="coder")
+    await vault.back_up()
+    stores = [store async for store in stopped_restores(site, vault)]
+    await site.say(*TEXTS[2:])
+    await site.say("the coder has a third kettle", agent="coder")
+    await vault.back_up()
+    for other in stores[1:]:
+        with pytest.raises(StoreMisconfigured, match="another run"):
+            await restore(vault.place(), other.ports, number=2)
+        assert (await restore(vault.place(), other.ports)).run.number == 1
+        assert await other.hears(QUERY) == sorted(TEXTS[:2])
+        assert await other.hears("another kettle", agent="coder") == ["the coder has another kettle"]
+        await other.close()
+
+
+async def test_what_is_erased_while_a_restore_is_stopped_does_not_come_back(site, vault):
+    ids = await site.say(*TEXTS)
+    await site.say("the coder has another kettle", agent="coder")
+    await vault.back_up()
+    texts = [await sealed_text(site, 0)]
+    stores = [store async for store in stopped_restores(site, vault)]
+    coder = await site.listed("coder")
+    await ErasureReports(site.ports).begin(namespace_report(coder.account, coder.pointer, 1))
+    await site.erase(ids[0])
+    await vault.back_up()
+    for other in stores:
+        await restore(vault.place(), other.ports, number=1)
+        await check_relayer_key(other.ports)
+        assert await other.hears(QUERY) == sorted(TEXTS[1:])
+        left = await other.everything()
+        assert not [key for key, data in left.items() if coder.incarnation.hex() in key or texts[0] in data]
+        assert coder.key not in left
+        assert (await verify_store(other.ports, secrets=[SECRET])).sound
+        await other.close()
+
+
+async def test_a_restore_of_a_run_that_is_gone_meanwhile_asks_for_an_empty_place(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    [*_, other] = [store async for store in stopped_restores(site, vault)]
+    await vault.back_up()
+    await prune(vault.place(), 1)
+    with pytest.raises(ConfigurationError, match="give an empty place"):
+        await restore(vault.place(), other.ports)
+
+
+async def test_pruning_spares_what_the_next_backup_has_copied_already(site, vault):
+    await site.say(*TEXTS[:2])
+    earlier = vault.place()
+    await back_up(site.ports, earlier)
+    await site.say(*TEXTS[2:])
+
+    class Overlapping(RecordingStore):
+        async def create(self, key, data):
+            if key.startswith("runs/"):
+                await prune(earlier, 1)
+            return await super().create(key, data)
+
+    await back_up(site.ports, vault.place(Overlapping(vault.store)))
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
     await other.close()

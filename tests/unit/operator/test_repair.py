@@ -149,3 +149,17 @@ async def test_a_sound_namespace_is_left_alone(site):
     before = await site.everything()
     assert not (await mend(site)).needed
     assert await site.everything() == before
+
+
+async def test_a_lost_manifest_of_segments_alone_is_refused_until_it_is_made_anew(site):
+    await site.say(*TEXTS)
+    await site.compact()
+    await site.collect()
+    await site.drop([Layout.manifest((await site.listed()).incarnation)])
+    with pytest.raises(CorruptNamespace, match="no manifest"):
+        await site.hears(QUERY)
+    with pytest.raises(CorruptNamespace, match="no manifest"):
+        await site.say("the kettle that would have begun an empty log")
+    repair = await repair_namespace(site.ports, await site.listed(), apply=True)
+    assert (repair.manifest_rebuilt, repair.lost) == (True, [])
+    assert await site.hears(QUERY) == sorted(TEXTS)

@@ -190,3 +190,42 @@ async def test_a_report_that_does_not_open_is_damage_and_the_rest_is_looked_at(s
     report = await verify_store(site.ports)
     assert [(item.flaw, item.key) for item in report.findings] == [(Flaw.DAMAGED, key)]
     assert report.namespaces[0].memories == 3
+
+
+async def test_a_log_of_segments_alone_that_lost_its_manifest_is_damaged_not_unfinished(site):
+    await site.say(*TEXTS)
+    await site.compact()
+    await site.collect()
+    key = Layout.manifest((await site.listed()).incarnation)
+    await site.drop([key])
+    report = await verify_store(site.ports)
+    assert [(item.flaw, item.key) for item in report.namespaces[0].findings] == [(Flaw.ABSENT, key)]
+
+
+async def test_an_erased_memory_does_not_excuse_that_the_name_of_its_namespace_is_lost(site):
+    from relayer.log.erasure_facts import report_of
+    from relayer.log.erasure_reports import ErasureReports
+
+    ids = await site.say(*TEXTS)
+    await site.erase(ids[0])
+    listed, replica = await site.listed(), await site.replica()
+    [erasure] = replica.state.erasures.known
+    await ErasureReports(site.ports).begin(report_of(listed.account, "researcher", replica, erasure))
+    await site.drop([listed.key])
+    report = await verify_store(site.ports)
+    assert [item.flaw for item in report.findings] == [Flaw.NO_NAME]
+
+
+async def test_a_confirmed_report_that_does_not_open_is_damage(site):
+    from relayer.log.erasure_reports import ErasureReports
+    from relayer.log.namespace_erasure import namespace_report
+
+    await site.say(*TEXTS)
+    listed = await site.listed()
+    await ErasureReports(site.ports).conclude(namespace_report(listed.account, listed.pointer, 1))
+    [key] = await site.keys("erased/")
+    assert (await verify_store(site.ports)).findings == []
+    await site.flip(key)
+    assert [(item.flaw, item.key) for item in (await verify_store(site.ports)).findings] == [
+        (Flaw.DAMAGED, key)
+    ]

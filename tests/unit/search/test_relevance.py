@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,27 +44,27 @@ def test_no_evidence_is_no_relevance_even_where_unrelated_prompts_find_none():
 
 
 def test_a_prompt_below_the_floor_gets_silence():
-    assert gate([0.39, 0.1], prompt_relevance(0.39, NULL), 0.3) == []
+    assert gate(np.array([0.39, 0.1]), prompt_relevance(0.39, NULL), 0.3) == []
 
 
 def test_a_prompt_above_the_floor_gets_its_best_memories_in_order():
-    passed = gate([0.1, 0.9, 0.7], 0.6, 0.3)
+    passed = gate(np.array([0.1, 0.9, 0.7]), 0.6, 0.3)
     assert [index for index, _ in passed] == [1, 2]
     assert passed[0][1] == pytest.approx(0.6)
     assert passed[1][1] == pytest.approx(passed[0][1] * 0.7 / 0.9)
 
 
 def test_a_floor_of_zero_returns_everything_with_its_relevance():
-    assert [index for index, _ in gate([0.1, 0.3, -0.2], 0.1, 0.0)] == [1, 0, 2]
+    assert [index for index, _ in gate(np.array([0.1, 0.3, -0.2]), 0.1, 0.0)] == [1, 0, 2]
 
 
 def test_nothing_found_is_silence():
-    assert gate([], 0.9, 0.0) == []
+    assert gate(np.array([]), 0.9, 0.0) == []
 
 
 @given(st.lists(EVIDENCE, min_size=1, max_size=20), st.floats(0, 1), st.floats(0, 1))
 def test_relevance_follows_the_rank_and_respects_the_floor(evidence, relevance, floor):
-    passed = gate(evidence, relevance, floor)
+    passed = gate(np.array(evidence), relevance, floor)
     for (one, above), (other, below) in pairwise(passed):
         assert above >= below
         assert evidence[one] >= evidence[other]

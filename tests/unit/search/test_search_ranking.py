@@ -13,7 +13,7 @@ def chain(count: int) -> Links:
 
 def raised(found: dict[int, float], lenders: list[int]) -> dict[int, float]:
     links = chain(10)
-    return with_neighbours(found, lenders, lambda key: links.near(key, found.__contains__))
+    return with_neighbours(found, lenders, lambda key: links.near(key, found))
 
 
 def test_a_query_without_terms_covers_nothing():

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from relayer import serving, stores
 from relayer.config import load_settings
-from relayer.deployment import initialise
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
 from relayer.observability import configure
-from relayer.relayer_key import find_relayer_key, make_key_file, read_sheet, recovery_sheet
+from relayer.settings.deployment import initialise
+from relayer.settings.relayer_key import find_relayer_key, make_key_file, read_sheet, recovery_sheet
 
 if sys.platform == "win32":
     _run = asyncio.run
@@ -57,7 +57,7 @@ def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
 
 
 def init(folder: Path, flags: Mapping[str, object], say: Callable[[str], None]) -> None:
-    """Make a key and a file of settings; raises `ConfigurationError` as `relayer.deployment.initialise` does."""
+    """Make a key and a file of settings; raises `ConfigurationError` as `relayer.settings.deployment.initialise` does."""
     initialise(folder, flags, lambda settings: load_settings(settings, os.environ), say)
 
 

@@ -8,7 +8,8 @@ import hmac
 from collections.abc import Sequence
 from typing import Final
 
-from gateway_plugin.capture import MAX_SESSION, Captured, capture_turn
+from gateway_plugin.capture.cursor import TurnCursor
+from gateway_plugin.capture.request import MAX_SESSION, Captured, capture_turn
 from gateway_plugin.clock import Clock
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxItem, Waiting
@@ -20,7 +21,6 @@ from gateway_plugin.turn.host_turn import HostTurn
 from gateway_plugin.turn.identities import owner_of
 from gateway_plugin.turn.messages import ChatMessage
 from gateway_plugin.turn.sessions import Session
-from gateway_plugin.turn_cursor import TurnCursor
 from relayer.wire.errors import Malformed
 from relayer.wire.keys import derive
 from relayer.wire.lp import lp

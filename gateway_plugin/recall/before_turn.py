@@ -10,7 +10,7 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.formatting import namespace_instruction
 from gateway_plugin.gates import explain
 from gateway_plugin.query import Role, clean_query
-from gateway_plugin.recaller import Recaller
+from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import Injection, TurnTrace, defect, status_of

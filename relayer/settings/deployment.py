@@ -13,8 +13,8 @@ from pathlib import Path
 
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
-from relayer.relayer_key import generated_key_file, make_key_file
-from relayer.setting_values import PREFIX
+from relayer.settings.relayer_key import generated_key_file, make_key_file
+from relayer.settings.values import PREFIX
 
 __all__ = ["initialise"]
 

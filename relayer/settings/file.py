@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from relayer.errors import ConfigurationError
-from relayer.setting_values import PREFIX
+from relayer.settings.values import PREFIX
 
 __all__ = ["SettingsFile"]
 

@@ -6,8 +6,8 @@ import pytest
 from wire_relayer import answer, hang
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.cold_start import format_days
 from gateway_plugin.query import clean_query
+from gateway_plugin.recall.cold_start import format_days
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import RecallSettings
 from gateway_plugin.turn.host_turn import HostTurn

@@ -11,7 +11,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.formatting import escape, framed
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
-from gateway_plugin.selection import audible_to
+from gateway_plugin.recall.selection import audible_to
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import RecallSettings
 from gateway_plugin.text.measures import estimate_tokens, one_line

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway_plugin.capturer import Capturer
+from gateway_plugin.capture.capturer import Capturer
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import Purpose, gate
 from gateway_plugin.outbox import Outbox, OutboxFull, OutboxUnavailable
 from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.query import Role, clean_query
-from gateway_plugin.recaller import Recaller
+from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import CaptureReport, defect, status_of

@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gateway_plugin.active import ActiveRecaller, Reminder
-from gateway_plugin.active_traces import ActiveTraces
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.cold_start import fetch
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.gates import Decision, Purpose, TurnContext, explain, gate
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.positions import Positions
 from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.query import build_query
-from gateway_plugin.recall_cache import RecallCache
-from gateway_plugin.selection import Selected, audible_to, select
+from gateway_plugin.recall.active_traces import ActiveTraces
+from gateway_plugin.recall.cache import RecallCache
+from gateway_plugin.recall.cold_start import fetch
+from gateway_plugin.recall.selection import Selected, audible_to, select
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import PluginSettings, RecallMode, RecallSettings
 from gateway_plugin.status import Injection, TurnTrace, status_of

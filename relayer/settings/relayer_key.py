@@ -15,7 +15,7 @@ from pathlib import Path
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
 from relayer.log.layout import Layout
-from relayer.store_address import objects_directory
+from relayer.settings.store_address import objects_directory
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.keys import SECRET_SIZE, parse_secret
 from relayer.wire.lp import lp

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from relayer.cli_failures import explained
-from relayer.cli_options import ConfigOption, DataOption, EndpointOption, RegionOption, StoreOption
+from relayer.commands.failures import explained
+from relayer.commands.options import ConfigOption, DataOption, EndpointOption, RegionOption, StoreOption
 
 __all__ = ["register"]
 
@@ -35,7 +35,7 @@ _PLACE_OPTIONS = {
 _Place = dict[str, object]
 _P = ParamSpec("_P")
 
-# What `relayer.operator_commands` has to do; the module is imported when a command runs.
+# What `relayer.commands.operator_work` has to do; the module is imported when a command runs.
 _Work = Callable[[Any], Coroutine[Any, Any, int]]
 _Run = Callable[[_Work], None]
 
@@ -45,9 +45,9 @@ def register(app: typer.Typer) -> None:
 
     def run(work: _Work) -> None:
         with explained():
-            from relayer import operator_commands  # noqa: PLC0415 - needs the extra's packages
+            from relayer.commands import operator_work  # noqa: PLC0415 - needs the extra's packages
 
-            code = operator_commands.run(work(operator_commands))
+            code = operator_work.run(work(operator_work))
         raise typer.Exit(code)
 
     _looking(app, run)

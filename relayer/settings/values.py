@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from relayer.errors import ConfigurationError
-from relayer.store_address import check_endpoint, parse_store
+from relayer.settings.store_address import check_endpoint, parse_store
 from relayer.wire.keys import is_account_id
 
 __all__ = ["PREFIX", "Accounts", "EndpointUrl", "ModelName", "ModelUrl", "StoreUrl"]

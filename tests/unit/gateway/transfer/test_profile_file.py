@@ -6,9 +6,9 @@ import stat
 
 import pytest
 
-from gateway_plugin.profile_file import ProfileFileProblem, put_profile, without_profiles
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.transfer.exports import read_file
+from gateway_plugin.transfer.profile_file import ProfileFileProblem, put_profile, without_profiles
 
 DOCUMENT = "Kept from memories.\n\n## About the user\n\n- lives in Porto [x]\n"
 BLOCK = f'<memrelay-memories profile="ops">\n\n{DOCUMENT}\n</memrelay-memories>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from gateway_plugin.selection import select
+from gateway_plugin.recall.selection import select
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.turn.sessions import Session
 from relayer.wire.schemas import RecallHit, SourceInfo

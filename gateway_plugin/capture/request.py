@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway_plugin.filters import Origin, judge
+from gateway_plugin.capture.cursor import TurnCursor, fingerprint
+from gateway_plugin.capture.filters import Origin, judge
 from gateway_plugin.identity import Identity
 from gateway_plugin.query import Role
 from gateway_plugin.session_keys import Audience, audience_name
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.turn.echoes import EchoFilter
 from gateway_plugin.turn.messages import ChatMessage
-from gateway_plugin.turn_cursor import TurnCursor, fingerprint
 from relayer.wire.keys import derive
 from relayer.wire.lp import lp
 from relayer.wire.redaction import redact

@@ -1,4 +1,4 @@
-"""What the operator's commands do; `relayer.operator_cli` imports this when one is asked for.
+"""What the operator's commands do; `relayer.commands.operator` imports this when one is asked for.
 
 Each returns the command's exit code: 0 all is well, 1 something was found that needs a person. Everything else is raised.
 """
@@ -11,6 +11,16 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from relayer.commands.operator_inputs import (
+    Flags,
+    accounts_of,
+    opened_backup,
+    opened_store,
+    parse_prices,
+    read_secret,
+    text_of,
+)
+from relayer.commands.progress import progress_bar
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
 from relayer.log.collector import Collector, Stage
@@ -26,16 +36,6 @@ from relayer.operator.restore import restore
 from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.upgrade import upgrade_store
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
-from relayer.operator_inputs import (
-    Flags,
-    accounts_of,
-    opened_backup,
-    opened_store,
-    parse_prices,
-    read_secret,
-    text_of,
-)
-from relayer.operator_progress import progress_bar
 
 if sys.platform == "win32":
     run = asyncio.run

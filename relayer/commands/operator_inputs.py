@@ -17,9 +17,9 @@ from relayer.log.log_ports import LogPorts
 from relayer.observability import configure
 from relayer.operator.backup_store import BackupStore
 from relayer.operator.stats import Prices
-from relayer.relayer_key import find_relayer_key
 from relayer.services.relayer_check import probe
-from relayer.store_address import objects_directory
+from relayer.settings.relayer_key import find_relayer_key
+from relayer.settings.store_address import objects_directory
 from relayer.stores import layout_of, open_store, ports_over
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.keys import is_account_id, parse_secret

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+
+from relayer.search.candidates import Candidates
+from relayer.search.dense import DenseIndex
+from relayer.search.lexical import LexicalIndex
+from relayer.search.ranking import JUDGED_TERM_WEIGHT, SPEAKER_WEIGHT
+
+EAST, NORTH = np.array([1.0, 0.0], np.float32), np.array([0.0, 1.0], np.float32)
+
+
+def weighed(query: str | None, vector: np.ndarray | None) -> Candidates:
+    dense, lexical = DenseIndex(2), LexicalIndex()
+    for key, row in ((1, EAST), (2, NORTH)):
+        dense.add(key, row)
+    for key, text, speaker in (
+        (1, "The kettle leaks.", None),
+        (2, "Pepper barks.", "Mara"),
+        (3, "Pepper", "Jonas"),
+    ):
+        lexical.put(key, text, speaker=speaker)
+    return Candidates.of(
+        [3, 1, 2],
+        None if vector is None else dense.ask(vector),
+        None if query is None else lexical.ask(query),
+    )
+
+
+def test_candidates_stand_by_rising_key_whatever_order_they_come_in():
+    assert weighed("Pepper", EAST).keys == [1, 2, 3]
+
+
+def test_what_has_no_vector_speaks_by_its_terms_alone():
+    found = weighed("Pepper", EAST)
+    assert found.by_terms.tolist() == [False, False, True]
+    assert found.content[2] == found.covered[2] == found.judged[2] > 0
+
+
+def test_the_order_weighs_a_term_more_than_the_judgement_does():
+    found = weighed("Pepper", NORTH)
+    assert found.content[1] == pytest.approx(1.0 + found.covered[1])
+    assert found.judged[1] == pytest.approx(1.0 + JUDGED_TERM_WEIGHT * found.covered[1])
+
+
+def test_a_named_speaker_counts_in_the_judgement_and_not_in_what_neighbours_are_lent():
+    found = weighed("What did Mara say?", NORTH)
+    assert found.bonus.tolist() == [0.0, SPEAKER_WEIGHT, 0.0]
+    assert found.judged[1] - found.content[1] == pytest.approx(
+        SPEAKER_WEIGHT - (1 - JUDGED_TERM_WEIGHT) * found.covered[1]
+    )
+
+
+def test_without_a_query_text_nothing_is_covered_and_nobody_named():
+    found = weighed(None, EAST)
+    assert found.bm25 is None
+    assert found.covered.tolist() == [0.0, 0.0, 0.0]
+    assert not found.spoken.any()
+
+
+def test_the_best_come_first_and_ties_by_key():
+    assert weighed("Pepper", None).best(2) == [3, 2]
+    assert weighed(None, (EAST + NORTH) / np.float32(np.sqrt(2))).best(3) == [1, 2, 3]
+
+
+def test_a_choice_keeps_every_number_with_its_memory():
+    found = weighed("Pepper", EAST)
+    chosen = found.where(np.array([False, True, True]))
+    assert chosen.keys == [2, 3]
+    assert chosen.content.tolist() == found.content[1:].tolist()
