@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from relayer.domain.operations import Put, Stored
 from relayer.domain.outcomes import Outcome
@@ -38,6 +37,7 @@ _INDEX = 20_000
 _MOST_SAID = 1000
 _MOST_CALLED = 200
 _AT_ONCE = 50
+_LONG = 8
 
 
 async def keep_turn(
@@ -139,12 +139,12 @@ async def retelling(opened: OpenNamespace, erased: Sequence[bytes]) -> list[byte
     if not len(view.dialogues):
         return []
     going = frozenset(erased)
-    records = [state.records[record] for record in erased if record in state.records]
-    made_of = {source for record in records for source in record.sources}
+    memories = [state.records[one] for one in erased if one in state.records and one not in view.dialogues]
+    made_of = {source for memory in memories for source in memory.sources}
     texts = {
         normal_text(clip(one_line(known.text), _MOST_SAID)) for one in erased if (known := view.get(one))
     }
-    said = _Said.anywhere(texts)
+    said, pace = _Said(texts), max(1, _AT_ONCE // (1 + len(texts) // 20))
     found = []
     for place, (record, number) in enumerate(view.dialogues.everything()):
         sources = state.records[record].sources if record in state.records else ()
@@ -153,25 +153,26 @@ async def retelling(opened: OpenNamespace, erased: Sequence[bytes]) -> list[byte
         dialogue = view.known(number)
         if not made_of.isdisjoint(sources) or (isinstance(dialogue, Dialogue) and said.told_by(dialogue)):
             found.append(record)
-        if place % _AT_ONCE == _AT_ONCE - 1:
+        if place % pace == pace - 1:
             await asyncio.sleep(0)
     return found
 
 
-@dataclass(frozen=True, slots=True)
 class _Said:
-    """Texts to look for, as whole words; None for none."""
+    """Texts to look for: long ones and those of scripts without spaces anywhere, short ones as whole words."""
 
-    pattern: re.Pattern[str] | None
-
-    @classmethod
-    def anywhere(cls, texts: set[str]) -> _Said:
-        wanted = "|".join(re.escape(text) for text in sorted(texts) if text)
-        return cls(re.compile(rf"(?<!\w)(?:{wanted})(?!\w)") if wanted else None)
+    def __init__(self, texts: set[str]) -> None:
+        self._anywhere = [text for text in texts if len(text) >= _LONG or not text.isascii()]
+        words = "|".join(re.escape(text) for text in texts.difference(self._anywhere) if text)
+        self._words = re.compile(rf"(?<!\w)(?:{words})(?!\w)") if words else None
 
     def told_by(self, dialogue: Dialogue) -> bool:
-        pattern = self.pattern
-        return pattern is not None and any(pattern.search(normal_text(line.text)) for line in dialogue.lines)
+        return any(self._in(normal_text(line.text)) for line in dialogue.lines)
+
+    def _in(self, line: str) -> bool:
+        return any(text in line for text in self._anywhere) or (
+            self._words is not None and self._words.search(line) is not None
+        )
 
 
 def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:

@@ -27,13 +27,14 @@ from relayer.services.export import export
 from relayer.services.memories import forget_memory, list_memories
 from relayer.services.namespaces import list_namespaces
 from relayer.services.recall import recall
+from relayer.services.remember import remember
 from relayer.services.restore import restore
 from relayer.services.tending import tend
 from relayer.services.transcripts import transcript
 from relayer.wire import ulid
 from relayer.wire.erasure import EraseNamespaceRequest
 from relayer.wire.life import DeleteRequest
-from relayer.wire.schemas import AnalyzeRequest, RecallRequest
+from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.transcript import TranscriptRequest
 from relayer.wire.transfer import ExportRequest
 
@@ -252,6 +253,27 @@ async def test_erasing_a_memory_takes_other_turns_that_tell_it(house):
     assert await lines(house, "agent:main:three") == ["I prefer tea to coffee."]
 
 
+@pytest.mark.parametrize(
+    ("text", "told", "other"),
+    [
+        ("I am Bo", "i am  BO, I decided", "I am Bob, I decided"),
+        (
+            "\u6211\u559c\u6b22\u559d\u8336",
+            "\u56e0\u4e3a\u6211\u559c\u6b22\u559d\u8336 we decided",
+            "\u6211\u559d\u8336 we decided",
+        ),
+    ],
+)
+async def test_a_text_is_found_in_other_turns_as_its_words_stand(house, text, told, other):
+    request = RememberRequest(items=(MemoryItem(text=text),))
+    stored = await remember(house.ctx, house.access(), request, house.deadline())
+    for line in (told, other):
+        await say(house, f"{line} to use PostgreSQL for the billing service.")
+    assert (await read(house)).total == 2
+    await erase(house, stored.memories[0].id)
+    assert await lines(house) == [f"{other} to use PostgreSQL for the billing service."]
+
+
 async def test_what_was_erased_or_forgotten_and_is_said_again_is_not_kept(house):
     erased, forgotten = await say(house, SAID), await say(house, NEXT)
     await erase(house, erased.memories[0].id)
@@ -280,6 +302,25 @@ async def test_erasing_by_session_leaves_nothing_of_it(house):
     await delete(house.ctx, house.access(), request, house.deadline())
     assert await lines(house) == []
     assert len(ids_of(house)) == 1
+
+
+@pytest.mark.parametrize(
+    ("filters", "left"), [({}, []), ({"kinds": ("decision",)}, [NEXT]), ({"hosts": ("other",)}, [NEXT])]
+)
+async def test_erasing_by_session_takes_a_turn_that_only_repeats_another_sessions_memory(
+    house, filters, left
+):
+    await say(house, NEXT)
+    await say(house, NEXT, session="agent:main:two")
+    request = DeleteRequest(sessions=("agent:main:two",), mode="erase", **filters)
+    counted = await delete(
+        house.ctx, house.access(), request.model_copy(update={"dry_run": True}), house.deadline()
+    )
+    assert counted.matched == (not left)
+    await delete(house.ctx, house.access(), request, house.deadline())
+    assert await lines(house, "agent:main:two") == left
+    assert await lines(house) == [NEXT]
+    assert [one.text for one in (await listed(house)).memories] == [NEXT]
 
 
 async def test_erasing_a_namespace_counts_memories_and_takes_all(house):
