@@ -1,1 +1,1 @@
-"""What the demonstration replays: a conversation between two agents and their people, and questions about it."""
+"""``python -m gateway_plugin.demo``: a relayer and two agents for real, what they replay, and what must come of it."""

@@ -13,7 +13,7 @@ from itertools import takewhile
 from weakref import WeakKeyDictionary
 
 from relayer.domain.snapshot import write_state
-from relayer.errors import RelayerError
+from relayer.errors import NamespaceClosed, RelayerError
 from relayer.ports import EmbeddingModel
 from relayer.services.context import Context
 from relayer.services.open_namespace import OpenNamespace
@@ -73,6 +73,8 @@ class IndexKeeper:
             for opened in self._ctx.namespaces.all():
                 try:
                     await self.keep(opened)
+                except NamespaceClosed:
+                    continue  # erased meanwhile: there is nothing to index
                 except RelayerError as error:
                     on_error(error)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, VectorSet
-from relayer.errors import EmbedderUnavailable, QueueFull, RelayerError
+from relayer.errors import EmbedderUnavailable, NamespaceClosed, QueueFull, RelayerError
 from relayer.search.text import context_text
 from relayer.services.context import Context
 from relayer.services.drafting import EMBED
@@ -65,7 +65,7 @@ async def tend(ctx: Context) -> None:
     await ctx.namespaces.trim()
     failures: list[RelayerError] = []
     for opened in ctx.namespaces.all():
-        if opened.held or not opened.needs_tending:
+        if opened.held or opened.broken or not opened.needs_tending:
             continue
         opened.users += 1
         try:
@@ -74,6 +74,8 @@ async def tend(ctx: Context) -> None:
             await _purge(opened)
             await read_again(ctx, opened)
             opened.tended()
+        except NamespaceClosed:
+            continue  # erased meanwhile, perhaps through another relayer: there is nothing left to tend
         except RelayerError as error:
             failures.append(error)
         finally:

@@ -105,6 +105,9 @@ class Upkeep:
     ) -> None:
         try:
             await work
+        except NamespaceClosed:
+            # Erased, perhaps through another relayer. Whoever asks for it next finds out; until then nothing is due.
+            log.not_before = self._ports.clock.monotonic() + _LONGEST_PAUSE
         except RelayerError as error:
             self.counts["failures"] += 1
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(log.failures, 10))

@@ -119,6 +119,14 @@ def test_every_module_says_what_it_is_for(name: str) -> None:
     assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
 
 
+def test_the_layout_of_the_code_names_every_package() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"^((?:relayer|gateway_plugin)/[a-z_]+) {2,}\S", contributing, re.MULTILINE)
+    there = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/__init__.py")}
+    assert len(named) == len(set(named))
+    assert set(named) == {name for name in there if name.startswith(("relayer/", "gateway_plugin/"))}
+
+
 @pytest.mark.parametrize("name", [name for name in _modules() if not name.endswith("__main__")])
 def test_every_public_name_exists(name: str) -> None:
     module = importlib.import_module(name)

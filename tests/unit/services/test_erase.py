@@ -502,6 +502,23 @@ class TestNamespaces:
             await self._erase(house, (await self._dry_run(house)).confirm)
         await other.ctx.namespaces.close(1.0)
 
+    async def test_who_cares_for_it_in_the_background_finds_it_gone_and_takes_that_for_no_failure(
+        self, house
+    ):
+        house.embedder.down = True
+        await put(house, SAID)
+        other = await house.another()
+        assert await texts_of(other) == [SAID]
+        await self._erase(house, (await self._dry_run(house)).confirm)
+        house.embedder.down = False
+        await tend(other.ctx)
+        (opened,) = other.ctx.namespaces.all()
+        assert opened.broken
+        await tend(other.ctx)
+        await put(other, "a new beginning")
+        assert await texts_of(house) == ["a new beginning"]
+        await other.ctx.namespaces.close(1.0)
+
     async def test_an_old_confirmation_does_not_reach_a_new_life_of_the_name(self, house):
         await put(house, SAID)
         old = (await self._dry_run(house)).confirm

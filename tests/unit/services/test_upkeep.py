@@ -8,11 +8,13 @@ import pytest
 
 from relayer.errors import RelayerError, StoreUnavailable
 from relayer.log.compactor import CompactionLimits
+from relayer.services.erase import erase_namespace
 from relayer.services.recall import recall
 from relayer.services.remember import remember
 from relayer.services.upkeep import Upkeep, UpkeepLimits
 from relayer.testing.stepping_store import SteppingStore
 from relayer.wire import schemas
+from relayer.wire.erasure import EraseNamespaceRequest
 
 LIMITS = UpkeepLimits(CompactionLimits(entries=2, most_small=1))
 
@@ -169,3 +171,20 @@ async def test_an_erased_log_is_let_go_of(house) -> None:
     requests = house.store.count()
     await rounds.run(3, every=7200.0)
     assert house.store.count() == requests
+
+
+async def test_a_log_that_another_relayer_erased_is_no_failure(house) -> None:
+    await write(house, "I drink oat milk")
+    await write(house, "I ride a red bicycle")
+    other = await house.another()
+    assert len(await found(other, "bicycle")) == 2
+    confirm = (
+        await erase_namespace(house.ctx, house.access(), EraseNamespaceRequest(), house.deadline())
+    ).confirm
+    request = EraseNamespaceRequest(dry_run=False, confirm=confirm)
+    await erase_namespace(house.ctx, house.access(), request, house.deadline())
+    rounds = Rounds(other)
+    await rounds.run(3, every=3600)
+    assert rounds.errors == []
+    assert rounds.counts["failures"] == 0
+    await other.ctx.namespaces.close(1.0)
