@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -12,6 +13,7 @@ from relayer.errors import RelayerError, StoreUnavailable
 
 __all__ = ["EXTRA", "MISCONFIGURED", "NOT_WELL", "UNAVAILABLE", "explained", "fail"]
 
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 NOT_WELL = 1
 MISCONFIGURED = 2
 UNAVAILABLE = 3
@@ -47,6 +49,11 @@ def explained() -> Iterator[None]:
         fail(str(error), UNAVAILABLE)
     except RelayerError as error:
         fail(str(error))
+    except OSError as error:
+        # A reader that went away, as `head` does, is for the command line's own ending.
+        if error.errno not in _UNWRITABLE:
+            raise
+        fail(f"standard output cannot be written ({error.strerror}); what was asked for may be done")
 
 
 def fail(sentence: str, code: int = MISCONFIGURED) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import sys
@@ -93,6 +94,8 @@ async def opened_backup(
     bucket = named.startswith("s3://")
     if option == "from" and not bucket and not _is_store(Path(named)):
         raise ConfigurationError(f"--from: there is no backup in {named}")
+    if option == "to":
+        _check_apart(named, settings)
     chosen = settings.model_copy(
         update={
             "store": named if bucket else None,
@@ -113,6 +116,16 @@ async def opened_backup(
         yield BackupStore(LogPorts(store, clock, SystemRandomness(), keys, layout))
     finally:
         await store.close()
+
+
+def _check_apart(named: str, settings: RelayerSettings) -> None:
+    if not named:
+        raise ConfigurationError("--to: name a directory, or s3://BUCKET/PREFIX")
+    if settings.store is not None or named.startswith("s3://"):
+        return
+    objects = objects_directory(settings.data).resolve()
+    if objects in objects_directory(Path(named)).resolve().parents:
+        raise ConfigurationError(f"--to: {named} is inside the store; name a place that is not lost with it")
 
 
 def accounts_of(settings: RelayerSettings, given: Sequence[str]) -> list[str]:
@@ -137,6 +150,8 @@ def read_secret(file: Path) -> bytes:
     """
     try:
         path = file.expanduser()
+        if path.is_dir():
+            raise ConfigurationError(f"--agent-secret-file: {file} is a directory; name the file in it")
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise ConfigurationError(f"--agent-secret-file: others can read it: chmod 600 {file}")
         lines = path.read_text("ascii").splitlines()
@@ -161,12 +176,15 @@ def parse_prices(given: str | None) -> Prices:
         if not part:
             continue
         try:
-            names[name.strip()] = float(value) if name.strip() in names else names[name]
-        except (KeyError, ValueError) as error:
+            price = float(value)
+        except ValueError:
+            price = math.nan
+        if name.strip() not in names or not 0 <= price < math.inf:
             raise ConfigurationError(
                 "--prices: write as in writes=5,reads=0.4,gib-month=0.023: per million writes, per million reads, per GiB "
                 "and month"
-            ) from error
+            )
+        names[name.strip()] = price
     return Prices(names["writes"], names["reads"], names["gib-month"])
 
 

@@ -60,7 +60,10 @@ class FleetPair:
         try:
             return cls(day, PrivateKey(unseal(metadata, ObjectType.FLEET, _place(day), sealed)))
         except UnsealError as error:
-            raise WrongRelayerKey("a fleet key in this store was sealed with another relayer key") from error
+            raise WrongRelayerKey(
+                f"the object fleet/{day} of this store does not open: it is damaged, or was made with another relayer key; "
+                "remove it, and a relayer that starts makes a new one"
+            ) from error
 
 
 def _place(day: str) -> bytes:

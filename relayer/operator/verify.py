@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from relayer.crypto.fleet import FleetPair
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.namespace import Custody, Manifest
-from relayer.errors import CorruptNamespace, UpgradeRequired, WrongNamespaceKey
+from relayer.errors import CorruptNamespace, UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
 from relayer.log.erasure_reports import ErasureReports, What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
@@ -114,7 +115,24 @@ async def verify_store(
         report.namespaces.append(await verify_namespace(ports, listed, secrets))
         progress(done, len(catalogue.namespaces))
     report.findings += await _nameless(ports, known)
+    report.findings += await _fleet(ports)
     return report
+
+
+async def _fleet(ports: LogPorts) -> list[Finding]:
+    """Look whether the relayers' keys of these days open: none that starts can do without."""
+    found: list[Finding] = []
+    for key in await keys_below(ports, Layout.fleet("")):
+        stored = await ports.store.get(ports.layout.at(key))
+        try:
+            if isinstance(stored, Found) and kind_of(key) is Kind.FLEET:
+                FleetPair.open(key.rpartition("/")[2], ports.keys.metadata, stored.data)
+        except WrongRelayerKey:
+            sentence = (
+                "a key pair of the relayers does not open, and one of these days keeps them from starting"
+            )
+            found.append(Finding(Flaw.DAMAGED, key, sentence, "remove it: the next start makes a new one"))
+    return found
 
 
 async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:

@@ -7,10 +7,17 @@ constant at a name that needs no key turns that into a refusal to start.
 from __future__ import annotations
 
 from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.errors import StoreMisconfigured, StoreUnavailable, WrongRelayerKey
+from relayer.errors import (
+    CorruptNamespace,
+    StoreMisconfigured,
+    StoreUnavailable,
+    UpgradeRequired,
+    WrongRelayerKey,
+)
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.ports import Found, Swapped
+from relayer.services.accounts import account_at
 from relayer.services.read_back import create_or_read
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
@@ -22,6 +29,9 @@ _CONSTANT = b"memrelay/v1/relayer"
 _RESTORING = b"memrelay/v1/relayer/restoring/"
 _PLACE = context(ObjectType.CONSTANT, "", b"", Layout.relayer())
 _NEVER_WRITTEN = "probe/absent"
+_ANOTHER_KEY = "this bucket belongs to another relayer key"
+# Accounts that do not open before a store is taken for another key's: one may be damaged.
+_TRIED = 8
 
 
 async def check_relayer_key(ports: LogPorts) -> None:
@@ -32,7 +42,32 @@ async def check_relayer_key(ports: LogPorts) -> None:
         StoreMisconfigured: a backup is being restored into it.
         StoreError: the store does not answer.
     """
+    if not isinstance(await ports.store.get(ports.layout.at(Layout.relayer())), Found):
+        await _check_accounts(ports)
     _open(ports.keys, await create_or_read(ports, Layout.relayer(), _fresh(ports)))
+
+
+async def _check_accounts(ports: LogPorts) -> None:
+    """See that a store that has lost its constant, and is not new, is not claimed for another key than it was made with."""
+    failed = 0
+    strip = len(ports.layout.at("x")) - 1
+    async for row in ports.store.list(ports.layout.at("acct/")):
+        key = row.key[strip:]
+        found = await ports.store.get(row.key) if key.endswith("/account") else None
+        if not isinstance(found, Found):
+            continue
+        try:
+            account_at(ports.keys, key, found.data)
+        except CorruptNamespace:
+            failed += 1
+            if failed == _TRIED:
+                break
+        except UpgradeRequired:
+            return  # it opens
+        else:
+            return
+    if failed:
+        raise WrongRelayerKey(_ANOTHER_KEY)
 
 
 async def begun_restore(ports: LogPorts) -> str:
@@ -94,7 +129,10 @@ async def probe(ports: LogPorts) -> int:
     """
     found = await ports.store.get(ports.layout.at(Layout.relayer()))
     if not isinstance(found, Found):
-        raise WrongRelayerKey("the store no longer holds the relayer's check object")
+        raise WrongRelayerKey(
+            "the store does not hold the object that says whose it is: no relayer has used this place yet, or the object was "
+            "removed, and a start of memrelay serve with the store's key makes it anew"
+        )
     _open(ports.keys, found)
     return found.store_time
 
@@ -124,7 +162,7 @@ def _constant(keys: RelayerKeys, found: Found) -> bytes:
     try:
         return unseal(keys.metadata, ObjectType.CONSTANT, _PLACE, found.data)
     except UnsealError as error:
-        raise WrongRelayerKey("this bucket belongs to another relayer key") from error
+        raise WrongRelayerKey(_ANOTHER_KEY) from error
 
 
 def _open(keys: RelayerKeys, found: Found) -> None:

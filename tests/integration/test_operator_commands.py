@@ -172,6 +172,10 @@ def test_a_backup_that_was_killed_is_completed_by_the_next_one(
         (["verify", "--account", "0x12"], "--account"),
         (["verify", "--namespace", "nobody"], "--namespace"),
         (["stats", "--prices", "apples=3"], "--prices"),
+        (["stats", "--prices", "writes=nan"], "--prices"),
+        (["stats", "--prices", "writes=-1"], "--prices"),
+        (["verify", "--agent-secret-file", "."], "is a directory"),
+        (["backup", "--to", ""], "--to"),
         (["stats", "--metrics", "nowhere"], "--metrics"),
         (["backup", "--to", "s3://A"], "bucket's name"),
         (["restore", "--from", "nowhere"], "--from"),
@@ -209,3 +213,31 @@ def test_what_was_compacted_is_collected_when_its_time_has_come(data: Path) -> N
 def test_a_collection_sooner_than_relayers_look_is_refused(data: Path) -> None:
     done = memrelay("collect", "--collect-after", "0", data=data)
     assert (done.returncode, "--commit-check" in done.stderr) == (2, True)
+
+
+def test_a_backup_inside_the_store_is_refused(data: Path) -> None:
+    done = memrelay("backup", "--to", str(data / "objects" / "backup"), data=data)
+    assert (done.returncode, "inside the store" in done.stderr) == (2, True)
+    assert not (data / "objects" / "backup").exists()
+
+
+def test_what_cannot_be_printed_ends_in_one_line(data: Path) -> None:
+    command = [sys.executable, "-m", "relayer", "stats"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command,
+            env=CLEAN | {"MEMRELAY_DATA": str(data)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "standard output cannot be written" in done.stderr
+
+
+def test_a_command_without_standard_streams_does_its_work(data: Path) -> None:
+    command = f"exec {sys.executable} -m relayer compact 0<&- 1>&- 2>&-"
+    done = subprocess.run(["sh", "-c", command], env=CLEAN | {"MEMRELAY_DATA": str(data)}, check=False)
+    assert done.returncode == 0
+    assert len(list(data.glob("objects/ns/*/seg/*"))) == 1

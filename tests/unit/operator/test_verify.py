@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from operator_site import ROOT
 
+from relayer.errors import WrongRelayerKey
 from relayer.log.layout import Layout
 from relayer.operator.catalogue import read_catalogue
 from relayer.operator.findings import Flaw
 from relayer.operator.verify import verify_store
+from relayer.services.fleet import FleetKeys
 
 SECRET = ROOT.agent("researcher").secret
 TEXTS = [
@@ -229,3 +231,16 @@ async def test_a_confirmed_report_that_does_not_open_is_damage(site):
     assert [(item.flaw, item.key) for item in (await verify_store(site.ports)).findings] == [
         (Flaw.DAMAGED, key)
     ]
+
+
+async def test_a_key_pair_of_the_relayers_that_does_not_open_is_damage_and_can_be_removed(site):
+    await FleetKeys(site.ports).start()
+    [key] = await site.keys("fleet/")
+    assert (await verify_store(site.ports)).findings == []
+    await site.flip(key)
+    with pytest.raises(WrongRelayerKey, match=f"{key} .* remove it"):
+        await FleetKeys(site.ports).start()
+    [finding] = (await verify_store(site.ports)).findings
+    assert (finding.flaw, finding.key, "remove it" in finding.fix) == (Flaw.DAMAGED, key, True)
+    await site.drop([key])
+    await FleetKeys(site.ports).start()

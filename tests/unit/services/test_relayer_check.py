@@ -9,10 +9,13 @@ from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import WrongRelayerKey
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
+from relayer.services.accounts import Accounts
 from relayer.services.relayer_check import check_relayer_key, probe
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.seeded_randomness import SeededRandomness
+from relayer.wire.certificates import Certificate, Right
+from relayer.wire.keys import RootKeys
 
 
 def _ports(store: RecordingStore, clock: FakeClock, key: bytes = b"k" * 32, prefix: str = "") -> LogPorts:
@@ -55,3 +58,22 @@ async def test_the_probe_gives_the_store_s_time_and_notices_that_the_object_is_g
     await store.delete("relayer")
     with pytest.raises(WrongRelayerKey):
         await probe(_ports(store, clock))
+
+
+async def test_a_store_that_lost_its_constant_is_claimed_by_no_other_key(
+    store: RecordingStore, clock: FakeClock
+) -> None:
+    ports = _ports(store, clock)
+    await check_relayer_key(ports)
+    root = RootKeys(b"r" * 32)
+    identity = bytes(root.agent("researcher").identity.verify_key)
+    account = bytes(root.account_identity.verify_key)
+    certificate = Certificate(
+        account, "researcher", identity, ("researcher",), tuple(Right), 0, 2**40, bytes(16)
+    )
+    await Accounts(ports).admit(certificate, address=None, creates=True)
+    await store.delete("relayer")
+    with pytest.raises(WrongRelayerKey, match="belongs to another relayer key"):
+        await check_relayer_key(_ports(store, clock, b"o" * 32))
+    await check_relayer_key(ports)
+    assert await probe(ports) == clock.now_ms()
