@@ -249,16 +249,19 @@ class _Worker:
             self._erased[listed.incarnation] = copied
             self._rows.update(copy.rows)
         except NamespaceClosed as error:
-            if await self._begun(listed, known):
+            if await self._begun(listed, known) and await self._lives(listed):
                 await self._carry_over(listed, CorruptNamespace(f"{error}, and was not erased"))
         except (CorruptNamespace, UpgradeRequired) as error:
-            await self._carry_over(listed, error)
+            if await self._lives(listed):
+                await self._carry_over(listed, error)
 
     async def _begun(self, listed: Listed, known: Erased) -> bool:
-        """Whether a namespace without a manifest had a log, which nobody has erased meanwhile."""
+        """Whether a namespace without a manifest had a log."""
         below = (Layout.entries(listed.incarnation), Layout.segments(listed.incarnation))
-        if not known.seq and not any([await keys_below(self._source, start) for start in below]):
-            return False
+        return known.seq > 0 or any([await keys_below(self._source, start) for start in below])
+
+    async def _lives(self, listed: Listed) -> bool:
+        """Whether nobody has erased a namespace meanwhile."""
         return listed in (await read_catalogue(self._source)).namespaces
 
     async def _carry_over(self, listed: Listed, error: CorruptNamespace | UpgradeRequired) -> None:

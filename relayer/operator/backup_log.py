@@ -69,7 +69,9 @@ class LogCopy:
         """Make one attempt; returns the last entry's number, None if the log was compacted or collected meanwhile."""
         data, manifest = await self._manifest()
         for epoch in range(1, manifest.key_epoch + 1):
-            await self._keyring(Layout.keyring(self._listed.incarnation, epoch))
+            there = await self._keyring(Layout.keyring(self._listed.incarnation, epoch))
+            if not there and epoch == manifest.key_epoch:
+                raise CorruptNamespace("a namespace has a manifest and no keyring")
         for row in manifest.segments:
             if self._target.holds(row.key, row.digest) and row.last_seq <= self._known.seq:
                 self.rows[row.key] = Row(row.key, row.digest, row.size)
@@ -97,16 +99,18 @@ class LogCopy:
             raise NamespaceClosed("the namespace has no manifest")
         return found.data, self._sealer.unseal_manifest(account, incarnation, key, found.data)
 
-    async def _keyring(self, key: str) -> None:
+    async def _keyring(self, key: str) -> bool:
+        """Copy the keyring of an epoch; False if there is none: it was destroyed."""
         held = self._target.held(key).get(key)
         if held is not None:
             self.rows[key] = held
-            return
+            return True
         found = await self._source.store.get(self._source.layout.at(key))
         if not isinstance(found, Found):
-            return  # an epoch that was destroyed
+            return False
         self._sealer.unseal_keyring(self._listed.account, self._listed.incarnation, key, found.data)
         await self._keep(key, found.data)
+        return True
 
     async def _tail(self, manifest: Manifest) -> int | None:
         held = self._target.held(Layout.entries(self._listed.incarnation)) if self._trusts else {}

@@ -148,9 +148,10 @@ class _Walker:
         manifest = await self._read_manifest()
         if manifest is None:
             return
-        for row in _rows(manifest):
+        for row in _rows(manifest, Layout.manifest(self._incarnation)):
             if isinstance(row, Finding):
                 self._find(row)
+                self._link = None
             else:
                 await self._read_segment(row)
         if self._link is None:
@@ -254,11 +255,11 @@ class _Walker:
         self.walk.findings.append(finding)
 
 
-def _rows(manifest: Manifest) -> Iterator[SegmentRow | Finding]:
+def _rows(manifest: Manifest, key: str) -> Iterator[SegmentRow | Finding]:
     expected = 1
     for row in manifest.segments:
         if row.first_seq != expected or row.last_seq < row.first_seq:
             sentence = f"the manifest's segments leave a gap at entry {expected}"
-            yield Finding(Flaw.DAMAGED, row.key, sentence, REPAIR, expected, max(expected, row.first_seq - 1))
+            yield Finding(Flaw.ABSENT, key, sentence, REPAIR, expected, max(expected, row.first_seq - 1))
         yield row
         expected = row.last_seq + 1

@@ -59,7 +59,10 @@ async def rebuild_manifest(ports: LogPorts, account: str, incarnation: bytes, *,
 
 
 async def _cover(ports: LogPorts, account: str, incarnation: bytes) -> tuple[list[SegmentRow], bytes]:
-    """Choose segments without gaps from entry 1 on, the longest first, and the digest of their last entry."""
+    """Choose segments that hold each entry once, the longest first, and the digest of the last entry.
+
+    Where one is lost they leave a gap, which is for the repair of entries to close: what is behind it is not lost.
+    """
     known: dict[int, tuple[SegmentRow, bytes]] = {}
     for key in await keys_below(ports, Layout.segments(incarnation)):
         read = await _read(ports, account, incarnation, key)
@@ -67,9 +70,10 @@ async def _cover(ports: LogPorts, account: str, incarnation: bytes) -> tuple[lis
             known[read[0].first_seq] = read
     rows: list[SegmentRow] = []
     digest = genesis(incarnation)
-    while (found := known.get(rows[-1].last_seq + 1 if rows else 1)) is not None:
-        rows.append(found[0])
-        digest = found[1]
+    for first in sorted(known):
+        if not rows or first > rows[-1].last_seq:
+            row, digest = known[first]
+            rows.append(row)
     return rows, digest
 
 

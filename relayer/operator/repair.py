@@ -149,7 +149,12 @@ class _Repairer:
         manifest = seen.manifest
         damaged = {item.key for item in walk.findings if not item.flaw.harmless}
         rows: list[SegmentRow] = []
+        covered = 0
         for row, following in zip_longest(manifest.segments, manifest.segments[1:]):
+            if row.first_seq > covered + 1:
+                begins = self._previous.get(row.first_seq)
+                rows += await self._rebuild(covered + 1, row.first_seq - 1, None, begins, seen.store_time)
+            covered = row.last_seq
             if row.key not in damaged:
                 rows.append(row)
                 continue

@@ -258,7 +258,7 @@ class _Worker:
         found = await self._target.store.get(self._target.layout.at(key))
         if kind_of(key) not in _CHANGED and isinstance(found, Found) and found.data != data:
             raise StoreMisconfigured(
-                "the store holds objects of another restore",
+                "the store holds objects of another restore; give an empty directory, bucket or prefix",
                 code="not_empty",
                 fix="give an empty directory, bucket or prefix",
             )

@@ -18,7 +18,7 @@ from relayer.operator.catalogue import Listed, keys_below, read_catalogue
 from relayer.operator.findings import UNREADABLE_REPORT, Finding, Flaw
 from relayer.operator.inner_seals import BodyCheck
 from relayer.operator.kinds import Kind, kind_of
-from relayer.operator.log_walk import REPAIR, Walk, walk_log
+from relayer.operator.log_walk import Walk, walk_log
 from relayer.ports import Found
 from relayer.wire import ulid
 from relayer.wire.keys import AgentKeys
@@ -26,6 +26,7 @@ from relayer.wire.keys import AgentKeys
 __all__ = ["NamespaceReport", "StoreReport", "keys_of", "verify_namespace", "verify_store"]
 
 Progress = Callable[[int, int], None]
+_LOST_ALONE = "recall leaves it out; only a backup has it, if any does"
 _FROM_BACKUP = "without it nothing of the namespace opens: restore it from a backup"
 
 
@@ -257,7 +258,7 @@ def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
             Flaw.WRONG_SEAL,
             Layout.entry(listed.incarnation, seq),
             f"entry {seq} holds a body that its key does not open",
-            REPAIR,
+            _LOST_ALONE,
             seq,
             seq,
         )
@@ -266,7 +267,7 @@ def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
     lost = walk.state.records.keys() - check.there
     if lost and not walk.findings:
         sentence = f"{len(lost)} memories have no text any more, although nobody erased them"
-        found.append(Finding(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, REPAIR))
+        found.append(Finding(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, _LOST_ALONE))
     return found
 
 

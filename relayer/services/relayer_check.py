@@ -99,15 +99,12 @@ async def begin_restore(ports: LogPorts, run: str) -> None:
     there = _constant(ports.keys, found)
     if there == constant:
         return
-    begun = there.startswith(_RESTORING)
-    raise StoreMisconfigured(
-        "the restore of another run was begun in the store, and did not end"
-        if begun
-        else "the store is in use: a backup is restored into an empty one only",
-        code="not_empty",
-        fix="give another directory, bucket or prefix"
-        + (", or leave out --run to go on with that restore" if begun else ""),
-    )
+    problem = "the store is in use: a backup is restored into an empty one only"
+    fix = "give another directory, bucket or prefix"
+    if there.startswith(_RESTORING):
+        problem = "the restore of another run was begun in the store, and did not end"
+        fix += ", or leave out --run to go on with that restore"
+    raise StoreMisconfigured(f"{problem}; {fix}", code="not_empty", fix=fix)
 
 
 async def end_restore(ports: LogPorts) -> None:
@@ -169,7 +166,7 @@ def _open(keys: RelayerKeys, found: Found) -> None:
     constant = _constant(keys, found)
     if constant.startswith(_RESTORING):
         raise StoreMisconfigured(
-            "this store is being restored from a backup, and that did not end yet",
+            "this store is being restored from a backup, and that did not end yet; run memrelay restore again",
             code="restoring",
             fix="run memrelay restore again; it goes on where it stopped",
         )

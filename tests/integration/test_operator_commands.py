@@ -125,6 +125,7 @@ async def test_backup_and_restore_from_directory_to_directory(data: Path, tmp_pa
     refused = memrelay("restore", "--from", str(backup), data=fresh, **key)
     assert refused.returncode == 2
     assert "in use" in refused.stderr
+    assert "give another directory" in refused.stderr
 
 
 async def test_backup_to_a_bucket_and_restore_from_it_into_another(

@@ -15,6 +15,7 @@ from relayer.log.collector import Collector
 from relayer.log.erasure import MemoryEraser
 from relayer.log.erasure_facts import report_of
 from relayer.log.erasure_reports import ErasureReports, Stage
+from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_erasure import namespace_report
 from relayer.operator.backup import back_up, prune
@@ -605,3 +606,10 @@ async def test_pruning_spares_what_the_next_backup_has_copied_already(site, vaul
     other = await vault.restored()
     assert await other.hears(QUERY) == sorted(TEXTS)
     await other.close()
+
+
+async def test_a_namespace_that_nobody_could_open_again_is_said_by_its_first_backup(site, vault):
+    await site.say(*TEXTS)
+    await site.drop([Layout.keyring((await site.listed()).incarnation, 1)])
+    backup = await vault.back_up()
+    assert ["no keyring" in item.sentence for item in backup.findings] == [True]

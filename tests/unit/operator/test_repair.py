@@ -163,3 +163,18 @@ async def test_a_lost_manifest_of_segments_alone_is_refused_until_it_is_made_ane
     repair = await repair_namespace(site.ports, await site.listed(), apply=True)
     assert (repair.manifest_rebuilt, repair.lost) == (True, [])
     assert await site.hears(QUERY) == sorted(TEXTS)
+
+
+async def test_what_is_behind_a_lost_segment_stays_when_the_manifest_is_lost_as_well(site):
+    for text in TEXTS:
+        await site.say(text)
+        await site.compact()
+    await site.collect()
+    lost = (await site.manifest()).segments[1].key
+    await site.drop([lost, Layout.manifest((await site.listed()).incarnation)])
+    repair = await mend(site)
+    assert (repair.manifest_rebuilt, repair.lost) == (True, [2])
+    assert await site.hears(QUERY) == sorted([TEXTS[0], *TEXTS[2:]])
+    assert (await verify_store(site.ports)).sound
+    await site.say("the kettle is on a new shelf")
+    assert len(await site.hears(QUERY)) == len(TEXTS)
