@@ -283,7 +283,7 @@ class AsyncMemoryPlugin:
             ref = parse_session_key(session_key or "")
             if self.settings.disabled or not self._switches.is_on_here(ref, host):
                 return ToolAnswer("Memory is switched off here.", failed=True)
-            toolbox = Toolbox(self._client, self.settings, self._clock, host.transcripts)
+            toolbox = Toolbox(self._client, self.settings, self._clock, host.transcripts, ref.key)
             identity = self._identities.of_turn(ref, host)
             answer = await toolbox.call(name, arguments, identity=identity, audience=host.heard_by(ref))
         except GatewayError as error:

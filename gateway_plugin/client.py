@@ -23,6 +23,7 @@ from relayer.wire import answers, consolidation, life, schemas, transfer
 from relayer.wire.context import ChangesResponse, ContextResponse
 from relayer.wire.fleet_list import FleetList
 from relayer.wire.profile import ProfileResponse
+from relayer.wire.transcript import TranscriptRequest, TranscriptResponse
 
 __all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
 
@@ -140,6 +141,13 @@ class RelayerClient(OwnerCalls):
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
         call = Call("analyze", "POST", "/v1/analyze", identity, body=body_of(request))
         return await self._write(call, identity, schemas.AnalyzeResponse, deadline)
+
+    async def transcript(
+        self, identity: Identity, request: TranscriptRequest, *, deadline: float = DEFAULT_DEADLINE
+    ) -> TranscriptResponse:
+        """Fetch the dialogue of a session, of the turns that were kept word for word."""
+        call = Call("transcript", "POST", "/v1/transcript", identity, body=body_of(request))
+        return await self._run(call, TranscriptResponse, deadline)
 
     async def list_memories(
         self,

@@ -12,8 +12,6 @@ from gateway_plugin.settings import PluginSettings
 __all__ = ["REASONS", "without_effect"]
 
 REASONS: Final = {
-    "capture.storeTranscript": "dialogues stay with the host, where memory_transcript reads them; to keep them as memories: "
-    "memrelay-gateway index --sessions DIR",
     "active.fastMode": "the model is the relayer's; how fast it is served is set there",
     "active.toolsAllow": "the relayer searches for the model, which is given no tools",
     "accountId": "the account is the one of this gateway's secret",
@@ -29,7 +27,6 @@ def without_effect(settings: PluginSettings, account: str) -> tuple[str, ...]:
         account: the account of the gateway's secret; an ``accountId`` that says the same is no surprise.
     """
     told = {
-        "capture.storeTranscript": settings.capture.store_transcript,
         "active.fastMode": settings.active.fast_mode,
         "active.toolsAllow": "tools_allow" in settings.active.model_fields_set,
         "accountId": settings.account_id is not None and settings.account_id.lower() != account,

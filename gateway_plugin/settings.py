@@ -140,7 +140,9 @@ class CaptureSettings(_Settings):
     strategy: CaptureStrategy = CaptureStrategy.AGENT_END
     debounce_ms: int = Field(5000, ge=0, le=600_000)
     summary: bool = True
-    store_transcript: bool = False
+    store_transcript: bool = Field(
+        False, description="keep the turns that leave a memory word for word at the relayer, too, sealed"
+    )
     durable: bool = Field(True, description="keep captured turns in a sealed file until the relayer has them")
     redaction: Redaction = Field(
         default_factory=dict,

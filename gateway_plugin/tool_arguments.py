@@ -94,7 +94,7 @@ class ForgetArguments(_Arguments):
 
 
 class TranscriptArguments(_Arguments):
-    """Read the exact dialogue of a session from this machine's log."""
+    """Read the exact dialogue of a session from this machine's log, or what the relayer kept of it where there is none."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
         validation_alias=AliasChoices("transcript_path", "path", "ref"),

@@ -20,6 +20,7 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.formatting import age_in_words, escape
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
+from gateway_plugin.kept_transcript import read_kept
 from gateway_plugin.recall.selection import audible_to
 from gateway_plugin.session_keys import Audience, audience_name
 from gateway_plugin.settings import PluginSettings
@@ -34,7 +35,7 @@ from gateway_plugin.tool_arguments import (
     UpdateArguments,
     parse_arguments,
 )
-from gateway_plugin.turn.transcript import SessionLogs, read_transcript
+from gateway_plugin.turn.transcript import NoSuchLog, SessionLogs, read_transcript
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.life import SupersedeRequest
@@ -79,6 +80,7 @@ class Toolbox:
         settings: floor and redaction.
         clock: the time.
         transcripts: the host's directory of session logs, or its sessions; None where it has none.
+        session: the session key of the turn; empty outside any.
     """
 
     def __init__(
@@ -87,11 +89,13 @@ class Toolbox:
         settings: PluginSettings,
         clock: Clock,
         transcripts: Path | SessionLogs | None = None,
+        session: str = "",
     ) -> None:
         self._client = client
         self._settings = settings
         self._clock = clock
         self._transcripts = transcripts
+        self._session = session
 
     async def call(
         self, tool: str, arguments: Mapping[str, object], *, identity: Identity, audience: Audience | None
@@ -128,10 +132,7 @@ class Toolbox:
             case ForgetArguments():
                 answer = await self._forget(parsed, whose, audience)
             case TranscriptArguments():
-                said = read_transcript(
-                    self._transcripts, parsed.path, anchor=parsed.anchor, turns=parsed.turns
-                )
-                answer = ToolAnswer("\n".join(escape(redact(line).text) for line in said.split("\n")))
+                answer = await self._transcript(parsed, whose, audience)
             case _:
                 raise ToolError("there is no such tool")
         return answer
@@ -222,6 +223,17 @@ class Toolbox:
             raise ToolError("ref: there is no such memory; memory_search shows the ids")
         await self._client.forget(whose, memory.id)
         return ToolAnswer(f"Forgotten: {memory.id}. A person can bring it back.", {"id": memory.id})
+
+    async def _transcript(
+        self, asked: TranscriptArguments, whose: Identity, audience: Audience | None
+    ) -> ToolAnswer:
+        try:
+            said = read_transcript(self._transcripts, asked.path, anchor=asked.anchor, turns=asked.turns)
+        except NoSuchLog as absent:
+            said = await read_kept(
+                self._client, asked, absent, whose=whose, audience=audience, session=self._session
+            )
+        return ToolAnswer("\n".join(escape(redact(line).text) for line in said.split("\n")))
 
     def _item(self, text: str, audience: Audience | None, at: int | None) -> MemoryItem:
         clean = redact(strip(text), self._settings.capture.redaction)

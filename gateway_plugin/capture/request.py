@@ -98,12 +98,15 @@ def capture_turn(
     # What only the assistant said, nobody asked to remember.
     if not any(item.message.role is Role.USER for item in kept):
         return Captured(None, after, len(fresh), dict(dropped))
+    stored = settings.store_transcript and bool(session)
     request = AnalyzeRequest(
-        turns=tuple(_turn(item, now_ms) for item in kept),
+        turns=tuple(_turn(item, now_ms, settings, stored=stored) for item in kept),
         idempotency_key=_idempotency_key(key, session, cursor.turns, kept),
         audience=audience_name(audience),
         host=host[:MAX_SESSION],
         session=session[:MAX_SESSION],
+        # Said only where it is asked for: a relayer of before it would take it for a mistake.
+        **({"store_transcript": True} if stored else {}),
     )
     redacted = tuple(sorted({kind for item in kept for kind in item.redacted}))
     return Captured(request, after, len(fresh), dict(dropped), redacted)
@@ -140,8 +143,9 @@ def _cleaned(
     return _Kept(message, clean.text, bool(judgement.suspect), clean.kinds)
 
 
-def _turn(item: _Kept, now_ms: int) -> TurnItem:
+def _turn(item: _Kept, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
     message = item.message
+    calls = tuple(redact(name, settings.redaction).text for name in message.calls) if stored else ()
     return TurnItem(
         role=message.role.value,
         text=item.text,
@@ -149,6 +153,7 @@ def _turn(item: _Kept, now_ms: int) -> TurnItem:
         id=message.id,
         speaker=message.speaker,
         suspect=item.suspect,
+        **({"calls": calls} if calls else {}),
     )
 
 

@@ -21,7 +21,8 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.contract import Outbox, OutboxItem, OutboxUnavailable, Waiting
 from gateway_plugin.outbox.pauses import Pauses
-from relayer.wire.schemas import Position
+from relayer.wire.capture import without_transcript
+from relayer.wire.schemas import AnalyzeResponse, Position
 
 __all__ = ["Sender", "off_loop"]
 
@@ -32,6 +33,8 @@ _LASTING: Final = {
     "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
     "wrong_custody": "the namespace was made by a client that leaves its key to the relayer",
 }
+# How a relayer answers a field that it does not know.
+_MISUNDERSTOOD: Final = frozenset({400, 422})
 # A failure that nobody foresaw may pass; one that comes back this often is the item's own.
 _STRANGE_FAILURES: Final = 5
 _LOOK_SECONDS: Final = 1.0
@@ -229,7 +232,7 @@ class Sender:
     async def _deliver(self, item: OutboxItem) -> None:
         """Deliver or bury an item; raises `GatewayError` when it should be tried again."""
         try:
-            answer = await self._client.analyze(self._identity_of(item.owner), item.request)
+            answer = await self._sent(item)
             if self._heard is not None and answer.position is not None:
                 self._heard(item.owner, answer.position)
         except RelayerRefused as error:
@@ -246,6 +249,16 @@ class Sender:
                 return
         await off_loop(self._outbox, self._outbox.delivered, item)
         self.delivered += 1
+
+    async def _sent(self, item: OutboxItem) -> AnalyzeResponse:
+        identity, request = self._identity_of(item.owner), item.request
+        try:
+            return await self._client.analyze(identity, request)
+        except RelayerRefused as error:
+            if error.status not in _MISUNDERSTOOD or not request.store_transcript:
+                raise
+            # A relayer of before transcripts does not know what it is asked for; the turn is worth more than that.
+            return await self._client.analyze(identity, without_transcript(request))
 
     async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
         kind = type(defect).__name__

@@ -1,23 +1,27 @@
 """A host's messages, whatever their shape, as one frozen type.
 
 Understood are strings, lists of blocks as the large model APIs use them (``{"type": "text", "text": ...}``, also
-``input_text`` and ``output_text``), and the usual names for ids, times and speakers. Tool calls, tool results, images
-and reasoning carry nothing that somebody said: they are left out.
+``input_text`` and ``output_text``), and the usual names for ids, times and speakers. Tool results, images and reasoning
+carry nothing that somebody said: they are left out. Of a tool's call its name is noted, for a transcript.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from gateway_plugin.query import Message, Role
+from relayer.wire.capture import MAX_CALLS
 
-__all__ = ["ChatMessage", "history", "moment_of", "parse_messages", "readable"]
+__all__ = ["CALLS", "ChatMessage", "history", "moment_of", "parse_messages", "readable"]
 
 _TEXT_BLOCKS: Final = frozenset({"text", "input_text", "output_text"})
 _ROLES: Final = {"user": Role.USER, "human": Role.USER, "assistant": Role.ASSISTANT, "ai": Role.ASSISTANT}
+CALLS: Final = frozenset({"tool_use", "toolcall", "function_call"})
+"""The types of what calls a tool, in lower case."""
+
 _MAX_LABEL: Final = 512
 _LARGEST_ID: Final = 2**128
 _MAX_TEXT: Final = 1_000_000
@@ -30,13 +34,17 @@ _LAST_MS: Final = 7_258_118_400_000
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message that a person or the assistant said. ``at`` is in ms since the epoch, where the host knows it."""
+    """One message that a person or the assistant said. ``at`` is in ms since the epoch, where the host knows it.
+
+    ``calls`` are the names of the tools that the assistant called with it, or after it before anything else was said.
+    """
 
     role: Role
     text: str = field(repr=False)
     id: str | None = None
     at: int | None = None
     speaker: str | None = None
+    calls: tuple[str, ...] = ()
 
 
 def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
@@ -45,12 +53,13 @@ def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, 
     Raises:
         TypeError: a message is no mapping: a mistake of the caller, not of a conversation.
     """
-    parsed = []
+    parsed: list[ChatMessage] = []
     for message in messages:
         if not isinstance(message, Mapping):
             raise TypeError("messages are mappings with the keys role and content")
         role = _ROLES.get(str(message.get("role", "")).lower())
         text = readable(_text(message.get("content"))[:_MAX_TEXT])
+        calls = _calls(message.get("content")) if role is Role.ASSISTANT else ()
         if role is not None and text:
             parsed.append(
                 ChatMessage(
@@ -59,8 +68,11 @@ def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, 
                     _label(message.get("id") or message.get("message_id")),
                     moment_of(message.get("timestamp", message.get("created_at"))),
                     _label(message.get("name") or message.get("speaker")),
+                    calls,
                 )
             )
+        elif calls and parsed:
+            parsed[-1] = replace(parsed[-1], calls=(*parsed[-1].calls, *calls)[:MAX_CALLS])
     return tuple(parsed)
 
 
@@ -86,6 +98,14 @@ def _text(content: object) -> str:
         ):
             texts.append(block["text"])
     return "\n".join(texts)
+
+
+def _calls(content: object) -> tuple[str, ...]:
+    if not isinstance(content, Sequence) or isinstance(content, str | bytes):
+        return ()
+    blocks = [block for block in content if isinstance(block, Mapping)]
+    called = [block for block in blocks if str(block.get("type", "")).lower() in CALLS]
+    return tuple(_label(block.get("name")) or "a tool" for block in called[:MAX_CALLS])
 
 
 def _label(value: object) -> str | None:

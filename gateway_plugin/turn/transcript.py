@@ -1,6 +1,6 @@
 """Reading the dialogue of a session from the host's own log, and from nowhere else on this machine (MS-11).
 
-Understood are messages as OpenClaw, Claude Code and Codex keep them: lines of JSON in a folder, or what a host's adapter reads.
+Where the host has no log of it, the relayer may: see `gateway_plugin.kept_transcript`. Understood are messages as OpenClaw, Claude Code and Codex keep them: lines of JSON in a folder, or what a host's adapter reads.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ from typing import Any, Final, Protocol
 from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import ToolError
-from gateway_plugin.turn.messages import moment_of
+from gateway_plugin.turn.messages import CALLS, moment_of
 
-__all__ = ["Said", "SessionLogs", "dialogue", "read_transcript"]
+__all__ = ["NoSuchLog", "Said", "SessionLogs", "dialogue", "read_transcript"]
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_LINE: Final = 1000
 _MAX_CALL: Final = 200
 _SPEAKERS: Final = {"user": "User", "human": "User", "assistant": "Assistant", "ai": "Assistant"}
-_CALLS: Final = frozenset({"tool_use", "toolcall", "function_call"})
+
+
+class NoSuchLog(ToolError):
+    """Raised when the host has no log of a session: it may be gone, or another gateway's."""
 
 
 class SessionLogs(Protocol):
     """A host's sessions where they are no folder of files."""
 
     def entries(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """Yield a session's messages, oldest first; raises `ToolError` where there is none that may be read."""
+        """Yield a session's messages, oldest first; raises as `read_transcript`."""
         ...
 
 
@@ -68,14 +71,15 @@ def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str |
         turns: how many messages at most.
 
     Raises:
-        ToolError: there is no such log here.
+        NoSuchLog: there is no such log here.
+        ToolError: it may not be read, or not now; or the anchor is not in it.
     """
     entries = (
         _file_entries(_inside(logs, path)) if logs is None or isinstance(logs, Path) else logs.entries(path)
     )
     said = [one for entry in entries for one in _told(entry)]
     if not said:
-        raise ToolError("path: the log holds no dialogue")
+        raise NoSuchLog("path: the log holds no dialogue")
     end = len(said)
     if anchor is not None:
         end = min(len(said), _place(said, anchor) + turns // 2 + 1)
@@ -101,15 +105,15 @@ def _place(said: list[Said], anchor: str) -> int:
 
 def _inside(root: Path | None, path: str) -> Path:
     if root is None:
-        raise ToolError("path: this host keeps no session logs that can be read")
+        raise NoSuchLog("path: this host keeps no session logs that can be read")
     try:
         base = root.resolve(strict=True)
         place = (base / path).resolve(strict=True)
     except (OSError, ValueError, RuntimeError):
-        raise ToolError("path: there is no such log in the host's directory of sessions") from None
+        raise NoSuchLog("path: there is no such log in the host's directory of sessions") from None
     # Symbolic links are resolved by now: what is outside is outside.
     if not place.is_relative_to(base) or not place.is_file():
-        raise ToolError("path: there is no such log in the host's directory of sessions")
+        raise NoSuchLog("path: there is no such log in the host's directory of sessions")
     return place
 
 
@@ -129,7 +133,7 @@ def _file_entries(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _told(entry: Mapping[str, Any]) -> Iterator[Said]:
     inner = next((entry[key] for key in ("message", "payload") if isinstance(entry.get(key), Mapping)), entry)
-    called = str(inner.get("type", "")).lower() in _CALLS
+    called = str(inner.get("type", "")).lower() in CALLS
     # A call that is an entry of its own, as Codex writes it, has no role; it is the assistant's.
     speaker = _SPEAKERS.get(str(inner.get("role", "assistant" if called else "")).lower())
     if not speaker:
@@ -151,6 +155,6 @@ def _text_of(block: object) -> tuple[str, bool]:
         return "", False
     if isinstance(block.get("text"), str):
         return strip(block["text"]), False
-    if str(block.get("type", "")).lower() in _CALLS:
+    if str(block.get("type", "")).lower() in CALLS:
         return f"(called {block.get('name', 'a tool')})", True
     return "", False

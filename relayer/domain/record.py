@@ -10,7 +10,23 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Audience", "Kind", "Model", "Record", "Role", "Source", "Trust", "decode_record", "encode_record"]
+__all__ = [
+    "DIALOGUE",
+    "Audience",
+    "Dialogue",
+    "Kind",
+    "Line",
+    "Model",
+    "Record",
+    "Role",
+    "Source",
+    "Trust",
+    "decode_record",
+    "encode_record",
+]
+
+DIALOGUE = "dialogue"
+"""The ``source.transcript`` of a `Dialogue`: of no memory, because a memory has a text."""
 
 
 class Kind(StrEnum):
@@ -103,8 +119,28 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     contradicts: tuple[bytes, ...] = ()
 
 
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a dialogue: what somebody said, or that a tool was called."""
+
+    role: Role
+    text: str
+    occurred_at: int | None = None
+    message_id: str = ""
+    call: bool = False
+
+
+class Dialogue(Record, frozen=True, array_like=True):
+    """The lines of a captured turn: no memory, never searched nor listed; destroyed with any memory of that turn.
+
+    It has no text, counts as doubted and as a tool's, so that a version that takes it for a memory recalls it to nobody.
+    """
+
+    lines: tuple[Line, ...] = ()
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Record)
+_DIALOGUES = msgspec.msgpack.Decoder(Dialogue)
 
 
 def encode_record(record: Record) -> bytes:
@@ -113,5 +149,6 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """Decode a record; raises `msgspec.MsgspecError` when it is none."""
-    return _DECODER.decode(data)
+    """Decode a record, a `Dialogue` as one; raises `msgspec.MsgspecError` when it is none."""
+    record = _DECODER.decode(data)
+    return record if record.text or record.source.transcript != DIALOGUE else _DIALOGUES.decode(data)

@@ -8,9 +8,11 @@ from relayer.http.routing import Call, Reply, Route
 from relayer.services.analyze import analyze
 from relayer.services.jobs import get_job
 from relayer.services.recall import recall
+from relayer.services.transcripts import transcript
 from relayer.wire.capture import AnalyzeRequest, AnalyzeResponse, JobResponse
 from relayer.wire.certificates import Right
 from relayer.wire.recall import RecallRequest, RecallResponse
+from relayer.wire.transcript import TranscriptRequest, TranscriptResponse
 
 __all__ = ["ANALYZE_SECONDS", "RECALL_SECONDS", "TurnRoutes"]
 
@@ -48,6 +50,15 @@ class TurnRoutes(RouteGroup):
                 statuses=(200, 202),
             ),
             Route(
+                "POST",
+                "/v1/transcript",
+                self._transcript,
+                "The turns of a session that were kept word for word.",
+                answer=TranscriptResponse,
+                body=TranscriptRequest,
+                right=Right.READ,
+            ),
+            Route(
                 "GET",
                 "/v1/jobs/{id}",
                 self._job,
@@ -67,6 +78,10 @@ class TurnRoutes(RouteGroup):
         request = call.body_as(AnalyzeRequest)
         answer = await analyze(self._context, call.access, request, call.deadline)
         return Reply.of(answer, 200 if answer.state == "done" else 202)
+
+    async def _transcript(self, call: Call) -> Reply:
+        request = call.body_as(TranscriptRequest)
+        return Reply.of(await transcript(self._context, call.access, request, call.deadline))
 
     async def _job(self, call: Call) -> Reply:
         wait_ms = call.query_as(JobQuery).wait_ms

@@ -26,6 +26,7 @@ from relayer.services.presentation import position, remembered
 from relayer.services.redaction import without_secrets_said
 from relayer.services.remember import append_drafts
 from relayer.services.summarise import summarise
+from relayer.services.transcripts import keep_turn
 from relayer.wire import schemas, ulid
 
 __all__ = ["analyze"]
@@ -76,6 +77,7 @@ async def _keep(
             deadline=deadline,
             promise=promise.make,
         )
+        await keep_turn(ctx, opened, access, request, outcomes=outcomes, deadline=deadline)
         answer = schemas.AnalyzeResponse(
             state="pending" if embedding else "done",
             memories=remembered(outcomes, sealed.records),

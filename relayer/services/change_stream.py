@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from relayer.errors import QueueFull, RelayerError
 from relayer.services.access import Access
-from relayer.services.changes import check_cursor, cursor_of, mark_of, shown
+from relayer.services.changes import changes_after, check_cursor, cursor_of, mark_of, shown
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.finding import fresh
@@ -124,7 +124,7 @@ class ChangeStreams:
         spoke = clock.monotonic()
         while clock.monotonic() < end and self._may_go_on(opened, access):
             await fresh(opened, Deadline.after(clock, _READ_SECONDS))
-            found = opened.view.journal.after(mark)
+            found = changes_after(opened, mark)
             if found:
                 mark = found[-1].mark
                 for start in range(0, len(found), _AT_ONCE):

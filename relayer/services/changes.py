@@ -13,7 +13,7 @@ from relayer.services.presentation import position, show
 from relayer.wire import ulid
 from relayer.wire.context import ChangesResponse, ChangeView
 
-__all__ = ["changes", "check_cursor", "cursor_of", "mark_of", "shown"]
+__all__ = ["changes", "changes_after", "check_cursor", "cursor_of", "mark_of", "shown"]
 
 _POLL_SECONDS = 1.0  # how soon a change written by another replica is noticed
 _SPARE_SECONDS = 0.5
@@ -44,7 +44,7 @@ async def changes(
             if opened is not None:
                 await fresh(opened, deadline)
                 check_cursor(opened, after)
-                found = opened.view.journal.after(mark)
+                found = changes_after(opened, mark)
                 if found or patience.remaining() <= 0:
                     return _page(opened, found, after, limit)
                 await opened.changed(min(_POLL_SECONDS, patience.remaining()))
@@ -53,6 +53,13 @@ async def changes(
                 check_cursor(None, after)
                 return ChangesResponse(changes=(), next=after, more=False)
             await ctx.clock.sleep(min(_POLL_SECONDS, patience.remaining()))
+
+
+def changes_after(opened: OpenNamespace, mark: tuple[int, int]) -> list[Change]:
+    """Return what became of memories after a mark, in the log's order; a turn that was kept word for word is none."""
+    return [
+        change for change in opened.view.journal.after(mark) if change.record not in opened.view.dialogues
+    ]
 
 
 def mark_of(after: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from relayer.services.deadline import Deadline
 from relayer.services.erase import erase_records
 from relayer.services.finding import fresh
 from relayer.services.presentation import position
-from relayer.services.selecting import select
+from relayer.services.selecting import select, select_turns
 from relayer.wire import life, ulid
 
 __all__ = ["delete"]
@@ -33,6 +33,8 @@ async def delete(
         erases = request.mode == "erase"
         found = [state for _, state in select(opened, request) if erases or state.standing is Standing.LIVE]
         passing = found[::-1]
+        if erases:
+            passing += select_turns(opened, request)
         taken = passing[: life.MAX_DELETED]
         forgotten, erasure = 0, None
         if taken and erases and not request.dry_run:

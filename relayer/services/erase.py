@@ -25,6 +25,7 @@ from relayer.services.finding import fresh, parse_id
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position
 from relayer.services.refusals import no_such_memory, nonce_reused
+from relayer.services.transcripts import retelling
 from relayer.wire import schemas, ulid
 from relayer.wire.certificates import Right
 from relayer.wire.erasure import EraseNamespaceRequest, EraseNamespaceResponse, ErasureView
@@ -36,7 +37,7 @@ __all__ = ["erase_memory", "erase_namespace", "erase_records", "get_erasure"]
 async def erase_memory(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
 ) -> schemas.ForgetResponse:
-    """Erase a memory, every version of it, every memory of the same text, and what was made of them.
+    """Erase a memory, every version of it, every memory of the same text, what was made of them, and turns that tell it.
 
     Erasing it again answers with the same report.
 
@@ -81,6 +82,7 @@ async def _append(
     origin = Origin(principal.author, principal.nonce, 0, principal.expires)
     whole = _whole(opened.log.state, wanted)
     if whole:
+        whole += await retelling(opened, whole)
         async with deadline.step("append"):
             outcome = (await opened.log.append([Erase(origin, tuple(whole))]))[0]
         if outcome.refusal is None:
@@ -167,7 +169,8 @@ async def _counted(
         async with ctx.namespaces.use(access, deadline, create=False) as opened:
             await fresh(opened, deadline)
             records = opened.log.state.records.values()
-            memories, size = len(records), sum(record.size for record in records)
+            memories = len(records) - len(opened.view.dialogues)
+            size = sum(record.size for record in records)
     except (CorruptNamespace, NamespaceClosed):
         pass  # what cannot be read can be erased
     return EraseNamespaceResponse(

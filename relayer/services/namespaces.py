@@ -8,6 +8,7 @@ from relayer.log import creation
 from relayer.services.access import Principal
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
+from relayer.services.open_namespace import OpenNamespace
 from relayer.wire import base64url, schemas
 from relayer.wire.certificates import Right
 from relayer.wire.errors import Malformed
@@ -52,11 +53,15 @@ def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.NamespaceView
             "generation": pointer.generation,
             "state": pointer.state.value,
             "created_at": pointer.created_at,
-            "memories": None if live is None else len(live),
+            "memories": None if live is None else sum(not _is_dialogue(opened, one.record) for one in live),
             "bytes": None if live is None else sum(record.size for record in live),
             "last_used_at": (state.last_time or None) if state else None,
         }
     )
+
+
+def _is_dialogue(opened: OpenNamespace | None, record: bytes) -> bool:
+    return opened is not None and record in opened.view.dialogues
 
 
 def _parse_cursor(cursor: str | None) -> str | None:

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from relayer.domain.record import Record
+from relayer.domain.record import Dialogue, Record
+from relayer.services.dialogues import Dialogues
 
 __all__ = ["Roster", "RosterParts"]
 
 _NEVER = -(2**63)
+# What a session's dialogues are stored as: a facet that no filter asks for.
+_DIALOGUE = "dialogue"
 # Measured: id, number and facets of a record in their dictionaries and sets; a chat session with its newest record.
 _RECORD_BYTES = 420
 _SESSION_BYTES = 220
@@ -45,6 +48,7 @@ class Roster:
         shown: numbers of what recall may return.
         without_vector: ids of what is not findable by meaning yet, oldest first.
         unreadable: records of the log that could not be opened.
+        dialogues: turns that were kept word for word: they have numbers, and are none of the records.
     """
 
     def __init__(self) -> None:
@@ -53,6 +57,7 @@ class Roster:
         self.shown: set[int] = set()
         self.without_vector: dict[bytes, None] = {}
         self.unreadable = 0
+        self.dialogues = Dialogues()
         self._facets: dict[tuple[str, str], set[int]] = defaultdict(set)
         self._expiring: dict[int, int] = {}
         self._occurred = array("q")
@@ -65,7 +70,8 @@ class Roster:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return len(self._ids) * _RECORD_BYTES + len(self._last_of_session) * _SESSION_BYTES
+        held = len(self._ids) * _RECORD_BYTES + len(self._last_of_session) * _SESSION_BYTES
+        return held + self.dialogues.nbytes
 
     def id_of(self, number: int) -> bytes:
         """Return the id behind a number."""
@@ -84,6 +90,11 @@ class Roster:
         """Give a number to a record that cannot be read."""
         self._ids.append(record)
         self._occurred.append(_NEVER)
+
+    def add_dialogue(self, dialogue: Dialogue) -> None:
+        """Give a number to a turn that was kept word for word; nothing but `dialogues` knows of it."""
+        self.dialogues.add(len(self._ids), dialogue.id, dialogue.source.session)
+        self.skip(dialogue.id)
 
     def add(self, record: Record) -> int:
         """Give a number to a record; recall may return it."""
@@ -104,7 +115,9 @@ class Roster:
         return number
 
     def drop(self, record: bytes) -> int | None:
-        """Forget all about a record but its place; returns the number it had."""
+        """Forget all about a record, or a dialogue, but its place; returns the number it had."""
+        if record in self.dialogues:
+            return self.dialogues.drop(record)
         self.without_vector.pop(record, None)
         number = self.numbers.pop(record, None)
         if number is not None:
@@ -163,7 +176,8 @@ class Roster:
                 (facet, value, _packed(members))
                 for (facet, value), members in self._facets.items()
                 if members
-            ],
+            ]
+            + [(_DIALOGUE, session, _packed(numbers)) for session, numbers in self.dialogues.numbers()],
             expiring=list(self._expiring.items()),
             sessions=list(self._last_of_session.items()),
             unreadable=self.unreadable,
@@ -184,7 +198,11 @@ class Roster:
         for number in gone:
             del roster.numbers[parts.ids[number]]
         for facet, value, members in parts.facets:
-            roster._facets[facet, value] = set(_unpacked(members))
+            if facet == _DIALOGUE:
+                for number in _unpacked(members):
+                    roster.dialogues.add(number, parts.ids[number], value)
+            else:
+                roster._facets[facet, value] = set(_unpacked(members))
         roster._expiring = dict(parts.expiring)
         roster._last_of_session = dict(parts.sessions)
         roster.without_vector = dict.fromkeys(parts.ids[number] for number in _unpacked(parts.lacking))

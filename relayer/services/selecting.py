@@ -10,7 +10,10 @@ from relayer.services.open_namespace import OpenNamespace
 from relayer.wire import ulid
 from relayer.wire.life import Selection
 
-__all__ = ["active_at", "select"]
+__all__ = ["active_at", "select", "select_turns"]
+
+# What a turn that was kept word for word has as memories have it.
+_OF_TURNS = frozenset({"sessions", "hosts", "audiences", "created_after", "created_before"})
 
 
 def select(opened: OpenNamespace, selection: Selection) -> Iterator[tuple[Record, RecordState]]:
@@ -20,6 +23,19 @@ def select(opened: OpenNamespace, selection: Selection) -> Iterator[tuple[Record
         record = opened.view.get(state.record)
         if record is not None and (not ids or state.record in ids) and _passes(record, state, selection):
             yield record, state
+
+
+def select_turns(opened: OpenNamespace, selection: Selection) -> Iterator[RecordState]:
+    """Yield the kept turns that pass every filter, none where one asks for what only memories have; `fresh` first.
+
+    A turn may only repeat what another session said before: then it hangs on memories that are not of its session.
+    """
+    if not selection.filters <= _OF_TURNS:
+        return
+    for record, number in opened.view.dialogues.everything():
+        turn, state = opened.view.known(number), opened.log.state.records.get(record)
+        if turn is not None and state is not None and _passes(turn, state, selection):
+            yield state
 
 
 def active_at(record: Record, state: RecordState) -> int:

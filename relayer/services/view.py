@@ -31,13 +31,14 @@ from relayer.domain.operations import (
     VectorSet,
 )
 from relayer.domain.outcomes import Outcome, Result
-from relayer.domain.record import Record
+from relayer.domain.record import Dialogue, Record
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.ports import EmbeddingModel, Randomness
 from relayer.search.calibration import Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.vectors import Vector, search_row
+from relayer.services.dialogues import Dialogues
 from relayer.services.generation import Generation, few_enough
 from relayer.services.journal import Journal, changes_of
 from relayer.services.record_shelf import RecordShelf
@@ -58,7 +59,7 @@ class NamespaceView:
         past: the search over what is superseded or forgotten, under the same numbers.
         journal: what became of each memory last.
         purge_due: whether vectors of erased memories may still lie about in the indexes.
-        roster: which records there are.
+        roster: which records there are; dialogues have a number, and are none of them.
         shelf: the records themselves.
         unsealed: what need not be opened when the log brings it.
         model: what it is searched by.
@@ -127,6 +128,11 @@ class NamespaceView:
         """About the bytes this takes in memory."""
         held = (self.roster, self.shelf, self.index, self.past, self.journal)
         return sum(part.nbytes for part in held)
+
+    @property
+    def dialogues(self) -> Dialogues:
+        """What was kept of turns word for word."""
+        return self.roster.dialogues
 
     @property
     def without_vector(self) -> dict[bytes, None]:
@@ -249,6 +255,9 @@ class NamespaceView:
             # One damaged record must not take the others with it; `verify` finds it, the count shows it.
             self._let_go(number)
             self.roster.unreadable += 1
+            return
+        if isinstance(record, Dialogue):
+            self.roster.add_dialogue(record)
             return
         self.roster.add(record)
         made_by = record.embedding.detail

@@ -11,13 +11,25 @@ from relayer.wire.memories import MAX_ITEMS, Remembered
 from relayer.wire.shapes import Answer, Request
 from relayer.wire.vocabulary import AudienceName, Position, RoleName
 
-__all__ = ["MAX_WAIT_MS", "AnalyzeRequest", "AnalyzeResponse", "JobResponse", "TurnItem"]
+__all__ = [
+    "MAX_CALLS",
+    "MAX_WAIT_MS",
+    "AnalyzeRequest",
+    "AnalyzeResponse",
+    "JobResponse",
+    "TurnItem",
+    "without_transcript",
+]
 
 MAX_WAIT_MS = 30_000
+MAX_CALLS = 16
 
 
 class TurnItem(Request):
-    """One message of a conversation; a memory of a ``suspect`` one is kept, and recalled only when asked for."""
+    """One message of a conversation; a memory of a ``suspect`` one is kept, and recalled only when asked for.
+
+    ``calls`` names the tools that were called after it, for the transcript alone.
+    """
 
     role: RoleName
     text: TurnText
@@ -25,12 +37,15 @@ class TurnItem(Request):
     id: Short | None = None
     speaker: Short | None = None
     suspect: bool = False
+    calls: Annotated[tuple[Short, ...], Field(max_length=MAX_CALLS), at_most(MAX_CALLS)] = ()
 
 
 class AnalyzeRequest(Request):
     """``POST /v1/analyze``: a turn, of which the relayer keeps what is worth keeping.
 
     ``session_end`` says that ``session`` ends with these turns, of which there may be none left to send.
+    ``store_transcript`` keeps the turns word for word beside the memories that are made of them, if any is, for
+    `relayer.wire.transcript.TranscriptRequest`.
     """
 
     turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
@@ -40,6 +55,7 @@ class AnalyzeRequest(Request):
     host: Short = ""
     session: Short = ""
     session_end: bool = False
+    store_transcript: bool = False
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 
     @model_validator(mode="after")
@@ -48,7 +64,17 @@ class AnalyzeRequest(Request):
             raise ValueError("give at least one of turns, or session_end and the session")
         if self.session_end and not self.session:
             raise ValueError("session_end needs the session that ends")
+        if self.store_transcript and not self.session:
+            raise ValueError("store_transcript needs the session that the turns belong to")
         return self
+
+
+def without_transcript(request: AnalyzeRequest) -> AnalyzeRequest:
+    """Return a request as a relayer of before transcripts understands it."""
+    said = request.model_dump(
+        exclude_unset=True, exclude={"store_transcript": True, "turns": {"__all__": {"calls"}}}
+    )
+    return AnalyzeRequest.model_validate(said)
 
 
 class AnalyzeResponse(Answer):

@@ -19,8 +19,8 @@ class ErasureView(Answer):
     sweep, later than anybody can have held on to anything, found nothing left of it, older versions included; that takes
     an hour at least.
 
-    ``memories`` are what was asked for, with every version of it and every memory of the same text; ``derived`` is what
-    was made from them and went with them. ``entries`` and ``objects`` count what holds, or held, something of it.
+    ``memories`` are what was asked for, with every version of it, every memory of the same text, and the kept turns that
+    tell it; ``derived`` is what was made from them and went with them, the turns that they came from among it. ``entries`` and ``objects`` count what holds, or held, something of it.
     """
 
     id: MemoryId

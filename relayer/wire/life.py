@@ -115,7 +115,7 @@ class Selection(Request):
 
 
 class DeleteRequest(Selection):
-    """``POST /v1/memories/delete``: forget the live memories that pass the filters, or erase all that pass.
+    """``POST /v1/memories/delete``: forget the live memories that pass the filters, or erase all that pass, kept turns as well.
 
     Without any filter it takes ``everything: true``; with ``dry_run`` it only counts.
     """

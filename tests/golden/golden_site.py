@@ -22,6 +22,7 @@ from relayer.operator.backup import back_up
 from relayer.operator.backup_store import BackupStore
 from relayer.operator.catalogue import keys_below
 from relayer.search.calibration import calibrate
+from relayer.services.analyze import analyze
 from relayer.services.erase import erase_memory, erase_namespace
 from relayer.services.fleet import FleetKeys
 from relayer.services.index_keeping import IndexKeeper, IndexLimits
@@ -36,13 +37,15 @@ from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire import ulid
 from relayer.wire.erasure import EraseNamespaceRequest
-from relayer.wire.schemas import RecallRequest, RememberRequest
+from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest, TurnItem
 
 HERE = Path(__file__).parent
-# By the formats of the log and, if there is one, of the stored index; the last one is what this version writes.
-BUCKETS = ("format-1", "format-1-index-1", "format-1-index-2")
+# By the formats of the log and, if there is one, of the stored index, and what came in later without a new format; the last
+# one is what this version writes.
+BUCKETS = ("format-1", "format-1-index-1", "format-1-index-2", "format-1-index-2-dialogues")
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
+SESSION = "agent:main:one"
 WRITTEN_AT = 1_700_000_000_000
 OWN = (".staging", ".locks")
 
@@ -97,11 +100,26 @@ async def write(folder: Path) -> None:
     assert await write_index(site)
     await site.say("the lighthouse was painted in May", "the ferry leaves at noon")
     await erase_memory(site.relayer(), site.access("researcher"), ids[7], site.deadline())
+    await keep_a_turn(site)
     assert await write_index(site)
     await site.say("the ferry was late again")
     await FleetKeys(site.ports).start()
     await site.close()
     await site.store.close()
+
+
+async def keep_a_turn(site: Site) -> None:
+    """Keep a turn word for word."""
+    request = AnalyzeRequest(
+        turns=(
+            TurnItem(role="user", text="I sold the kettle to my neighbour Ada.", id="m1", calls=("look_up",)),
+            TurnItem(role="assistant", text="ok", occurred_at=WRITTEN_AT),
+        ),
+        session=SESSION,
+        store_transcript=True,
+        idempotency_key="golden-2",
+    )
+    await analyze(site.relayer(), site.access("researcher"), request, site.deadline())
 
 
 async def supersede(site: Site, old: str, text: str) -> None:

@@ -15,6 +15,8 @@ from golden_site import (
     HERE,
     NAMESPACES,
     SECRET,
+    SESSION,
+    WRITTEN_AT,
     backup_of,
     copied,
     hears,
@@ -32,6 +34,8 @@ from relayer.log.index_pack import model_tag
 from relayer.operator.restore import restore
 from relayer.operator.verify import verify_store
 from relayer.services.relayer_check import check_relayer_key
+from relayer.services.transcripts import transcript
+from relayer.wire.transcript import TranscriptRequest
 
 NEWEST = BUCKETS[-1]
 A_DAY = 86_400.0
@@ -58,6 +62,11 @@ def fields_of(bucket):
     return json.loads((HERE / bucket / "fields.json").read_text())
 
 
+def index_of(bucket):
+    """The format of a bucket's index, empty without one."""
+    return bucket.partition("-index-")[2].partition("-")[0]
+
+
 async def said_of(site, bucket):
     """What the site holds, as far as the bucket's expectation asks."""
     said = await read(site)
@@ -82,6 +91,22 @@ async def test_a_golden_bucket_is_sound_inside_and_out(site):
     assert [space.bodies is not None for space in live] == [True] * len(NAMESPACES)
 
 
+async def test_a_golden_dialogue_is_read_and_is_no_memory(tmp_path):
+    site = await open_site(copied(NEWEST, tmp_path))
+    assert await opened_from(site)
+    access = site.access("researcher")
+    kept = await transcript(site.relayer(), access, TranscriptRequest(session=SESSION), site.deadline())
+    assert [(line.role, line.text, line.id, line.call) for line in kept.lines] == [
+        ("user", "I sold the kettle to my neighbour Ada.", "m1", False),
+        ("assistant", "(called look_up)", "m1", True),
+        ("assistant", "ok", "", False),
+    ]
+    assert kept.lines[2].occurred_at == WRITTEN_AT
+    assert "" not in await hears(site, "researcher", Custody.AGENT)
+    await site.close()
+    await site.store.close()
+
+
 async def test_a_golden_bucket_goes_on(site):
     before = await hears(site, "researcher", Custody.AGENT)
     site.clock.jump(A_DAY)
@@ -95,7 +120,7 @@ async def test_a_golden_bucket_goes_on(site):
 async def test_an_index_of_this_version_is_opened_and_one_of_another_version_is_ignored(site, bucket):
     manifest = await site.manifest("researcher")
     fits = manifest.index_model == model_tag(site.embedder.model)
-    assert fits == (bucket == NEWEST), (
+    assert fits == (index_of(bucket) == index_of(NEWEST)), (
         "raise the format of indexes, or write the bucket of what is written now"
     )
     assert await opened_from(site) == (manifest.index_seq if fits else 0)
@@ -103,7 +128,7 @@ async def test_an_index_of_this_version_is_opened_and_one_of_another_version_is_
 
 async def test_an_index_is_written_anew_where_none_fits_and_says_the_same(site, bucket):
     site.clock.jump(A_DAY)
-    if bucket == NEWEST:
+    if index_of(bucket) == index_of(NEWEST):
         await site.say("the index was one entry behind")
     before = await read(site)
     assert await write_index(site)

@@ -60,12 +60,12 @@ def test_what_keeps_the_bridge_from_its_work_is_named_with_the_setting(examine):
 
 def test_it_looks_at_the_settings_of_the_host_and_names_those_without_effect(examine):
     config = {
-        "url": "http://127.0.0.1:9", "command": str(BRIDGE), "capture": {"enabled": False, "storeTranscript": True},
+        "url": "http://127.0.0.1:9", "command": str(BRIDGE), "capture": {"enabled": False}, "fastMode": True,
     }  # fmt: skip
     checks, _ = examine("http://127.0.0.1:9", config=config)
     assert checks["switches"]["found"] == "capture.enabled is false"
     assert checks["settings"]["ok"]
-    assert checks["settings"]["found"].startswith("capture.storeTranscript has no effect: ")
+    assert checks["settings"]["found"].startswith("active.fastMode has no effect: ")
 
 
 @pytest.mark.parametrize("command", ["/nowhere/memrelay-gateway", sys.executable])

@@ -20,17 +20,18 @@ const CONTEXT = [
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
-const textOf = (content) =>
+// What was said, and the names of tools that were called.
+const partsOf = (content) =>
   [content]
     .flat()
     .map((part) => (part?.type === "text" ? part.text : part))
-    .filter((part) => typeof part === "string")
-    .map((text) => text.slice(0, MAX_TEXT));
+    .map((part) => (typeof part === "string" ? part.slice(0, MAX_TEXT) : some(part, ["type", "name"])))
+    .filter((part) => typeof part === "string" || part.type === "toolCall");
 const eventOf = (event) => ({
   ...some(event, ["prompt", "success", "reason", "assistantTexts"]),
   messages: (event.messages ?? []).slice(-HISTORY).map((message) => ({
     ...some(message, ["role", "timestamp", "stopReason"]),
-    content: textOf(message.content),
+    content: partsOf(message.content),
   })),
   historyLength: event.messages?.length ?? 0,
 });

@@ -69,6 +69,11 @@ _HINTS: Final[dict[str, dict[str, object]]] = {
     "recall.deadlineMs": {"label": "Deadline", "help": "Milliseconds that a turn waits for memory at most."},
     "recall.position": {"label": "Position", "help": "Where in the prompt memories stand.", "advanced": True},
     "capture": {"label": "Capture", "help": "What happens after a turn.", "advanced": True},
+    "capture.storeTranscript": {
+        "label": "Store transcripts",
+        "help": "Keep the turns that leave a memory word for word at the relayer, too, sealed; memory_transcript reads them where the host has no log.",
+        "advanced": True,
+    },
     "namespace": {"label": "Namespace", "help": "Whose memories are used.", "advanced": True},
     "active": {"label": "Active mode", "help": "A model chooses what is recalled.", "advanced": True},
 }

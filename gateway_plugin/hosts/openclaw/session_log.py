@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from gateway_plugin.session_keys import DEFAULT_AGENT
 from gateway_plugin.tool_arguments import ToolError
+from gateway_plugin.turn.transcript import NoSuchLog
 
 __all__ = ["AgentSessions"]
 
@@ -50,7 +51,8 @@ class AgentSessions:
             path: a session key, or a session's id.
 
         Raises:
-            ToolError: there is no such session here, or the host's file cannot be read.
+            NoSuchLog: there is no such session here.
+            ToolError: it may not be read, or the host's file cannot be read just now.
         """
         if self.only is not None and path != self.only:
             raise ToolError("path: in a group only the group's own session can be read")
@@ -62,7 +64,7 @@ class AgentSessions:
         except sqlite3.Error as error:
             raise ToolError("path: the host's sessions cannot be read just now") from error
         if not rows:
-            raise ToolError("path: there is no such session of this agent; memory_get names the sessions")
+            raise NoSuchLog("path: there is no such session of this agent; memory_get names the sessions")
         for (text,) in reversed(rows):
             entry = json.loads(text)
             if isinstance(entry, Mapping):
@@ -72,5 +74,5 @@ class AgentSessions:
         agents = self.state / "agents"
         file = agents / self.agent / "agent" / "openclaw-agent.sqlite"
         if not file.resolve().is_relative_to(agents.resolve()) or not file.is_file():
-            raise ToolError("path: this host keeps no sessions of this agent that can be read")
+            raise NoSuchLog("path: this host keeps no sessions of this agent that can be read")
         return file.resolve()

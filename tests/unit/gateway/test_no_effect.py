@@ -15,7 +15,6 @@ from gateway_plugin.settings import load_settings
 ACCOUNT = "0x" + "1a" * 32
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 SET = {
-    "capture.storeTranscript": {"capture": {"storeTranscript": True}},
     "active.fastMode": {"active": {"fastMode": True}},
     "active.toolsAllow": {"toolsAllow": ["memory_search"]},
     "accountId": {"accountId": "0x" + "2b" * 32},
@@ -31,7 +30,7 @@ def test_a_setting_without_effect_is_named_with_its_reason(name):
 
 @pytest.mark.parametrize(
     "config",
-    [{}, {"capture": {"storeTranscript": False}}, {"fastMode": False}, {"accountId": ACCOUNT.upper().replace("X", "x", 1)}],
+    [{}, {"capture": {"storeTranscript": True}}, {"fastMode": False}, {"accountId": ACCOUNT.upper().replace("X", "x", 1)}],
 )  # fmt: skip
 def test_what_was_not_set_or_says_what_is_so_is_not_mentioned(config):
     assert without_effect(load_settings(config, {}), ACCOUNT) == ()
@@ -43,8 +42,8 @@ def test_the_page_of_the_settings_lists_the_same_keys():
 
 
 def test_the_status_in_a_chat_has_a_note_of_each(wire, environ):
-    settings = {"url": wire.url, **SET["capture.storeTranscript"], **SET["active.fastMode"]}
+    settings = {"url": wire.url, **SET["active.fastMode"], **SET["accountId"]}
     with MemoryPlugin(settings=settings, secret="11" * 32, environ=environ) as plugin:
         shown = run_command(plugin, "status", {"sessionKey": "agent:main:main"}).splitlines()
     notes = [line.split()[1] for line in shown if line.startswith("note: ")]
-    assert notes == ["capture.storeTranscript", "active.fastMode"]
+    assert notes == ["active.fastMode", "accountId"]

@@ -311,6 +311,24 @@ async def test_an_erasure_is_destroyed_at_once_and_confirmed_after_an_hour_by_wh
     await another.ctx.namespaces.close(1.0)
 
 
+async def test_no_word_of_a_turn_that_was_kept_is_left_of_a_memory_that_was_erased(house):
+    turns = [{"role": "user", "text": SAID}, {"role": "assistant", "text": f"so a {CANARY}, ok"}]
+    for key in ("one", "two"):
+        request = AnalyzeRequest(turns=turns, session="s1", store_transcript=True, idempotency_key=key)
+        answer = await analyze(house.ctx, house.access(), request, house.deadline())
+    assert sum(f"so a {CANARY}" in body for body in await bodies(house)) == 2
+    report = await erase(house, answer.memories[0].id)
+    assert len(report.derived) == 2
+    gc.collect()
+    assert held(house) == []
+    await rounds(house)
+    await house.clock.advance(HOUR + 1)
+    await rounds(house, 3)
+    confirmed = await get_erasure(house.ctx, house.principal("researcher"), report.id, house.deadline())
+    assert confirmed.state == "confirmed"
+    assert not any(CANARY in body for body in await bodies(house))
+
+
 async def test_an_erasure_goes_on_without_a_key_and_without_anybody_who_asks(house):
     (secret,) = await put(house, SAID)
     await erase(house, secret)
