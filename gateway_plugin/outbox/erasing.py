@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from gateway_plugin.outbox.contract import Outbox, OutboxItem, Waiting
 from gateway_plugin.outbox.positions import Positions
+from relayer.wire.capture import without_transcript
 from relayer.wire.schemas import TurnItem
 
 __all__ = ["erase_texts", "forget_namespace"]
@@ -16,7 +17,7 @@ def erase_texts(outbox: Outbox, namespace: str, texts: Iterable[str]) -> int:
     """Destroy the waiting turns of a namespace that hold one of these texts; return how many.
 
     The other turns that were captured with them go on waiting, under a new key: what of them had arrived already is
-    recognised there by its text.
+    recognised there by its text. They are not kept word for word any more: an answer may say what was erased.
 
     Raises:
         OutboxUnavailable: the file cannot be changed.
@@ -42,7 +43,8 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
         kept = tuple(turn for turn in item.request.turns if not is_wanted(turn))
         if kept:
             changes = {"turns": kept, "idempotency_key": secrets.token_hex(16)}
-            outbox.put(OutboxItem(item.owner, item.request.model_copy(update=changes), item.queued_at))
+            request = without_transcript(item.request.model_copy(update=changes))
+            outbox.put(OutboxItem(item.owner, request, item.queued_at))
     return sum(is_wanted(turn) for item in (*waiting, *dead) for turn in item.request.turns)
 
 

@@ -34,6 +34,17 @@ await bridge.stop();
 process.stdout.write(JSON.stringify({ log, answers }));
 """
 
+# A bridge that writes down the turn that it is told of.
+ECHO = """
+import json, pathlib, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "turn.after":
+        pathlib.Path(sys.argv[1]).write_text(line)
+    answer = {"jsonrpc": "2.0", "id": asked.get("id"), "result": {"protocol": 1, "status": "ok"}}
+    print(json.dumps(answer), flush=True)
+"""
+
 
 @pytest.fixture
 def ask(tmp_path: Path):
@@ -140,3 +151,27 @@ def test_a_bridge_that_has_more_to_deliver_does_not_hold_up_a_host_that_stops(as
         command=[sys.executable, "-c", "import time; time.sleep(60)"],
     )
     assert 2900 < answers["stop"]["ms"] < 4900
+
+
+@pytest.mark.row("MS-11")
+def test_of_a_message_the_bridge_is_told_what_was_said_and_which_tools_were_called(ask, tmp_path):
+    body = """
+    const { default: plugin } = await import("FOLDER/index.js");
+    const hooks = {};
+    const ignored = () => undefined;
+    const api = new Proxy(
+      { pluginConfig: { ...CONFIG, command: COMMAND }, logger, on: (name, hook) => { hooks[name] = hook; } },
+      { get: (target, name) => target[name] ?? (String(name).startsWith("register") ? ignored : undefined) },
+    );
+    (plugin.register ?? plugin)(api);
+    const content = [
+      { type: "thinking", thinking: "hm" }, { type: "text", text: "I look." }, { type: "toolCall", name: "look_up", arguments: { of: 1 } },
+    ];
+    await hooks.agent_end({ success: true, messages: [{ role: "assistant", content }, { role: "user", content: "ok" }] }, {});
+    """.replace("FOLDER", str(FOLDER))
+    program, heard = tmp_path / "bridge.py", tmp_path / "heard.json"
+    program.write_text(ECHO)
+    ask(body, command=[sys.executable, str(program), str(heard)])
+    told, answer = json.loads(heard.read_text())["params"]["messages"]
+    assert told["content"] == ["I look.", {"type": "toolCall", "name": "look_up"}]
+    assert answer["content"] == ["ok"]

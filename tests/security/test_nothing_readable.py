@@ -45,6 +45,7 @@ QUERY = "Which canary query words about kingfishers were whispered at the quay?"
 REFUSED = "canary refused field with ibises and jackdaws"
 PATH = "canary-path-kuckuck"
 IDEMPOTENCY = "canary-idempotency-lerche"
+TOOL = "canary-tool-milan"
 
 DIMENSION = 384
 # The plugin's, so that both write into the same namespaces.
@@ -57,6 +58,10 @@ def memory_text(agent: str) -> str:
 
 def turn_text(agent: str) -> str:
     return f"I decided that {agent} buys nineteen velvet parachutes in Thessaloniki on 14 March 2027."
+
+
+def answer_text(agent: str) -> str:
+    return f"well, does {agent} like purple marmalade on top?"
 
 
 def vector_of(agent: str) -> np.ndarray:
@@ -124,11 +129,15 @@ def work(url: str, root: RootKeys, *, round_number: int) -> None:
                 {"items": [item], "idempotency_key": f"{IDEMPOTENCY}-{round_number}"},
             )  # fmt: skip
             assert stored.status_code == 200, stored.text
-            turns = [{"role": "user", "text": turn_text(agent), "speaker": SENDER, "id": f"{SESSION}-turn"}]
-            analyzed = send(
-                gateway, "POST", "/v1/analyze", {"turns": turns, "host": HOST, "session": SESSION}
-            )
+            turns = [
+                {"role": "user", "text": turn_text(agent), "speaker": SENDER, "id": f"{SESSION}-turn"},
+                {"role": "assistant", "text": answer_text(agent), "calls": [TOOL]},
+            ]
+            turn = {"turns": turns, "host": HOST, "session": SESSION, "store_transcript": True}
+            analyzed = send(gateway, "POST", "/v1/analyze", turn)
             assert analyzed.status_code in {200, 202}, analyzed.text
+            kept = send(gateway, "POST", "/v1/transcript", {"session": SESSION})
+            assert all(said in kept.text for said in (turn_text(agent), answer_text(agent), TOOL))
             found = send(gateway, "POST", "/v1/recall", {"query": QUERY, "floor": 0, "explain": True})
             assert memory_text(agent) in found.text
             near = send(gateway, "POST", "/v1/recall", {"vector": vector_of(agent).tolist(), "floor": 0})
@@ -181,8 +190,19 @@ def loot(tmp_path_factory: pytest.TempPathFactory) -> Loot:
 
 
 def traces(loot: Loot) -> Traces:
-    texts = [*map(memory_text, AGENTS), *map(turn_text, AGENTS), QUERY, REFUSED]
-    names = [*AGENTS, SESSION, SENDER, HOST, TRANSCRIPT, REFERENCE, PATH, IDEMPOTENCY, loot.root.account[2:]]
+    texts = [*map(memory_text, AGENTS), *map(turn_text, AGENTS), *map(answer_text, AGENTS), QUERY, REFUSED]
+    names = [
+        *AGENTS,
+        SESSION,
+        SENDER,
+        HOST,
+        TRANSCRIPT,
+        REFERENCE,
+        PATH,
+        IDEMPOTENCY,
+        TOOL,
+        loot.root.account[2:],
+    ]
     secret_bytes = [loot.root.root, *(loot.root.agent(agent).secret for agent in AGENTS)]
     secret_bytes += [loot.root.agent(agent).namespace_secret(agent, GENERATION) for agent in AGENTS]
     secret_bytes.append(bytes.fromhex(loot.root.account[2:]))
@@ -315,6 +335,8 @@ def test_each_agent_s_keys_open_that_agent_s_records_and_no_others(loot):
 
 def _stays_shut(keys: NamespaceKeys, item: Stored) -> None:
     for key, sealed in ((keys.payload, item.sealed), (keys.vector, item.vector), (keys.index, item.sealed)):
+        if not sealed:
+            continue  # a turn that was kept word for word has no vector
         claimed = replace(key, key_id=key_id_of(sealed))
         for kind in (ObjectType.RECORD, ObjectType.VECTOR):
             for account in (keys.account, ""):

@@ -76,6 +76,14 @@ def house(relayer: RelayerProcess) -> Iterator[House]:
         built.memory = answer.json()["memories"][0]["id"]
         found = built.send(OWNER, "POST", "/v1/recall", {"query": "How is the vault opened?"})
         assert [hit["id"] for hit in found.json()["memories"]] == [built.memory]
+        turn = {
+            "turns": [{"role": "user", "text": SECRET_TEXT}],
+            "session": "vault",
+            "store_transcript": True,
+        }
+        assert built.send(OWNER, "POST", "/v1/analyze", turn).status_code in {200, 202}
+        kept = built.send(OWNER, "POST", "/v1/transcript", {"session": "vault"}).json()
+        assert [line["text"] for line in kept["lines"]] == [SECRET_TEXT]
         yield built
 
 
@@ -109,6 +117,7 @@ def operations(memory: str) -> list[tuple[str, str, Any]]:
         ("POST", "/v1/ask", {"question": "How is the vault opened?", "floor": 0}),
         ("POST", "/v1/analyze", {"turns": [{"role": "user", "text": WORTH_KEEPING}]}),
         ("GET", "/v1/profile?max_tokens=20000&trusts=user,imported,assistant,tool", None),
+        ("POST", "/v1/transcript", {"session": "vault"}),
     ]  # fmt: skip
 
 

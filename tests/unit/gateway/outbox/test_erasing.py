@@ -48,6 +48,21 @@ def test_turns_that_hold_the_text_go_waiting_or_refused_and_their_neighbours_sta
     assert len({letter.id for letter in outbox.letters(dead=False)}) == 3
 
 
+def test_what_stays_of_a_turn_is_not_kept_word_for_word() -> None:
+    outbox = MemoryOutbox()
+    turns = [
+        {"role": "user", "text": "The key hangs behind the door."},
+        {"role": "user", "text": "I sail.", "calls": ["x"]},
+    ]
+    asked = AnalyzeRequest(turns=turns, idempotency_key="1", session="s", store_transcript=True)
+    outbox.put(OutboxItem(OWNER, asked, 1))
+    erase_texts(outbox, "researcher", ["the key hangs behind the door."])
+    left = outbox.head()
+    assert left is not None
+    assert said(outbox) == [["I sail."]]
+    assert (left.request.store_transcript, left.request.turns[0].calls) == (False, ())
+
+
 def test_what_is_shorter_than_the_text_or_empty_matches_nothing(outbox: MemoryOutbox) -> None:
     before = said(outbox)
     assert erase_texts(outbox, "researcher", ["", "  ", "The key hangs behind the door. And more."]) == 0
