@@ -11,12 +11,13 @@ import typer
 
 from relayer.errors import RelayerError, StoreUnavailable
 
-__all__ = ["EXTRA", "MISCONFIGURED", "NOT_WELL", "UNAVAILABLE", "explained", "fail"]
+__all__ = ["EXTRA", "MISCONFIGURED", "NOT_WELL", "STOPPED", "UNAVAILABLE", "explained", "fail"]
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 NOT_WELL = 1
 MISCONFIGURED = 2
 UNAVAILABLE = 3
+STOPPED = 130  # as shells say it of SIGINT
 EXTRA = "pip install 'memrelay[relayer]'"
 _EXTRA_PACKAGES = frozenset(
     {
@@ -49,6 +50,8 @@ def explained() -> Iterator[None]:
         fail(str(error), UNAVAILABLE)
     except RelayerError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        fail("stopped; running it again is safe, and goes on where there is something to go on from", STOPPED)
     except OSError as error:
         # A reader that went away, as `head` does, is for the command line's own ending.
         if error.errno not in _UNWRITABLE:

@@ -92,7 +92,13 @@ async def _known_erasures(target: BackupStore) -> dict[bytes, Erased]:
     newest = await target.newest("ledger")
     if not newest:
         return {}
-    _, rows = await target.read("ledger", newest, Erased)
+    try:
+        _, rows = await target.read("ledger", newest, Erased)
+    except CorruptNamespace as error:
+        fix = "bring ledger/ and pages/ back from a copy of the backup, or begin a new one in another place"
+        raise CorruptNamespace(
+            f"--to: the list of what was erased cannot be read ({error}); {fix}"
+        ) from error
     return {row.incarnation: row for row in rows}
 
 

@@ -24,6 +24,7 @@ from relayer.operator.catalogue import Listed, keys_below
 from relayer.operator.erasing import erase_records
 from relayer.operator.findings import Finding, Flaw
 from relayer.operator.kinds import Kind, incarnation_of, kind_of
+from relayer.operator.repair import repair_namespace
 from relayer.ports import Created, Exists, Found, Throttled
 from relayer.services.accounts import account_at
 from relayer.services.relayer_check import begin_restore, begun_restore, end_restore
@@ -32,6 +33,7 @@ __all__ = ["Restoration", "restore"]
 
 Progress = Callable[[int, int], None]
 _ATTEMPTS = 5
+_OLDER = "an older run may have it: --run"
 # What a restore changes after it has put it back.
 _CHANGED = frozenset({Kind.MANIFEST, Kind.ERASURE})
 
@@ -193,7 +195,8 @@ class _Worker:
             objects = below.get(pointer.incarnation, [])
             if not objects:
                 return  # the name had no log yet, or none that could be read: its next write begins one
-            if not await self._is_there(row.key) and not await self._log(objects):
+            if not await self._is_there(row.key) and not await self._log(listed, objects):
+                await self._destroy(listed)
                 return
             # Also where an earlier attempt was done with it: the ledger may be a newer one by now.
             if not await self._erase(listed):
@@ -214,15 +217,28 @@ class _Worker:
     async def _is_there(self, key: str) -> bool:
         return isinstance(await self._target.store.get(self._target.layout.at(key)), Found)
 
-    async def _log(self, rows: list[Row]) -> bool:
-        """Write the objects of a log, the manifest last; False if one is not in the backup."""
+    async def _log(self, listed: Listed, rows: list[Row]) -> bool:
+        """Write the objects of a log, the manifest last; False if it cannot be had even without what is missing."""
         order = {Kind.KEYRING: 0, Kind.SEGMENT: 1, Kind.ENTRY: 2, Kind.MANIFEST: 3}
+        missing: set[Kind] = set()
         for row in sorted(rows, key=lambda item: order.get(kind_of(item.key), 0)):
             data = await self._fetch(row)
             if data is None:
-                return False
-            await self._put(row.key, data)
-        return True
+                missing.add(kind_of(row.key))
+            else:
+                await self._put(row.key, data)
+        if not missing:
+            return True
+        # Mended before anybody can write to it: a relayer would take the first gap for the end of the log.
+        return Kind.KEYRING not in missing and await self._mend(listed)
+
+    async def _mend(self, listed: Listed) -> bool:
+        repair = await repair_namespace(self._target, listed, apply=True)
+        if repair.lost:
+            sentence = f"{len(repair.lost)} entries of a log are lost, the first of them is {repair.lost[0]}"
+            key = Layout.manifest(listed.incarnation)
+            self._done.findings.append(Finding(Flaw.ABSENT, key, sentence, _OLDER))
+        return repair.done and not repair.hopeless
 
     async def _fetch(self, row: Row) -> bytes | None:
         try:
@@ -235,8 +251,9 @@ class _Worker:
         return data
 
     def _miss(self, flaw: Flaw, row: Row, sentence: str) -> None:
-        fix = "try an older run with --run; what belongs with it is not restored"
-        self._done.findings.append(Finding(flaw, row.key, sentence, fix))
+        mended = kind_of(row.key) in {Kind.SEGMENT, Kind.ENTRY, Kind.MANIFEST}
+        left = "the rest of its log is restored" if mended else "what belongs with it is not restored"
+        self._done.findings.append(Finding(flaw, row.key, sentence, f"{left}; {_OLDER}"))
 
     async def _put(self, key: str, data: bytes) -> None:
         at = self._target.layout.at(key)
@@ -271,6 +288,6 @@ class _Worker:
                 self._done.erased_memories += await erase_records(self._target, listed, known.records)
         except CorruptNamespace as error:
             key = Layout.manifest(listed.incarnation)
-            self._done.findings.append(Finding(Flaw.DAMAGED, key, str(error), "try an older run with --run"))
+            self._done.findings.append(Finding(Flaw.DAMAGED, key, str(error), _OLDER))
             return False
         return True

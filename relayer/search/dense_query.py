@@ -11,18 +11,15 @@ from numpy.typing import NDArray
 
 from relayer.search.dense_block import DEAD, DenseBlock
 from relayer.search.graph import Graph
-from relayer.search.rows import best_of, products
+from relayer.search.rows import Found, best_of, products
 from relayer.search.vectors import Vector
 
-__all__ = ["DenseQuery", "Found"]
+__all__ = ["DenseQuery"]
 
 # A filter that allows a smaller share than this is answered by scanning what it allows.
 SCANNED_SHARE = 0.05
 # In place of the position of a key without a row.
 ABSENT = -1
-
-# Keys and scores, best first.
-Found = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 
 class DenseQuery:

@@ -243,8 +243,10 @@ class MemoryIndex:
         if dense is not None:
             proposed.update(dense.best(count, allowed)[0].tolist())
         if lexical is not None:
-            proposed.update(key for key, _ in lexical.best(count, allowed))
+            proposed.update(lexical.best(count, allowed)[0].tolist())
         found = Candidates.of(proposed, dense, lexical)
+        if not self._links:
+            return found
         passable = self._lexical.keys() if allowed is None else allowed
         beside = {other for key in found.best(LENDERS) for other, _ in self._links.near(key, passable)}
         return found if beside <= proposed else Candidates.of(proposed | beside, dense, lexical)
@@ -255,15 +257,22 @@ class MemoryIndex:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
         if not candidates.keys:
             return [], Judgement(None, null, doubt)
-        own = dict(zip(candidates.keys, candidates.content.tolist(), strict=True))
-        raised = with_neighbours(own, candidates.best(LENDERS), lambda key: self._links.near(key, own))
-        ranked = np.fromiter(raised.values(), np.float64, len(raised)) + candidates.bonus
+        ranked = self._raised(candidates) + candidates.bonus
         # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
         best = float(candidates.judged.max()) - doubt
         relevance = prompt_relevance(best, null)
         passed = gate(ranked, relevance, floor)[:k]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
+
+    def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
+        """What each one's own words say, and what better neighbours in the conversation lend."""
+        content = candidates.content
+        if not self._links:
+            return content
+        own = dict(zip(candidates.keys, content.tolist(), strict=True))
+        raised = with_neighbours(own, candidates.best(LENDERS), lambda key: self._links.near(key, own))
+        return np.fromiter(raised.values(), np.float64, len(raised))
 
     def _lacks_vectors(self, allowed: AbstractSet[int] | None) -> bool:
         if len(self._dense) == len(self._lexical):

@@ -135,7 +135,8 @@ class LexicalIndex:
 
     def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
         """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
-        return self.ask(query).best(k, allowed)
+        keys, scores = self.ask(query).best(k, allowed)
+        return list(zip(keys.tolist(), scores.tolist(), strict=True))
 
     def lacks(self, names: Iterable[str]) -> bool:
         """Whether one of the names occurs in no text."""

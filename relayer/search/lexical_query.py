@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.rows import best_of
+from relayer.search.rows import Found, best_of
 
 __all__ = ["LexicalQuery"]
 
@@ -26,7 +27,7 @@ class LexicalQuery:
         self,
         ceiling: float,
         slots: Mapping[int, int],
-        keys: Sequence[int],
+        keys: array[int],
         scores: NDArray[np.float32],
         spoken: NDArray[np.bool_],
     ) -> None:
@@ -36,8 +37,8 @@ class LexicalQuery:
         self._scores = scores
         self._spoken = spoken
 
-    def best(self, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
-        """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
+    def best(self, k: int, allowed: AbstractSet[int] | None = None) -> Found:
+        """Keys and BM25 scores of the best ``k`` allowed texts that share a term with the query, ties by key."""
         scores = self._scores
         if allowed is not None:
             inside = [self._slots[key] for key in allowed if key in self._slots]
@@ -45,11 +46,10 @@ class LexicalQuery:
             scores[inside] = everywhere[inside]
         found = np.flatnonzero(scores)
         found = found[best_of(scores[found], k)]
-        hits = [
-            (self._keys[slot], score)
-            for slot, score in zip(found.tolist(), scores[found].tolist(), strict=True)
-        ]
-        return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
+        # The view must not outlive this line: an array that is looked into cannot grow.
+        keys: NDArray[np.int64] = np.frombuffer(self._keys, np.int64)[found]
+        order = np.lexsort((keys, -scores[found]))[:k]
+        return keys[order], scores[found[order]]
 
     def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
         """The BM25 scores of these texts, 0 where no term is shared.

@@ -28,6 +28,10 @@ class Links:
         self._first_after = array("i")
         self._sibling = array("i")
 
+    def __len__(self) -> int:
+        """How many keys have a place in it; 0 where no memory follows another."""
+        return len(self._before)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from relayer.search.vectors import Vector
 
-__all__ = ["Block", "Rows", "best_of", "products"]
+__all__ = ["Block", "Found", "Rows", "best_of", "products"]
 
 Block = NDArray[np.floating]
+# Keys and scores, best first.
+Found = tuple[NDArray[np.int64], NDArray[np.float32]]
 SMALLEST = 16
 # Sums of float32 differ in the last digits with a row's place in the block; equal rows must tie.
 DECIMALS = 6

@@ -242,3 +242,16 @@ def test_a_command_without_standard_streams_does_its_work(data: Path) -> None:
     done = subprocess.run(["sh", "-c", command], env=CLEAN | {"MEMRELAY_DATA": str(data)}, check=False)
     assert done.returncode == 0
     assert len(list(data.glob("objects/ns/*/seg/*"))) == 1
+
+
+def test_a_command_that_is_interrupted_says_how_to_go_on(data: Path, tmp_path: Path) -> None:
+    fifo = tmp_path / "metrics"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "relayer", "stats", "--metrics", str(fifo)]
+    process = subprocess.Popen(
+        command, env=CLEAN | {"MEMRELAY_DATA": str(data)}, stderr=subprocess.PIPE, text=True
+    )
+    with fifo.open("w"):  # it has begun to read, and waits for the end
+        process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said.count("\n"), "running it again is safe" in said) == (130, 1, True)

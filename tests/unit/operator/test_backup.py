@@ -294,17 +294,56 @@ async def test_another_relayer_key_opens_no_backup(site, vault):
     assert await other.everything() == {}
 
 
-async def test_a_damaged_copy_is_found_and_an_older_run_is_named(site, vault):
-    await site.say(*TEXTS)
+@pytest.mark.parametrize("how", ["damaged", "absent"])
+async def test_a_damaged_copy_costs_its_own_entry_and_an_older_run_is_named(site, vault, how):
+    ids = await site.say(*TEXTS)
     await vault.back_up()
-    name = [key for key in await vault.place().names("data") if "/wal/" in key][2]
+    erased = await sealed_text(site, 3)
+    await site.erase(ids[3])
+    await vault.back_up()
+    name = [key for key in await vault.place().names("data") if "/wal/" in key][1]
     await vault.store.delete(name)
-    await vault.store.create(name, b"something else")
+    if how == "damaged":
+        await vault.store.create(name, b"something else")
+    other = site.over(MemoryStore(site.clock))
+    done = await restore(vault.place(), other.ports, number=1)
+    await check_relayer_key(other.ports)
+    copy, entries = done.findings
+    assert (copy.flaw.value, copy.key[-2:], "--run" in copy.fix) == (how, "02", True)
+    assert "1 entries of a log are lost, the first of them is 2" in entries.sentence
+    assert await other.hears(QUERY) == sorted([TEXTS[0], TEXTS[2]])
+    assert not [key for key, data in (await other.everything()).items() if erased in data]
+    assert (await verify_store(other.ports, secrets=[SECRET])).sound
+    await other.say("the kettle is on a new shelf")
+    await other.close()
+
+
+@pytest.mark.parametrize("kind", ["/seg/", "/manifest", "/keyring/"])
+async def test_a_restore_without_a_larger_piece_leaves_a_sound_store(site, vault, kind):
+    await site.say(*TEXTS[:2])
+    await site.compact()
+    await site.say(*TEXTS[2:])
+    await vault.back_up()
+    place = vault.place()
+    names = [*await place.names("data"), *await place.names("keyrings")]
+    await vault.store.delete(next(name for name in names if kind in name))
     other = site.over(MemoryStore(site.clock))
     done = await restore(vault.place(), other.ports)
-    assert [(item.key[-2:], "--run" in item.fix) for item in done.findings] == [("03", True)]
-    assert await other.hears(QUERY) == []
+    await check_relayer_key(other.ports)
+    assert done.findings
+    left = {"/seg/": TEXTS[2:], "/manifest": TEXTS, "/keyring/": []}[kind]
+    assert await other.hears(QUERY) == sorted(left)
+    assert (await verify_store(other.ports, secrets=[SECRET])).sound
     await other.close()
+
+
+async def test_a_backup_whose_ledger_does_not_open_says_what_to_do(site, vault):
+    await site.say(*TEXTS)
+    await vault.back_up()
+    await vault.store.delete(f"ledger/{1:020d}")
+    await vault.store.create(f"ledger/{1:020d}", b"something else")
+    with pytest.raises(CorruptNamespace, match="begin a new one in another place"):
+        await vault.back_up()
 
 
 async def test_a_damaged_log_keeps_what_the_run_before_had_of_it(site, vault):
