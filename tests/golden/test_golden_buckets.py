@@ -91,9 +91,16 @@ async def test_a_golden_bucket_is_sound_inside_and_out(site):
     assert [space.bodies is not None for space in live] == [True] * len(NAMESPACES)
 
 
-async def test_a_golden_dialogue_is_read_and_is_no_memory(tmp_path):
-    site = await open_site(copied(NEWEST, tmp_path))
-    assert await opened_from(site)
+@pytest.mark.parametrize("restored", [False, True])
+async def test_a_golden_dialogue_is_read_and_is_no_memory(restored, tmp_path):
+    site = await open_site(tmp_path / "restored" if restored else copied(NEWEST, tmp_path))
+    if restored:
+        backup = await backup_of(site, copied(NEWEST, tmp_path, "backup"))
+        assert not (await restore(backup, site.ports)).findings
+        assert isinstance(backup.ports.store, DirectoryStore)
+        await backup.ports.store.close()
+        await check_relayer_key(site.ports)
+    assert bool(await opened_from(site)) is not restored
     access = site.access("researcher")
     kept = await transcript(site.relayer(), access, TranscriptRequest(session=SESSION), site.deadline())
     assert [(line.role, line.text, line.id, line.call) for line in kept.lines] == [

@@ -219,6 +219,15 @@ async def test_the_same_request_again_keeps_it_once(house):
     assert len(ids_of(house)) == 1
 
 
+async def test_where_the_memories_arrived_and_the_turn_did_not_the_same_request_adds_it(house):
+    # As after a crash between the two appends; the service knows a request by its key and digest, which are the same here.
+    await capture(house, store=False, idempotency_key="turn-1")
+    again = await capture(await house.another(), idempotency_key="turn-1")
+    assert len(await lines(house)) == 3
+    await erase(house, again.memories[0].id)
+    assert await lines(house) == []
+
+
 async def test_a_turn_that_repeats_a_memory_belongs_to_that_memory(house):
     first = await say(house, NEXT)
     await say(house, NEXT, session="agent:main:two")
