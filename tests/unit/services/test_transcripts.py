@@ -326,6 +326,18 @@ async def test_what_was_erased_or_forgotten_and_is_said_again_is_not_kept(house)
     assert await lines(house) == []
 
 
+@pytest.mark.parametrize(
+    "take_back", [erase, lambda house, one: forget_memory(house.ctx, house.access(), one, house.deadline())]
+)
+async def test_nor_is_it_beside_what_leaves_a_memory(house, take_back):
+    request = RememberRequest(items=(MemoryItem(text="well, blue it is"),))
+    stored = await remember(house.ctx, house.access(), request, house.deadline())
+    await take_back(house, stored.memories[0].id)
+    turn = [{"role": "user", "text": NEXT}, {"role": "assistant", "text": "Well, blue it is!"}]
+    assert (await capture(house, turn)).kept == 1
+    assert await lines(house) == []
+
+
 async def test_it_is_not_read_while_a_memory_of_it_is_forgotten(house):
     answer = await capture(house)
     await forget_memory(house.ctx, house.access(), answer.memories[0].id, house.deadline())
