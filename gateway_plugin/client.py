@@ -38,11 +38,12 @@ _RECALL_ATTEMPTS: Final = 2
 
 
 class _ExportedLine(BaseModel):
-    """Any line of an export: its head has neither of these."""
+    """Any line of an export: its head has none of these."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
     memory: schemas.Memory | None = None
+    turn: transfer.KeptTurn | None = None
     end: bool = False
 
 
@@ -197,8 +198,8 @@ class RelayerClient(OwnerCalls):
 
     async def export(
         self, identity: Identity, request: transfer.ExportRequest, *, deadline: float = _EXPORT_DEADLINE
-    ) -> AsyncGenerator[schemas.Memory, None]:
-        """Yield the memories that pass a filter, oldest first, as they arrive.
+    ) -> AsyncGenerator[schemas.Memory | transfer.KeptTurn, None]:
+        """Yield the memories that pass a filter, oldest first, then the kept turns if they are asked for, as they arrive.
 
         Raises `RelayerUnreachable` also for an export that was cut short: what came before is not all.
         """
@@ -215,8 +216,9 @@ class RelayerClient(OwnerCalls):
                         f"{self.endpoint.origin} sent no export; check the URL"
                     ) from error
                 ended = read.end
-                if read.memory is not None:
-                    yield read.memory
+                said = read.memory or read.turn
+                if said is not None:
+                    yield said
         if not ended:
             raise RelayerUnreachable("the export was cut short: what arrived is not everything")
 

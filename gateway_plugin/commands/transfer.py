@@ -40,7 +40,7 @@ from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
 from relayer.wire.schemas import Memory
-from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest
+from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest, ExportTurn, KeptTurn
 
 __all__ = ["add_to"]
 
@@ -65,6 +65,9 @@ def export(
     state: Annotated[
         list[str] | None, typer.Option(help="live, superseded, forgotten; live if not given.")
     ] = None,
+    transcripts: Annotated[
+        bool, typer.Option("--transcripts", help="Also the turns that were kept word for word; with jsonl.")
+    ] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
 ) -> None:
@@ -75,21 +78,27 @@ def export(
             "TARGET: Markdown is one file a day, so it needs a directory",
             "memrelay-gateway export DIR --format daily-md",
         )
-    request = checked(
-        lambda: ExportRequest.model_validate({"kinds": kind or (), **({"states": state} if state else {})})
-    )
+    if transcripts and style is not ExportFormat.JSONL:
+        fail(USAGE, "--transcripts: Markdown has no place for them", "leave out --format")
+    wanted: dict[str, object] = {"kinds": kind or (), **({"states": state} if state else {})}
+    if transcripts:
+        wanted["transcripts"] = True
+    request = checked(lambda: ExportRequest.model_validate(wanted))
     context = find_context(url, agent)
 
-    async def fetched(client: RelayerClient) -> list[Memory]:
-        async with aclosing(client.export(context.identity, request)) as memories:
-            return [memory async for memory in memories]
+    async def fetched(client: RelayerClient) -> list[Memory | KeptTurn]:
+        async with aclosing(client.export(context.identity, request)) as told:
+            return [one async for one in told]
 
-    memories = with_client(context.settings, fetched)
+    found = with_client(context.settings, fetched)
+    memories = [one for one in found if isinstance(one, Memory)]
+    turns = [one for one in found if isinstance(one, KeptTurn)]
     if style is ExportFormat.JSONL:
         lines = (
             ExportHead(namespace=context.identity.namespace, memories=len(memories)),
             *(ExportLine(memory=memory) for memory in memories),
-            ExportEnd(memories=len(memories)),
+            *(ExportTurn(turn=turn) for turn in turns),
+            ExportEnd(memories=len(memories), turns=len(turns)),
         )
         _write(target, "".join(line.model_dump_json() + "\n" for line in lines))
     else:
@@ -99,7 +108,8 @@ def export(
         for name, text in files.items():
             _write(str(Path(target) / name), text)
     if target != "-":
-        Output(as_json=False).say(f"exported: {len(memories)} memories to {target}")
+        also = f" and {len(turns)} turns" if turns else ""
+        Output(as_json=False).say(f"exported: {len(memories)} memories{also} to {target}")
 
 
 def import_files(

@@ -85,6 +85,8 @@ def _own_lines(text: str) -> Iterator[ImportItem]:
             headed = True
         elif document.get("end") is True:
             ended = document.get("memories")
+        elif "turn" in document:
+            continue  # it would hang on no memory here, and no erasure would find it
         else:
             count += 1
             yield ImportItem.model_validate(document.get("memory", document))

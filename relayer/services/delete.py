@@ -34,7 +34,7 @@ async def delete(
         found = [state for _, state in select(opened, request) if erases or state.standing is Standing.LIVE]
         passing = found[::-1]
         if erases:
-            passing += select_turns(opened, request)
+            passing += [state for _, state in select_turns(opened, request)]
         taken = passing[: life.MAX_DELETED]
         forgotten, erasure = 0, None
         if taken and erases and not request.dry_run:

@@ -42,6 +42,11 @@ class Dialogues:
                 del self._by_session[session]
         return number
 
+    def number_of(self, record: bytes) -> int | None:
+        """Return one's number, if it is there."""
+        known = self._numbers.get(record)
+        return None if known is None else known[0]
+
     def of_session(self, session: str) -> Iterator[tuple[bytes, int]]:
         """Yield the ids and numbers of a session's, oldest first."""
         for number, record in list(self._by_session.get(session, {}).items()):

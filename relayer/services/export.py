@@ -1,13 +1,13 @@
-"""Export: a namespace's memories as lines of JSON, made while they are sent."""
+"""Export: a namespace's memories as lines of JSON, and its kept turns if they are asked for, made while they are sent."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from pydantic import BaseModel
 
-from relayer.domain.record import Record
+from relayer.domain.record import Dialogue, Record
 from relayer.domain.standing import RecordState
 from relayer.services.access import Access
 from relayer.services.context import Context
@@ -15,14 +15,17 @@ from relayer.services.deadline import Deadline
 from relayer.services.finding import fresh
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, show
-from relayer.services.selecting import select
-from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest
+from relayer.services.selecting import select, select_turns
+from relayer.services.transcripts import may_be_read, shown
+from relayer.wire import ulid
+from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest, ExportTurn, KeptTurn
 
 __all__ = ["export"]
 
 _CHUNK_BYTES = 64 * 1024
 
 _Chosen = list[tuple[Record, RecordState]]
+_Turns = list[tuple[bytes, int]]
 
 
 async def export(
@@ -37,7 +40,7 @@ async def export(
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            return _lines(None, [], ExportHead(namespace=access.namespace, memories=0))
+            return _lines(None, [], [], ExportHead(namespace=access.namespace, memories=0))
         await fresh(opened, deadline)
         now = ctx.clock.now_ms()
         chosen = [
@@ -48,12 +51,20 @@ async def export(
         head = ExportHead(
             namespace=access.namespace, memories=len(chosen), position=position(opened.log.position)
         )
-        return _lines(opened, chosen, head)
+        turns = [
+            (turn.id, number)
+            for turn, _ in (select_turns(opened, request) if request.transcripts else ())
+            if may_be_read(opened, turn.id, now)
+            and (number := opened.view.dialogues.number_of(turn.id)) is not None
+        ]
+        return _lines(opened, chosen, sorted(turns, key=lambda turn: turn[1]), head)
 
 
-async def _lines(opened: OpenNamespace | None, chosen: _Chosen, head: ExportHead) -> AsyncIterator[bytes]:
+async def _lines(
+    opened: OpenNamespace | None, chosen: _Chosen, turns: _Turns, head: ExportHead
+) -> AsyncIterator[bytes]:
     buffer = bytearray(_line(head))
-    count = 0
+    count = told = 0
     for record, state in chosen:
         if opened is None or opened.view.get(record.id) is None:
             continue
@@ -65,7 +76,30 @@ async def _lines(opened: OpenNamespace | None, chosen: _Chosen, head: ExportHead
             buffer.clear()
             # Others get a turn, also where the reader is as fast as we are.
             await asyncio.sleep(0)
-    yield bytes(buffer + _line(ExportEnd(memories=count)))
+    for turn in _kept(opened, turns):
+        buffer += _line(ExportTurn(turn=turn))
+        told += 1
+        if len(buffer) >= _CHUNK_BYTES:
+            yield bytes(buffer)
+            buffer.clear()
+            await asyncio.sleep(0)
+    yield bytes(buffer + _line(ExportEnd(memories=count, turns=told)))
+
+
+def _kept(opened: OpenNamespace | None, turns: _Turns) -> Iterator[KeptTurn]:
+    for record, number in turns if opened is not None else ():
+        assert opened is not None
+        turn, state = opened.view.known(number), opened.log.state.records.get(record)
+        # Gone if it was erased meanwhile.
+        if isinstance(turn, Dialogue) and state is not None:
+            yield KeptTurn(
+                session=turn.source.session,
+                host=turn.source.host,
+                audience=turn.audience.value,
+                created_at=turn.created_at,
+                memories=tuple(map(ulid.render, state.sources)),
+                lines=tuple(map(shown, turn.lines)),
+            )
 
 
 def _line(value: BaseModel) -> bytes:

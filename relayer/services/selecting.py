@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relayer.domain.record import Record
+from relayer.domain.record import Dialogue, Record
 from relayer.domain.standing import RecordState
 from relayer.services.open_namespace import OpenNamespace
 from relayer.wire import ulid
@@ -25,7 +25,7 @@ def select(opened: OpenNamespace, selection: Selection) -> Iterator[tuple[Record
             yield record, state
 
 
-def select_turns(opened: OpenNamespace, selection: Selection) -> Iterator[RecordState]:
+def select_turns(opened: OpenNamespace, selection: Selection) -> Iterator[tuple[Dialogue, RecordState]]:
     """Yield the kept turns that pass every filter, none where one asks for what only memories have; `fresh` first.
 
     A turn may only repeat what another session said before: then it hangs on memories that are not of its session.
@@ -34,8 +34,8 @@ def select_turns(opened: OpenNamespace, selection: Selection) -> Iterator[Record
         return
     for record, number in opened.view.dialogues.everything():
         turn, state = opened.view.known(number), opened.log.state.records.get(record)
-        if turn is not None and state is not None and _passes(turn, state, selection):
-            yield state
+        if isinstance(turn, Dialogue) and state is not None and _passes(turn, state, selection):
+            yield turn, state
 
 
 def active_at(record: Record, state: RecordState) -> int:

@@ -29,7 +29,7 @@ from relayer.wire.lines import clip, one_line
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.transcript import TranscriptLine, TranscriptRequest, TranscriptResponse
 
-__all__ = ["keep_turn", "retelling", "transcript"]
+__all__ = ["keep_turn", "may_be_read", "retelling", "shown", "transcript"]
 
 # Beyond those of the memories and the jobs of a request.
 _INDEX = 20_000
@@ -118,13 +118,13 @@ async def transcript(
             if (
                 isinstance(dialogue, Dialogue)
                 and (not request.audiences or dialogue.audience in request.audiences)
-                and _may_be_read(opened, record, now)
+                and may_be_read(opened, record, now)
             ):
                 lines += dialogue.lines
             if place % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         return TranscriptResponse(
-            lines=tuple(map(_shown, _around(lines, request))),
+            lines=tuple(map(shown, _around(lines, request))),
             total=len(lines),
             position=position(opened.log.position),
         )
@@ -195,7 +195,8 @@ def _was_taken_back(opened: OpenNamespace, text: str) -> bool:
     return state.twins.was_erased(content) or any(one.standing is Standing.FORGOTTEN for one in known)
 
 
-def _may_be_read(opened: OpenNamespace, record: bytes, now: int) -> bool:
+def may_be_read(opened: OpenNamespace, record: bytes, now: int) -> bool:
+    """Whether a kept turn is there, and each of its memories too, neither forgotten nor expired; ``now`` in ms."""
     records = opened.log.state.records
     turn = records.get(record)
     if turn is None or not turn.live_at(now):
@@ -232,7 +233,8 @@ def _place(lines: Sequence[Line], request: TranscriptRequest) -> int | None:
     return before[-1] if before else None
 
 
-def _shown(line: Line) -> TranscriptLine:
+def shown(line: Line) -> TranscriptLine:
+    """Show a line."""
     return TranscriptLine(
         role="user" if line.role is Role.USER else "assistant",
         text=line.text,

@@ -20,6 +20,7 @@ from relayer.wire.fields import (
 from relayer.wire.life import Selection
 from relayer.wire.memories import MAX_ITEMS, Memory
 from relayer.wire.shapes import Answer, Request
+from relayer.wire.transcript import TranscriptLine
 from relayer.wire.vocabulary import AudienceName, KindName, Position, SourceInfo, StandingName, TrustName
 
 __all__ = [
@@ -28,18 +29,24 @@ __all__ = [
     "ExportHead",
     "ExportLine",
     "ExportRequest",
+    "ExportTurn",
     "ImportItem",
     "ImportRequest",
     "ImportResponse",
     "Imported",
+    "KeptTurn",
 ]
 
 EXPORT_FORMAT = 1
 
 
 class ExportRequest(Selection):
-    """``POST /v1/export``: the memories that pass the filters, live ones unless ``states`` says more."""
+    """``POST /v1/export``: the memories that pass the filters, live ones unless ``states`` says more.
 
+    ``transcripts`` adds the turns that were kept word for word and may be read, unless a filter asks for what they do not have.
+    """
+
+    transcripts: bool = False
     states: Annotated[tuple[StandingName, ...], Field(max_length=3), at_most(3)] = ("live",)
     namespace: NamespaceName | None = None
 
@@ -59,11 +66,29 @@ class ExportLine(Answer):
     memory: Memory
 
 
+class KeptTurn(Answer):
+    """A turn that was kept word for word, with the ids of its memories."""
+
+    session: str
+    host: str = ""
+    audience: AudienceName
+    created_at: Time
+    memories: tuple[MemoryId, ...]
+    lines: tuple[TranscriptLine, ...]
+
+
+class ExportTurn(Answer):
+    """One kept turn of an export, oldest first, after the memories; an import passes over it."""
+
+    turn: KeptTurn
+
+
 class ExportEnd(Answer):
     """The last line: an export without it was cut short."""
 
     end: Literal[True] = True
     memories: int
+    turns: int = 0
 
 
 class ImportItem(Request):

@@ -11,6 +11,8 @@ import sys
 import pytest
 from processes import CLEAN
 
+from gateway_plugin import MemoryPlugin
+
 NOTES = "# Me\n\n- I take oat milk coffee.\n- The deploy window is Tuesday.\n"
 
 
@@ -55,6 +57,23 @@ def test_what_is_exported_is_imported_whole_and_once(command, tmp_path):
     assert again["files"] == 1
     assert json.loads(command("list", "--json", agent="second").stdout)["total"] == 150
     assert command("export", agent="second").stdout.count('"note ') == 150
+
+
+def test_kept_turns_are_exported_when_asked_for_and_passed_over_by_an_import(command, relayer, tmp_path):
+    settings = {"url": relayer.url, "capture": {"storeTranscript": True}}
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    said = [{"role": "user", "content": "Our dinghy lies at berth seven of the old harbour."}]
+    with MemoryPlugin(settings=settings, agent="ops", secret="5a" * 32, environ=environ) as plugin:
+        plugin.after_turn(said, session_key="agent:ops:one")
+        assert plugin.flush(30)
+    assert '"turn"' not in command("export").stdout
+    file = tmp_path / "all.jsonl"
+    assert "exported: 1 memories and 1 turns" in command("export", str(file), "--transcripts").stdout
+    (turn,) = [row["turn"] for row in map(json.loads, file.read_text().splitlines()) if "turn" in row]
+    assert [line["text"] for line in turn["lines"]] == [said[0]["content"]]
+    assert "1 stored" in command("import", str(file), agent="second").stdout
+    refused = command("export", str(tmp_path), "--format", "daily-md", "--transcripts", check=False)
+    assert (refused.returncode, "--transcripts" in refused.stderr) == (2, True)
 
 
 @pytest.mark.row("CP-24")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from index_world import opened_of, replica, write_index
 
@@ -179,6 +181,35 @@ async def test_it_is_no_memory_to_anybody(house):
         house.ctx, house.principal("researcher"), limit=10, cursor=None, deadline=house.deadline()
     )
     assert names.namespaces[0].memories == 1
+
+
+async def exported(house, **fields):
+    request = ExportRequest(**fields)
+    parts = await export(house.ctx, house.access(), request, house.deadline())
+    return [json.loads(line) for line in b"".join([part async for part in parts]).splitlines()]
+
+
+async def test_an_export_has_the_turns_that_may_be_read_when_they_are_asked_for(house):
+    answer = await capture(house, host="a-host", audience="direct")
+    await say(house, NEXT, session="agent:main:two")
+    hidden = await say(house, "I prefer tea to coffee.")
+    await forget_memory(house.ctx, house.access(), hidden.memories[0].id, house.deadline())
+    *_, first, second, end = await exported(house, transcripts=True)
+    turn = first["turn"]
+    assert [turn[name] for name in ("session", "host", "audience")] == [SESSION, "a-host", "direct"]
+    assert turn["memories"] == [answer.memories[0].id]
+    assert [line["text"] for line in turn["lines"]] == [SAID, "(called look_up)", ANSWERED]
+    assert second["turn"]["session"] == "agent:main:two"
+    assert end == {"end": True, "memories": 2, "turns": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "turns"),
+    [({"sessions": (SESSION,)}, 1), ({"sessions": ("other",)}, 0), ({"kinds": ("statement",)}, 0)],
+)
+async def test_the_filters_of_an_export_are_those_of_its_turns(house, fields, turns):
+    await capture(house)
+    assert (await exported(house, transcripts=True, **fields))[-1]["turns"] == turns
 
 
 async def test_the_same_request_again_keeps_it_once(house):

@@ -45,7 +45,7 @@ async def test_an_export_begins_with_a_head_and_ends_with_an_end(house):
     head, first, second, end = await lines(house)
     assert (head["memrelay_export"], head["namespace"], head["memories"]) == (1, "researcher", 2)
     assert [first["memory"]["text"], second["memory"]["text"]] == ["one", "two"]
-    assert end == {"end": True, "memories": 2}
+    assert end == {"end": True, "memories": 2, "turns": 0}
 
 
 async def test_an_export_of_nothing_is_whole(house):
