@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from relayer.domain.entry import ENTRY_VERSION, Entry
-from relayer.domain.operations import Operation
+from relayer.domain.operations import JobFinished, Operation, encode_operation
 from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.state import EXPIRY_GRACE_MS
 from relayer.errors import StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.log.backoff import Backoff
 from relayer.log.log_ports import LogPorts
@@ -24,6 +27,8 @@ from relayer.ports import Created, CreateOutcome, Exists, Throttled, Unknown
 __all__ = ["Committer", "CommitterLimits"]
 
 BATCH_ID_SIZE = 16
+# Below it a signature that was good when it came is good to the log as well.
+_AHEAD_MS = EXPIRY_GRACE_MS // 2
 _TURNS = 3
 
 
@@ -167,6 +172,7 @@ class Committer:
 
     def _entry(self, batch: Sequence[Pending]) -> Entry:
         state = self._replica.state
+        ahead = state.last_time - self._replica.store_time
         return Entry(
             version=ENTRY_VERSION,
             seq=state.next_seq,
@@ -174,7 +180,7 @@ class Committer:
             batch=self._random.bytes(BATCH_ID_SIZE),  # of this attempt alone (I10)
             writer=self._writer,
             time=max(state.last_time, self._replica.store_time),
-            operations=tuple(item.raw for item in batch),
+            operations=tuple(item.raw if ahead < _AHEAD_MS else _postponed(item, ahead) for item in batch),
         )
 
     async def _create(self, entry: Entry, sealed: bytes, batch: Sequence[Pending]) -> CreateOutcome:
@@ -225,6 +231,19 @@ class Committer:
         if waiting:
             left = min(submission.deadline for submission in waiting) - now
             await self._clock.sleep(min(self._backoff.next_delay(at_least), left))
+
+
+def _postponed(item: Pending, ahead_ms: int) -> bytes:
+    """Encode an operation for a log that is ahead of the store's clock.
+
+    Its clock was ahead once, and times in a log never go back. To the log every signature would have ended; with its end in
+    the log's time it lives as long as it would have (I8).
+    """
+    operation = item.operation
+    if isinstance(operation, JobFinished) or not operation.origin.expires:
+        return item.raw
+    origin = msgspec.structs.replace(operation.origin, expires=operation.origin.expires + ahead_ms)
+    return encode_operation(msgspec.structs.replace(operation, origin=origin))
 
 
 def _mark(submissions: Sequence[Submission], *, written_perhaps: bool) -> None:

@@ -68,7 +68,7 @@ class MemoryEraser:
         if still_has(self._replica.state, seen.report):
             raise CorruptNamespace("the log does not know of an erasure that is under way")
         seen = await self._advance(seen, retold(seen.report, self._replica.state))
-        if seen.report.stage is Stage.ERASED:
+        if seen.report.stage is Stage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
         if seen.report.stage is Stage.DESTROYED:
             seen = await self._confirm(seen)

@@ -84,6 +84,11 @@ class SeenReport:
     etag: str
     store_time: int
 
+    def destroyed_later(self, slack_ms: int) -> bool:
+        """Whether the store's clock was ahead when it was destroyed, by more than that: whoever waits would wait for long."""
+        waits = self.report.stage is Stage.DESTROYED
+        return waits and self.report.destroyed_at - self.store_time > slack_ms
+
 
 class ErasureReports:
     """The reports of a deployment."""

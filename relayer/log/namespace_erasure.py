@@ -71,7 +71,7 @@ class NamespaceEraser:
             CorruptNamespace: the pointer does not open in its place.
             StoreError: the store did not answer; running again goes on.
         """
-        if seen.report.stage is Stage.ERASED:
+        if seen.report.stage is Stage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
         if (
             seen.report.stage is Stage.DESTROYED

@@ -59,7 +59,8 @@ class LogCopy:
             head = await self._copy()
             if head is not None and head < self._known.seq:
                 raise CorruptNamespace(
-                    f"the log ends at entry {head}, and went on to {self._known.seq} before"
+                    f"the log ends at entry {head}, and went on to {self._known.seq} before; if an older run was restored "
+                    "on purpose, give the backups a new place"
                 )
             if head is not None:
                 return await self._ledger_row(head)

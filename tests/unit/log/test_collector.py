@@ -326,3 +326,9 @@ async def _survives(fatal: int, fate: Fate) -> bool:
     assert (await reloaded(world)).state == replica.state
     await world.stop()
     return met
+
+
+def test_nobody_waits_for_a_clock_that_was_ahead_once() -> None:
+    ahead = Manifest(MANIFEST_FORMAT, snap_seq=5, gc_watermark=5, gc_epoch=1, gc_moved_at=2001 + GRACE_MS)
+    assert stage_of(ahead, now_ms=2000, grace_ms=1000) is Stage.CONFIRM
+    assert stage_of(ahead, now_ms=2001, grace_ms=1000) is Stage.WAIT

@@ -571,3 +571,30 @@ async def test_while_the_store_s_clock_is_minutes_away_nothing_is_written_and_la
     store.ahead_ms = 299_000
     await replica.catch_up()
     assert [outcome.result for outcome in await committer.submit([put()])] == [Result.STORED]
+
+
+async def test_i8_a_log_that_is_ahead_of_the_clock_takes_what_is_signed_now_and_nothing_older(
+    world: World,
+) -> None:
+    world.clock.jump(365 * 86_400)
+    replica, committer = await world.writer()
+    await committer.submit([put(expires=world.clock.now_ms() + 60_000)])
+    ahead = replica.state.last_time
+    world.clock.jump(-365 * 86_400)
+    later, second = await world.writer()
+
+    signed = put(nonce=b"n" * 16, expires=world.clock.now_ms() + 60_000)
+    long_over = put(expires=world.clock.now_ms() - 301_000)
+    fresh = await second.submit([signed])
+    assert [outcome.result for outcome in fresh] == [Result.STORED]
+    assert await second.submit([signed]) == fresh
+    assert [outcome.refusal for outcome in await second.submit([long_over])] == [Refusal.EXPIRED]
+    assert later.state.last_time == ahead
+
+
+async def test_a_log_of_its_clock_keeps_what_was_signed_as_it_came(world: World) -> None:
+    replica, committer = await world.writer()
+    operation = put(expires=world.clock.now_ms() + 60_000)
+    await committer.submit([operation])
+    [entry] = await entries(world, replica)
+    assert entry.operations == (encode_operation(operation),)

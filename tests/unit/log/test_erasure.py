@@ -263,3 +263,18 @@ async def crashed(world: ErasingWorld, store: SteppingStore, after: int, fate: F
     await done
     assert working.cancelled() or isinstance(working.exception(), StoreUnavailable | None)
     return False
+
+
+async def test_an_erasure_is_confirmed_although_the_clock_was_a_year_ahead_when_it_began(
+    world: ErasingWorld,
+) -> None:
+    replica, _, seen = await filled(world)
+    world.clock.jump(365 * 86_400)
+    assert (await world.eraser(replica).run(seen)).report.stage is Stage.DESTROYED
+    world.clock.jump(-365 * 86_400)
+    assert (await world.resumed()).report.stage is Stage.DESTROYED
+    assert world.holding()
+    await world.clock.advance(HOUR)
+    done = await world.resumed()
+    assert done.report.stage is Stage.CONFIRMED
+    assert world.holding() == []

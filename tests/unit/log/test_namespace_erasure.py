@@ -261,3 +261,17 @@ async def crashed(world: ErasingWorld, store: SteppingStore, after: int, fate: F
     await asyncio.wait([working])
     assert working.cancelled() or isinstance(working.exception(), StoreUnavailable | None)
     return False
+
+
+async def test_entries_do_not_stay_until_a_clock_that_was_ahead_is_caught_up_with(
+    world: ErasingWorld,
+) -> None:
+    await filled(world)
+    await begin(world)
+    world.clock.jump(365 * 86_400)
+    assert (await resumed(world)).report.stage is Stage.DESTROYED
+    world.clock.jump(-365 * 86_400)
+    assert (await resumed(world)).report.stage is Stage.DESTROYED
+    await world.clock.advance(3600)
+    assert (await resumed(world)).report.stage is Stage.CONFIRMED
+    assert left(world) == set()
