@@ -128,6 +128,9 @@ async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> O
             made, was_there = await creation.settle_keyring(pointer, secret)
             if was_there:
                 await creation.check_unbegun(pointer)
+                # What lists nothing may just have been erased, and looking took long enough for all of that.
+                if not await creation.is_current(pointer):
+                    continue
             await creation.settle_manifest(pointer)
             keys = made if await creation.is_current(pointer) else None
         if keys is not None:
