@@ -112,8 +112,9 @@ class RelayerSettings(BaseSettings):
         self._check_former()
         if self.commit_check == "recent" and self.collect_after < _SHORTEST_COLLECT_AFTER:
             raise ValueError(
-                f"--collect-after: below {_SHORTEST_COLLECT_AFTER} s answers of the manifest could still be trusted; give "
-                "--commit-check always as well, on every relayer of this store"
+                f"--collect-after: below {_SHORTEST_COLLECT_AFTER} s answers of the manifest could still be trusted, and what is "
+                "acknowledged by them would be lost; give --commit-check always as well, once every relayer of this store runs "
+                "with it or is stopped"
             )
         if self.store is None:
             given = [

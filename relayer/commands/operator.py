@@ -185,7 +185,8 @@ def _changing(app: typer.Typer, run: _Run) -> None:
             float | None, typer.Option(help="As the relayers of this store have it.")
         ] = None,
         commit_check: Annotated[
-            str | None, typer.Option(help="As the relayers of this store have it.")
+            str | None,
+            typer.Option(help="As all relayers of this store have it: acknowledged memories depend on it."),
         ] = None,
     ) -> None:
         """Delete what was compacted or replaced, as far as its time has come; relayers may run."""

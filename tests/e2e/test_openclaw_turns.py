@@ -87,12 +87,14 @@ def test_turns_of_two_agents_at_once_never_cross(told: Gateway, model: StubModel
                     wanted <= set(relayer.memories(told, None if agent == "main" else agent))
                 )
             )
+        # Each in a session of its own: OpenClaw refuses two requests that begin one session at the same instant.
         asked = [
-            (agent, f"In which shed do I, {agent}, keep my ladder and my saw?")
+            (agent, user, f"In which shed do I, {agent}, keep my ladder and my saw?")
+            for user in ("ask-1", "ask-2")
             for agent in ("main", "research")
-        ] * 2
-        list(threads.map(lambda one: told.chat(one[1], agent=one[0], user=f"ask-{one[0]}"), asked))
-    for agent, question in asked:
+        ]
+        list(threads.map(lambda one: told.chat(one[2], agent=one[0], user=one[1]), asked))
+    for agent, _, question in asked:
         prompts = " ".join(json.dumps(request["messages"]) for request in model.asked(question))
         for (whose, _), text in colours.items():
             assert (text in prompts) is (whose == agent)
