@@ -7,6 +7,7 @@ before. Most terms of a large namespace are rare and never asked for, so opening
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -66,8 +67,9 @@ class StoredTerms:
             raise ValueError("the stored terms do not fit each other")
 
     @classmethod
+    @cache
     def empty(cls) -> StoredTerms:
-        """No terms and no documents."""
+        """No terms and no documents: the same ones for every index, for nothing changes them."""
         return cls(LexicalParts(b"", b"", b"", b"", b"", b"", b"", b"", 0.0))
 
     @property
