@@ -8,12 +8,12 @@ libraries are cut to their first line.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 import traceback
 from typing import Any, Literal, TextIO
 
-import msgspec
 import structlog
 
 __all__ = ["LogFormat", "configure", "describe", "log", "loop_error"]
@@ -84,11 +84,12 @@ def loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 # One encoder for all lines; of what is no JSON only the type is told.
-_ENCODER = msgspec.json.Encoder(enc_hook=lambda value: type(value).__name__)
+# The strict one: msgspec's would write out bytes and dataclasses, and fail at what no encoding can hold.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=lambda value: type(value).__name__)
 
 
 def _to_json(event: Any, **_: Any) -> str:
-    return _ENCODER.encode(event).decode()
+    return _ENCODER.encode(event)
 
 
 class _Foreign(logging.Handler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import logging
@@ -12,6 +13,7 @@ import pytest
 import structlog
 
 from relayer import observability
+from relayer.wire.sealing import SealingKey
 
 CANARY = "the canary sings at dawn"
 
@@ -49,6 +51,16 @@ def test_an_exception_is_logged_by_type_cause_and_frames_and_without_its_words(s
     assert line["causes"] == ["ValueError"]
     assert any("_fail" in frame for frame in line["frames"])
     assert CANARY not in stream.getvalue()
+
+
+def test_of_what_is_no_json_a_line_tells_the_type_alone_and_no_text_keeps_a_line_from_being_written(
+    stream: io.StringIO,
+) -> None:
+    key = SealingKey(b"an id", CANARY.encode())
+    observability.log.info("odd", secret=CANARY.encode(), key=key, path="half a pair: \udc80")
+    assert _lines(stream)[0] | {"secret": "bytes", "key": "SealingKey"} == _lines(stream)[0]
+    assert CANARY not in stream.getvalue()
+    assert base64.b64encode(CANARY.encode()).decode() not in stream.getvalue()
 
 
 def test_a_group_s_members_are_described_one_by_one(stream: io.StringIO) -> None:
