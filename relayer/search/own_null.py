@@ -133,7 +133,7 @@ class OwnNull:
             cosine = ask(probe.vector).scores(known)
             found = np.where(np.isnan(cosine), covered, judged_evidence(cosine, covered))
             doubt = NAME_DOUBT if lexical.lacks(names(probe.text)) else 0.0
-            best.append(float(found.max(initial=0.0)) - doubt)
+            best.append((float(found.max()) if known else 0.0) - doubt)
             await asyncio.sleep(0)
         return best
 
