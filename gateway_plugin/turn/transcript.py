@@ -1,6 +1,7 @@
 """Reading the dialogue of a session from the host's own log, and from nowhere else on this machine (MS-11).
 
-Where the host has no log of it, the relayer may: see `gateway_plugin.kept_transcript`. Understood are messages as OpenClaw, Claude Code and Codex keep them: lines of JSON in a folder, or what a host's adapter reads.
+Where the host has no log of it, the relayer may: see `gateway_plugin.kept_transcript`. Understood are messages as OpenClaw,
+Claude Code and Codex keep them: lines of JSON in a folder, or what a host's adapter reads.
 """
 
 from __future__ import annotations

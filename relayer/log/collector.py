@@ -71,9 +71,8 @@ def stage_of(manifest: Manifest, now_ms: int, grace_ms: int) -> Stage:
         return Stage.CONFIRM
     if manifest.gc_swept < manifest.gc_epoch:
         if manifest.gc_moved_at - now_ms > max(grace_ms, GRACE_MS):
-            return (
-                Stage.CONFIRM
-            )  # the store's clock was ahead then: nobody should wait until it has caught up
+            # The store's clock was ahead then: nobody should wait until it has caught up.
+            return Stage.CONFIRM
         return Stage.SWEEP if now_ms - manifest.gc_moved_at >= grace_ms else Stage.WAIT
     return Stage.MOVE if manifest.snap_seq > manifest.gc_watermark else Stage.NOTHING
 

@@ -87,8 +87,9 @@ async def _lines(
 
 
 def _kept(opened: OpenNamespace | None, turns: _Turns) -> Iterator[KeptTurn]:
-    for record, number in turns if opened is not None else ():
-        assert opened is not None
+    if opened is None:
+        return
+    for record, number in turns:
         turn, state = opened.view.known(number), opened.log.state.records.get(record)
         # Gone if it was erased meanwhile.
         if isinstance(turn, Dialogue) and state is not None:

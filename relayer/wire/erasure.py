@@ -20,7 +20,8 @@ class ErasureView(Answer):
     an hour at least.
 
     ``memories`` are what was asked for, with every version of it, every memory of the same text, and the kept turns that
-    tell it; ``derived`` is what was made from them and went with them, the turns that they came from among it. ``entries`` and ``objects`` count what holds, or held, something of it.
+    tell it; ``derived`` is what was made from them and went with them, the turns that they came from among it. ``entries``
+    and ``objects`` count what holds, or held, something of it.
     """
 
     id: MemoryId
