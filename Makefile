@@ -16,7 +16,7 @@ CHAOS_ARGS ?=
 NEGATIVE_CONTROLS := tests/simulation/test_append_log.py::test_a_wrong_variant_is_noticed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-model test-e2e sim kill-rounds check format features bench bench-quality bench-store ci clean
+.PHONY: help setup demo serve test test-model test-e2e sim kill-rounds check format features bench bench-quality bench-store bench-log shape chaos test-model ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ bench-store: setup ## Measure a relayer over a bucket against its S3 server; mor
 
 bench-log: setup ## Measure the log by itself: appends, openings, bytes written, memory; more in BENCH_ARGS
 	$(BIN)/python -m bench.log_run $(BENCH_ARGS)
+
+shape: setup ## Print lines and modules per floor, files on the paths that matter, detours
+	$(BIN)/python -m bench.shape
 
 ci: ## Everything that must hold before a change is taken
 	.ci/run
