@@ -10,6 +10,7 @@ RelayerError
 │     └─ BrokenPromise        the store answers, and does not do what the log rests on
 ├─ WrongRelayerKey            the store belongs to another relayer key: refuse to start
 ├─ CorruptNamespace           the log contradicts itself: stop serving this namespace, keep the others
+│  └─ AccountLost             an account's object is gone: let nobody of it in but its owner's list of revocations
 ├─ UpgradeRequired            written by a newer version: neither serve nor append (I12)
 ├─ NamespaceClosed            the namespace is being erased
 ├─ WrongNamespaceKey          the secret does not open the namespace's key check
@@ -26,6 +27,7 @@ RelayerError
 from __future__ import annotations
 
 __all__ = [
+    "AccountLost",
     "BrokenPromise",
     "ConfigurationError",
     "CorruptNamespace",
@@ -133,6 +135,10 @@ class WrongRelayerKey(RelayerError):
 
 class CorruptNamespace(RelayerError):
     """Raised when a namespace's log contradicts itself."""
+
+
+class AccountLost(CorruptNamespace):
+    """Raised when an account has memories and no object that says what it took back; its text may be shown to anybody."""
 
 
 class UpgradeRequired(RelayerError):

@@ -33,7 +33,9 @@ from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire import ulid
 from relayer.wire.certificates import Certificate, Right
+from relayer.wire.errors import NotAccepted
 from relayer.wire.keys import RootKeys
+from relayer.wire.revocations import Revocations
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
@@ -67,16 +69,7 @@ class Site:
 
     def access(self, agent: str, custody: Custody = Custody.AGENT) -> Access:
         keys = ROOT.agent(agent)
-        certificate = Certificate(
-            bytes(ROOT.account_identity.verify_key),
-            agent,
-            bytes(keys.identity.verify_key),
-            (agent,),
-            tuple(Right),
-            0,
-            2**40,
-            bytes(16),
-        )
+        certificate = self.certificate(agent)
         principal = Principal(
             certificate, self.randomness.bytes(16), self.clock.now_ms() + 60_000, hashlib.sha256().digest()
         )
@@ -84,6 +77,35 @@ class Site:
         if custody is Custody.RELAYER:
             secret = RELAYER_KEYS.namespace_secret(principal.account, agent, 1)
         return Access(principal, agent, 1, custody, self.clock.now_ms() + 600_000, secret)
+
+    def certificate(self, agent: str) -> Certificate:
+        return Certificate(
+            bytes(ROOT.account_identity.verify_key),
+            agent,
+            bytes(ROOT.agent(agent).identity.verify_key),
+            (agent,),
+            tuple(Right),
+            0,
+            2**40,
+            bytes(16),
+        )
+
+    async def revoke(self, agent: str, counter: int = 1) -> None:
+        """Have the account take an agent's keys back."""
+        listed = Revocations(
+            bytes(ROOT.account_identity.verify_key),
+            counter,
+            agent_keys=(self.certificate(agent).agent_key,),
+        )
+        await Accounts(self.ports).revoke(listed.issue(ROOT.account_identity), account=ROOT.account)
+
+    async def admits(self, agent: str) -> bool:
+        """Whether a relayer that just started lets an agent in."""
+        try:
+            await Accounts(self.ports).admit(self.certificate(agent), address=None, creates=False)
+        except NotAccepted:
+            return False
+        return True
 
     async def begin(self) -> None:
         await check_relayer_key(self.ports)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import httpx
+
 from relayer.wire import base64url, signing
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.keys import FIRST_GENERATION, RootKeys
@@ -109,3 +111,40 @@ def encode(body: Mapping[str, Any] | bytes | None) -> bytes:
     if body is None:
         return b""
     return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+@dataclass(frozen=True)
+class Line:
+    """The way to one relayer: requests as a gateway signs them, and the same bytes once more."""
+
+    http: httpx.Client
+    url: str
+
+    @property
+    def fleet_key(self) -> bytes:
+        keys = self.http.get(f"{self.url}/v1/keys").json()["keys"]
+        return base64url.decode(keys[0]["public_key"])
+
+    def sign(self, gateway: Gateway, method: str, target: str, body: Any = None, **given: Any) -> Sent:
+        raw = encode(body)
+        given.setdefault("memory_key", gateway.memory_key(self.fleet_key))
+        authority = self.url.removeprefix("http://")
+        return Sent(method, target, raw, gateway.headers(method, authority, target, raw, **given))
+
+    def repeat(self, sent: Sent) -> httpx.Response:
+        return self.http.request(sent.method, self.url + sent.target, content=sent.raw, headers=sent.headers)
+
+    def send(
+        self, gateway: Gateway, method: str, target: str, body: Any = None, **given: Any
+    ) -> httpx.Response:
+        return self.repeat(self.sign(gateway, method, target, body, **given))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A signed request, as somebody on the way could record it."""
+
+    method: str
+    target: str
+    raw: bytes
+    headers: dict[str, str]

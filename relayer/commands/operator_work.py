@@ -36,6 +36,7 @@ from relayer.operator.restore import restore
 from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.upgrade import upgrade_store
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
+from relayer.services.accounts import Accounts
 
 if sys.platform == "win32":
     run = asyncio.run
@@ -95,6 +96,11 @@ async def repair(
     async with opened_store(flags) as (settings, ports):
         known = accounts_of(settings, accounts)
         catalogue = await read_catalogue(ports, known)
+        mended = catalogue.mendable if apply and namespace is None else ()
+        for account in mended:
+            await Accounts(ports, served=frozenset(mended)).mend(account)
+        if mended:
+            catalogue = await read_catalogue(ports, known)
         chosen = catalogue.namespaces if namespace is None else await _named(ports, namespace, known)
         repairs: list[Repair] = []
         with progress_bar("looking", quiet=as_json) as progress:
@@ -106,10 +112,11 @@ async def repair(
     beyond = list(catalogue.findings) if namespace is None else []
     row = {
         "applied": apply,
+        "accounts": list(mended),
         "namespaces": [reports.repair_row(item) for item in needed],
         "findings": [finding.row() for finding in beyond],
     }
-    _print(say, row, reports.repairs(needed, beyond, apply=apply), as_json=as_json)
+    _print(say, row, reports.repairs(needed, beyond, mended, apply=apply), as_json=as_json)
     hopeless = any(item.hopeless or not item.done for item in needed)
     return _FOUND if hopeless or beyond else 0
 

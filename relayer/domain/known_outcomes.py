@@ -64,6 +64,14 @@ class KnownOutcomes:
         """Return what became of an operation, if it is kept."""
         return self._outcomes.get(operation)
 
+    def of_request(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
+        """Return what became of a request's operations by their index, in the order of the log, as far as they are kept."""
+        return {
+            index: outcome
+            for (by, under, index), outcome in self._outcomes.items()
+            if under == nonce and by == author
+        }
+
     def note(self, operation: OperationId, outcome: Outcome, time: int) -> None:
         """Keep what became of an operation in an entry of this time."""
         self._outcomes[operation] = outcome

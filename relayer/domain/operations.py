@@ -127,7 +127,7 @@ class Supersede(msgspec.Struct, frozen=True, array_like=True, tag="supersede"):
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
-    """Hide ``head`` from recall; undone by `Restore`."""
+    """Hide ``head`` from recall; undone by `Restore`. An empty one hides nothing, and only keeps its request's nonce."""
 
     origin: Origin
     head: bytes

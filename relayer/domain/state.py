@@ -120,6 +120,11 @@ class NamespaceState(Contents):  # noqa: PLW1641 - it changes: no key of anythin
             return self._end_of(operation.job)
         return self.known.of(operation.origin.id) or self._by_idempotency(operation.origin)
 
+    def outcomes_of(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
+        """Return what became of a request's operations by their index, if it has come before; empty if it has not."""
+        self.known.read()
+        return self.known.of_request(author, nonce)
+
     def apply(self, entry: Entry, digest: bytes) -> list[Applied]:
         """Take the next entry.
 

@@ -107,8 +107,10 @@ class Authenticator:
         """Whether `admit` is sure to let the request in, so that it need not be asked."""
         return self._accounts.admits_now(signed.principal.certificate, creates=creates)
 
-    async def admit(self, signed: Signed, head: Head, *, creates: bool) -> None:
+    async def admit(self, signed: Signed, head: Head, *, creates: bool, revokes: bool) -> None:
         """Hold the request against what its account has taken back: the last step, and the first to ask the store.
+
+        ``revokes`` says that it is about the list of revocations alone.
 
         Raises:
             HttpProblem: ``unauthorized``.
@@ -116,7 +118,9 @@ class Authenticator:
         """
         address = None if is_loopback(head.peer) else peer_name(head.peer)
         try:
-            await self._accounts.admit(signed.principal.certificate, address=address, creates=creates)
+            await self._accounts.admit(
+                signed.principal.certificate, address=address, creates=creates, revokes=revokes
+            )
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
 

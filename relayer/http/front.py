@@ -211,7 +211,9 @@ class Front:
         access = self._access(signed, route, right, getattr(body, "namespace", None))
         if not authenticator.admits_now(signed, creates=route.writes):
             async with deadline.step("admit"):
-                await authenticator.admit(signed, head, creates=route.writes)
+                # The list of revocations is all that admin rights without a namespace lead to.
+                revokes = right is Right.ADMIN and not route.namespaced
+                await authenticator.admit(signed, head, creates=route.writes, revokes=revokes)
         last_event = head.values.get("last-event-id", "")
         return Call(deadline, parameter, query, body, signed, access, head.wants_events, last_event)
 

@@ -205,5 +205,7 @@ def _known(error: Exception, code: str) -> HttpProblem:
     detail = None
     if isinstance(error, errors.DeadlineExceeded):
         detail = f"The time was up during {error.step}."
+    if isinstance(error, errors.AccountLost):
+        detail = f"{str(error).capitalize()}."
     rule = error.code if isinstance(error, errors.StoreError) else type(error).__name__
     return HttpProblem(code, detail, rule=rule, retry_after=retry_after)

@@ -56,6 +56,11 @@ class Layout:
         return f"acct/{account_tag}/account"
 
     @staticmethod
+    def revoked(account_tag: str) -> str:
+        """The account's list of revocations once more, so that neither object can be put back alone."""
+        return f"acct/{account_tag}/revoked"
+
+    @staticmethod
     def pointers(account_tag: str) -> str:
         """What the keys of all pointers of an account start with."""
         return f"acct/{account_tag}/ns/"

@@ -148,7 +148,9 @@ class _Worker:
         catalogue = await read_catalogue(self._source)
         backup.findings += catalogue.findings
         for account in catalogue.accounts:
-            await self._small(Layout.account(self._source.keys.tag("account", account)))
+            tag = self._source.keys.tag("account", account)
+            await self._small(Layout.account(tag))
+            await self._small(Layout.revoked(tag))
         await self._reported()
         for done, listed in enumerate(catalogue.namespaces, 1):
             await self._namespace(listed)

@@ -13,11 +13,12 @@ from relayer.log.sealed_objects import ObjectSealer
 from relayer.log.together import AT_ONCE, together
 from relayer.operator.findings import Finding, Flaw
 from relayer.ports import Found
-from relayer.services.accounts import account_at
+from relayer.services.accounts import account_at, revoked_at
 
 __all__ = ["RESTORE", "Catalogue", "Listed", "keys_below", "read_catalogue"]
 
 RESTORE = "restore it from a backup"
+_MEND = "memrelay repair --apply makes it anew from what is left, a backup has it as it was"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,15 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Accounts by id, their names in order, and what of both does not open."""
+    """Accounts by id, their names in order, and what of both does not open.
+
+    ``mendable`` are accounts whose object is lost, or older than the list of revocations beside it.
+    """
 
     accounts: tuple[str, ...]
     namespaces: tuple[Listed, ...]
     findings: tuple[Finding, ...]
+    mendable: tuple[str, ...] = ()
 
     def named(self, name: str, account: str | None = None) -> list[Listed]:
         """Return what has this name, in every account or in one."""
@@ -68,10 +73,11 @@ async def read_catalogue(ports: LogPorts, known: Iterable[str] = ()) -> Catalogu
     """
     keys = await keys_below(ports, "acct/")
     reader = _Reader(ports)
-    for window in _windows([key for key in keys if key.endswith("/account")]):
+    for window in _windows([key for key in keys if key.endswith(("/account", "/revoked"))]):
         await together([reader.account(key) for key in window])
     for account in known:
         reader.accounts.setdefault(ports.keys.tag("account", account), account)
+    mendable = reader.compare({key.split("/")[1] for key in keys}, keys)
     for window in _windows([key for key in keys if "/ns/" in key]):
         await together([reader.pointer(key) for key in window])
     tags = {key.split("/")[1] for key in keys}
@@ -79,6 +85,7 @@ async def read_catalogue(ports: LogPorts, known: Iterable[str] = ()) -> Catalogu
         tuple(sorted(account for tag, account in reader.accounts.items() if tag in tags)),
         tuple(sorted(reader.listed, key=lambda item: (item.account, item.pointer.name))),
         tuple(reader.findings),
+        tuple(mendable),
     )
 
 
@@ -95,6 +102,7 @@ class _Reader:
         self.accounts: dict[str, str] = {}
         self.listed: list[Listed] = []
         self.findings: list[Finding] = []
+        self._counters: dict[str, int] = {}
 
     async def account(self, key: str) -> None:
         found = await self._ports.store.get(self._ports.layout.at(key))
@@ -102,9 +110,27 @@ class _Reader:
             return
         try:
             self.accounts[key.split("/")[1]] = account_at(self._ports.keys, key, found.data)
+            self._counters[key] = revoked_at(self._ports.keys, key, found.data)
         except (CorruptNamespace, UpgradeRequired) as error:
             fix = f"{RESTORE}, or name the account with --account to see what is below it"
             self.findings.append(Finding(Flaw.of(error), key, str(error), fix))
+
+    def compare(self, tags: Iterable[str], keys: Iterable[str]) -> list[str]:
+        """Look for accounts without their object, or whose object is older than the list beside it; returns their ids."""
+        there, found = set(keys), list[str]()
+        for tag in sorted(self.accounts.keys() & set(tags)):
+            key, beside = Layout.account(tag), Layout.revoked(tag)
+            if key not in there:
+                flaw, sentence = Flaw.ABSENT, "the object of an account is lost: relayers let nobody of it in"
+            elif self._counters.get(key, -1) < self._counters.get(beside, -1) and key in self._counters:
+                flaw = Flaw.DAMAGED
+                sentence = "the object of an account is older than the list of revocations beside it"
+            else:
+                continue
+            fix = _MEND if beside in self._counters else f"{_MEND}; its owner then sends the list again"
+            self.findings.append(Finding(flaw, key, sentence, fix))
+            found.append(self.accounts[tag])
+        return found
 
     async def pointer(self, key: str) -> None:
         account = self.accounts.get(key.split("/")[1])

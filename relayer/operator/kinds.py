@@ -34,7 +34,7 @@ _PATTERNS = [
     (Kind.MANIFEST, re.compile(_NAMESPACE + r"manifest")),
     (Kind.KEYRING, re.compile(_NAMESPACE + r"keyring/\d{8}")),
     (Kind.POINTER, re.compile(r"acct/[0-9a-f]{40}/ns/[0-9a-f]{40}")),
-    (Kind.ACCOUNT, re.compile(r"acct/[0-9a-f]{40}/account")),
+    (Kind.ACCOUNT, re.compile(r"acct/[0-9a-f]{40}/(?:account|revoked)")),
     (Kind.ERASURE, re.compile(r"(?:erasing|erased)/[0-9a-f]{40}/[0-9a-z]{26}")),
     (Kind.FLEET, re.compile(r"fleet/\d{8}")),
     (Kind.RELAYER, re.compile(r"relayer")),

@@ -98,9 +98,11 @@ def repair_row(repair: Repair) -> dict[str, object]:
     }
 
 
-def repairs(needed: Sequence[Repair], beyond: Sequence[Finding], *, apply: bool) -> str:
-    """Show what is repaired, or would be."""
-    lines: list[str] = []
+def repairs(
+    needed: Sequence[Repair], beyond: Sequence[Finding], accounts: Sequence[str], *, apply: bool
+) -> str:
+    """Show what is repaired, or would be; ``accounts`` are those whose objects were made anew."""
+    lines = [_line("account", f"{account}: its object was made anew") for account in accounts]
     for repair in needed:
         lines.append(_line("namespace", repair.listed.pointer.name))
         lines += _findings(repair.findings)
@@ -113,7 +115,7 @@ def repairs(needed: Sequence[Repair], beyond: Sequence[Finding], *, apply: bool)
                 _line("PROBLEM", "written by a newer version: update memrelay on this machine first")
             )
     lines += _findings(beyond)
-    if not needed and not beyond:
+    if not needed and not beyond and not accounts:
         return _line("result", "there is nothing to repair")
     lost = sum(len(repair.lost) for repair in needed)
     if apply:

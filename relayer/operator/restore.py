@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from relayer.domain.namespace import Pointer
-from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
+from relayer.errors import (
+    ConfigurationError,
+    CorruptNamespace,
+    StoreMisconfigured,
+    StoreUnavailable,
+    UpgradeRequired,
+)
 from relayer.log.destruction import destroy
 from relayer.log.erasure_reports import ErasureReports, Stage
 from relayer.log.layout import Layout
@@ -25,7 +31,7 @@ from relayer.operator.erasing import erase_records
 from relayer.operator.findings import Finding, Flaw
 from relayer.operator.kinds import Kind, incarnation_of, kind_of
 from relayer.operator.repair import repair_namespace
-from relayer.ports import Created, Exists, Found, Throttled
+from relayer.ports import Created, Exists, Found, Swapped, Throttled
 from relayer.services.accounts import account_at
 from relayer.services.relayer_check import begin_restore, begun_restore, end_restore
 
@@ -112,9 +118,27 @@ async def restore(
     # Parts of two runs would make a store that never was, and in which what only the newer one has is missing.
     await begin_restore(target, f"{head.number}/{head.began}")
     done = Restoration(head, ledger)
+    if head.number != newest:
+        rows = await _with_newest_accounts(backup, newest, rows, done)
     await _Worker(backup, target, rows, {row.incarnation: row for row in erased}, done).run(progress)
     await end_restore(target)
     return done
+
+
+async def _with_newest_accounts(
+    backup: BackupStore, newest: int, rows: list[Row], done: Restoration
+) -> list[Row]:
+    """Return the rows of an older run with the newest one's accounts: what they took back since stays taken back."""
+    wanted = {row.key: row for row in rows}
+    try:
+        for row in (await backup.read("runs", newest, Row))[1]:
+            if kind_of(row.key) is Kind.ACCOUNT and await backup.fetch(row) is not None:
+                wanted[row.key] = row
+    except (CorruptNamespace, UpgradeRequired) as error:
+        sentence = f"{error}; what accounts took back since the restored run may be good again"
+        fix = "have their owners send it again: memrelay-gateway keys revoke"
+        done.findings.append(Finding(Flaw.of(error), f"runs/{newest:020d}", sentence, fix))
+    return list(wanted.values())
 
 
 async def _newest_ledger(place: BackupStore, run: int) -> tuple[Head, list[Erased]]:
@@ -273,7 +297,14 @@ class _Worker:
     async def _same(self, key: str, data: bytes) -> None:
         """Accept what an earlier attempt wrote, and may have changed since."""
         found = await self._target.store.get(self._target.layout.at(key))
-        if kind_of(key) not in _CHANGED and isinstance(found, Found) and found.data != data:
+        if not isinstance(found, Found) or found.data == data or kind_of(key) in _CHANGED:
+            return
+        if kind_of(key) is Kind.ACCOUNT:
+            # An account may have taken something back since; what the backup has now is the newest.
+            outcome = await self._target.store.swap(self._target.layout.at(key), data, found.etag)
+            if not isinstance(outcome, Swapped):
+                raise StoreUnavailable("an account could not be written; running the restore again goes on")
+        else:
             raise StoreMisconfigured(
                 "the store holds objects of another restore; give an empty directory, bucket or prefix",
                 code="not_empty",

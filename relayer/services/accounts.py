@@ -2,21 +2,32 @@
 
 An account comes into being with its first write: one small sealed object, under a name that says nothing without the
 relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
+
+The list is in a second object beside it. The newest of the two counts, so that putting one of them back, or deleting it,
+takes nothing back; and where the account's own object is gone, and anything else of it is there, nobody is let in.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
 from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.errors import CorruptNamespace, Refused, StoreUnavailable, UpgradeRequired
+from relayer.errors import (
+    AccountLost,
+    CorruptNamespace,
+    Refused,
+    StoreError,
+    StoreUnavailable,
+    UpgradeRequired,
+)
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
-from relayer.ports import Absent, Changed, Found, Swapped, Unchanged
+from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
 from relayer.services.read_back import create_or_read
 from relayer.services.token_buckets import Buckets, Limit
 from relayer.wire.certificates import Certificate
@@ -24,13 +35,17 @@ from relayer.wire.errors import NotAccepted, UnsealError
 from relayer.wire.revocations import Revocations
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
-__all__ = ["AccountCaps", "Accounts", "account_at"]
+__all__ = ["AccountCaps", "Accounts", "account_at", "revoked_at"]
 
 _FORMAT = 1
 _FRESH_SECONDS = 15.0
 _PATIENCE_SECONDS = 300.0
 _MOST_KNOWN = 10_000
 _SWAPS = 5
+_LOST = (
+    "the object of this account is gone, and its memories are there: its operator puts it back (memrelay repair, or a "
+    "backup), or its owner sends the list of revocations again (memrelay-gateway keys revoke)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +65,17 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class _Known:
-    """What was last read of an account; ``read_at`` is monotonic, in seconds."""
+    """What was last read of an account; ``read_at`` is monotonic, in seconds.
+
+    ``revocations`` is the newest list that was seen, ``beside`` the counter of the one in the second object.
+    """
 
     stored: _Stored | None = None
     etag: str = ""
     read_at: float = float("-inf")
+    revocations: bytes = b""
     counter: int = -1
+    beside: int = -1
     agent_keys: frozenset[bytes] = frozenset()
     serials: frozenset[bytes] = frozenset()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -102,7 +122,9 @@ class Accounts:
             and (known.stored is not None or not creates)
         )
 
-    async def admit(self, certificate: Certificate, *, address: str | None, creates: bool) -> None:
+    async def admit(
+        self, certificate: Certificate, *, address: str | None, creates: bool, revokes: bool = False
+    ) -> None:
         """Let a certificate in, by a list of revocations at most 15 s old.
 
         While the store does not answer, what was read in the last five minutes counts; after that nobody comes in.
@@ -111,20 +133,28 @@ class Accounts:
             certificate: verified, in its time.
             address: of the peer, for the hourly cap; None for peers it does not hold for.
             creates: whether the request writes, and so brings a new account into being.
+            revokes: whether it is about the list of revocations alone, which the account signs: the way back for a lost one.
 
         Raises:
             NotAccepted: ``account_not_served``, ``revoked``, ``accounts_full`` or ``accounts_per_address``.
+            AccountLost: the account's object is gone.
             StoreError: the store does not answer, and what is known is too old.
         """
         account = certificate.account
         if not self.serves(account):
             raise NotAccepted("account_not_served")
         known = self._entry(account)
+        lost = False
         if self._age(known) >= _FRESH_SECONDS:
-            await self._refresh(account, known)
+            try:
+                await self._refresh(account, known)
+            except AccountLost:
+                if not revokes:
+                    raise
+                lost = True
         if _revoked(known, certificate):
             raise NotAccepted("revoked")
-        if creates and known.stored is None:
+        if creates and known.stored is None and not lost:
             await self._create(account, known, address)
 
     async def revocations(self, account: str) -> bytes:
@@ -134,8 +164,9 @@ class Accounts:
             StoreError: the store does not answer.
         """
         known = self._entry(account)
-        await self._refresh(account, known, force=True)
-        return known.stored.revocations if known.stored is not None else b""
+        with suppress(AccountLost):
+            await self._refresh(account, known, force=True)
+        return known.revocations
 
     async def revoke(self, encoded: bytes, *, account: str) -> Revocations:
         """Put a newer list of revocations in place; it counts on this replica at once.
@@ -152,21 +183,57 @@ class Accounts:
             raise Refused("revocations_invalid", "this list is another account's")
         known = self._entry(account)
         for _ in range(_SWAPS):
-            await self._refresh(account, known, force=True)
-            if known.stored is None:
-                await self._create(account, known, None)
-            if known.stored is None or revocations.counter <= known.counter:
-                if known.stored is not None and known.stored.revocations == encoded:
-                    return revocations
+            with suppress(AccountLost):
+                await self._refresh(account, known, force=True)
+            if revocations.counter <= known.counter and encoded != known.revocations:
                 raise Refused("stale_counter", f"give a counter above {known.counter}")
-            updated = msgspec.structs.replace(known.stored, revocations=encoded)
-            outcome = await self._ports.store.swap(self._place(account), self._seal(updated), known.etag)
-            if isinstance(outcome, Swapped):
-                self._take(known, updated, outcome.etag)
+            if known.stored is None:
+                await self._create(account, known, None, encoded)
+            # The second object last: it is never the newer one, unless somebody put the first one back.
+            if await self._put(account, known, encoded) and await self._put_beside(account, known):
                 return revocations
-            if not isinstance(outcome, Changed):
-                await self._clock.sleep(0.2)
+            await self._clock.sleep(0.2)
         raise StoreUnavailable("the account's object could not be changed")
+
+    async def mend(self, account: str) -> None:
+        """Make the account's object anew from the newest list that is left: an operator's work, while no relayer runs.
+
+        Raises:
+            CorruptNamespace: one of its objects is there and does not open.
+            StoreError: the store did not answer, or somebody else wrote it; doing it again is safe.
+        """
+        known = self._entry(account)
+        with suppress(AccountLost):
+            await self._refresh(account, known, force=True)
+        await self._create(account, known, None, known.revocations)
+        if not await self._put(account, known, known.revocations):
+            raise StoreUnavailable("the account's object could not be changed")
+
+    async def _put(self, account: str, known: _Known, encoded: bytes) -> bool:
+        """Write a list into the account's object; False if that has to be tried again."""
+        if known.stored is None or known.stored.revocations == encoded:
+            return known.stored is not None
+        updated = msgspec.structs.replace(known.stored, revocations=encoded)
+        key = self._key(account)
+        outcome = await self._ports.store.swap(
+            self._ports.layout.at(key), self._seal(key, updated), known.etag
+        )
+        if isinstance(outcome, Swapped):
+            self._take(known, updated, outcome.etag)
+        return isinstance(outcome, Swapped)
+
+    async def _put_beside(self, account: str, known: _Known) -> bool:
+        """Have the second object hold the newest list, too; False if that has to be tried again."""
+        key = self._key_beside(account)
+        place = self._ports.layout.at(key)
+        found = await self._read_beside(account, known)
+        if known.beside >= known.counter:
+            return True
+        data = self._seal(key, _Stored(_FORMAT, account, self._clock.now_ms(), known.revocations))
+        store = self._ports.store
+        if isinstance(found, Found):
+            return isinstance(await store.swap(place, data, found.etag), Swapped)
+        return isinstance(await store.create(place, data), Created)
 
     def _entry(self, account: str) -> _Known:
         known = self._known.get(account)
@@ -187,36 +254,69 @@ class Accounts:
                 return
             asked_at = self._clock.monotonic()
             try:
-                found = await self._ports.store.get(self._place(account), if_none_match=known.etag or None)
+                found = await self._read(account, known)
             except StoreUnavailable:
                 if force or self._age(known) >= _PATIENCE_SECONDS:
                     raise
                 return
             if isinstance(found, Found):
-                self._take(known, self._open(account, found.data), found.etag)
-            elif isinstance(found, Absent) and known.stored is not None:
-                # An account object is never deleted while the account is served: keep what it had taken back.
-                raise CorruptNamespace("an account's object is gone")
+                self._take(known, self._open(self._key(account), account, found.data), found.etag)
+                if known.beside < known.counter and known.read_at == float("-inf"):
+                    # The list of a store that has none beside it yet; whatever the store answers, the next revocation does.
+                    with suppress(StoreError):
+                        await self._put_beside(account, known)
             elif not isinstance(found, Unchanged | Absent):
                 raise StoreUnavailable("the account's object could not be read")
             known.read_at = asked_at
 
+    async def _read(self, account: str, known: _Known) -> GetOutcome:
+        """Ask for the account's object, and while none was seen also for what would be left of a lost one."""
+        store, place = self._ports.store, self._place(account)
+        found = await store.get(place, if_none_match=known.etag or None)
+        if known.stored is None:
+            await self._read_beside(account, known)
+        if isinstance(found, Absent) and (known.stored is not None or await self._is_used(account)):
+            # Another replica may have made it between the two questions.
+            found = await store.get(place)
+            if isinstance(found, Absent):
+                raise AccountLost(_LOST)
+        return found
+
+    async def _read_beside(self, account: str, known: _Known) -> GetOutcome:
+        key = self._key_beside(account)
+        found = await self._ports.store.get(self._ports.layout.at(key))
+        if isinstance(found, Found):
+            known.beside = self._learn(known, self._open(key, account, found.data).revocations)
+        return found
+
+    async def _is_used(self, account: str) -> bool:
+        """Whether the store has anything of an account."""
+        start = self._place(account).removesuffix("account")
+        async for _ in self._ports.store.list(start):
+            return True
+        return False
+
     def _take(self, known: _Known, stored: _Stored, etag: str) -> None:
-        if stored.revocations:
-            try:
-                revocations = Revocations.verify(stored.revocations)
-            except NotAccepted as error:
-                raise CorruptNamespace("an account's revocations are not signed") from error
-            if revocations.counter < known.counter:
-                raise CorruptNamespace("an account's revocations went back")
-            known.counter = revocations.counter
-            known.agent_keys = frozenset(revocations.agent_keys)
-            known.serials = frozenset(revocations.serials)
-        elif known.counter >= 0:
-            raise CorruptNamespace("an account's revocations went back")
+        self._learn(known, stored.revocations)
         known.stored, known.etag = stored, etag
 
-    async def _create(self, account: str, known: _Known, address: str | None) -> None:
+    def _learn(self, known: _Known, encoded: bytes) -> int:
+        """Let a list count unless a newer one is known; returns its counter, -1 for none."""
+        if not encoded:
+            return -1
+        try:
+            revocations = Revocations.verify(encoded)
+        except NotAccepted as error:
+            raise CorruptNamespace("an account's revocations are not signed") from error
+        if revocations.counter > known.counter:
+            known.revocations, known.counter = encoded, revocations.counter
+            known.agent_keys = frozenset(revocations.agent_keys)
+            known.serials = frozenset(revocations.serials)
+        return revocations.counter
+
+    async def _create(
+        self, account: str, known: _Known, address: str | None, revocations: bytes = b""
+    ) -> None:
         async with known.lock:
             if known.stored is not None:
                 return
@@ -226,9 +326,10 @@ class Accounts:
                     raise NotAccepted("accounts_full")
                 if address is not None and self._newcomers.wait(address, 1.0, now):
                     raise NotAccepted("accounts_per_address")
-            fresh = self._seal(_Stored(_FORMAT, account, self._clock.now_ms()))
-            found = await create_or_read(self._ports, self._key(account), fresh)
-            self._take(known, self._open(account, found.data), found.etag)
+            key = self._key(account)
+            fresh = self._seal(key, _Stored(_FORMAT, account, self._clock.now_ms(), revocations))
+            found = await create_or_read(self._ports, key, fresh)
+            self._take(known, self._open(key, account, found.data), found.etag)
             known.read_at = now
             if address is not None:
                 self._newcomers.spend(address, 1.0, now)
@@ -244,36 +345,49 @@ class Accounts:
     def _key(self, account: str) -> str:
         return Layout.account(self._ports.keys.tag("account", account))
 
+    def _key_beside(self, account: str) -> str:
+        return Layout.revoked(self._ports.keys.tag("account", account))
+
     def _place(self, account: str) -> str:
         return self._ports.layout.at(self._key(account))
 
-    def _seal(self, stored: _Stored) -> bytes:
+    def _seal(self, key: str, stored: _Stored) -> bytes:
         return seal(
             self._ports.keys.metadata,
             ObjectType.ACCOUNT,
-            _place_of(self._key(stored.account)),
+            _place_of(key),
             msgspec.msgpack.encode(stored),
             salt=self._ports.randomness.bytes(SALT_SIZE),
         )
 
-    def _open(self, account: str, data: bytes) -> _Stored:
-        stored = _open(self._ports.keys, self._key(account), data)
+    def _open(self, key: str, account: str, data: bytes) -> _Stored:
+        stored = _open(self._ports.keys, key, data)
         if stored.account != account:
             raise CorruptNamespace("an account's object is another account's")
         return stored
 
 
 def account_at(keys: RelayerKeys, key: str, data: bytes) -> str:
-    """Return the id of the account whose object has this key of the layout and these bytes.
+    """Return the id of the account whose object, or list beside it, has this key of the layout and these bytes.
 
     Raises:
         CorruptNamespace: it does not open in its place, or belongs to another one.
         UpgradeRequired: its format is unknown.
     """
     account = _open(keys, key, data).account
-    if key != Layout.account(keys.tag("account", account)):
+    tag = keys.tag("account", account)
+    if key not in {Layout.account(tag), Layout.revoked(tag)}:
         raise CorruptNamespace("an account's object is another account's")
     return account
+
+
+def revoked_at(keys: RelayerKeys, key: str, data: bytes) -> int:
+    """Return the counter of the list in such an object, -1 for none; raises as `account_at`."""
+    encoded = _open(keys, key, data).revocations
+    try:
+        return Revocations.verify(encoded).counter if encoded else -1
+    except NotAccepted as error:
+        raise CorruptNamespace("an account's revocations are not signed") from error
 
 
 def _open(keys: RelayerKeys, key: str, data: bytes) -> _Stored:

@@ -14,7 +14,7 @@ from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.draft import Draft
 from relayer.services.drafting import request_origin
-from relayer.services.finding import fresh
+from relayer.services.finding import evaluated, fresh, seen_before
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position, show
 from relayer.services.proposals import Known, Proposal, Reason, known_before, known_of, proposal_of
@@ -60,7 +60,7 @@ async def propose(
 async def take(
     ctx: Context, access: Access, request: wire.TakeRequest, deadline: Deadline
 ) -> wire.TakeResponse:
-    """Carry out proposals whose two memories are still as they were; doing it twice is doing it once.
+    """Carry out proposals whose two memories are still as they were; the same signed request again takes no others.
 
     The memory that goes gets a last version, which holds for no time and is over at once: nobody recalls or lists it, and
     `relayer.services.restore` brings the memory itself back.
@@ -73,7 +73,11 @@ async def take(
         await fresh(opened, deadline)
         now = ctx.clock.now_ms()
         accepted, refused = _accepted(opened, list(asked.values()), now)
-        if accepted:
+        first = not seen_before(opened, access)  # what it could not take then it does not take now
+        if first and not accepted:
+            async with deadline.step("append"):
+                await opened.log.append([evaluated(access)])
+        elif first:
             drafts = [_last_version(proposal, now) for proposal in accepted]
             await append_drafts(ctx, opened, access, drafts, idempotency_key=None, deadline=deadline)
             await opened.settle()

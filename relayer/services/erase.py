@@ -31,7 +31,7 @@ from relayer.wire.certificates import Right
 from relayer.wire.erasure import EraseNamespaceRequest, EraseNamespaceResponse, ErasureView
 from relayer.wire.errors import Malformed
 
-__all__ = ["erase_memory", "erase_namespace", "erase_records", "get_erasure"]
+__all__ = ["erase_memory", "erase_namespace", "erase_records", "get_erasure", "report_erasure"]
 
 
 async def erase_memory(
@@ -65,7 +65,13 @@ async def erase_records(
     Raises:
         Refused: ``not_found``: none of them was ever there; or ``nonce_reused``.
     """
-    erasure = await _append(opened, access, wanted, deadline)
+    return await report_erasure(ctx, opened, await _append(opened, access, wanted, deadline), deadline)
+
+
+async def report_erasure(
+    ctx: Context, opened: OpenNamespace, erasure: Erasure, deadline: Deadline
+) -> ErasureView:
+    """Write down the report of an erasure that the log has decided, or find it, and have it carried out."""
     found = opened.namespace
     async with deadline.step("report"):
         report = report_of(found.account, found.pointer.name, opened.log.replica, erasure.erasure)

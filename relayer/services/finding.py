@@ -1,10 +1,12 @@
-"""Finding one memory of a namespace: what every use case about a single memory begins with."""
+"""Finding one memory of a namespace, and what a request did when it came before: what use cases begin with."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from relayer.domain.operations import Forget, Origin
+from relayer.domain.outcomes import Outcome
 from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
@@ -13,13 +15,28 @@ from relayer.services.refusals import no_such_memory
 from relayer.wire import schemas, ulid
 from relayer.wire.errors import Malformed
 
-__all__ = ["fresh", "look_up", "parse_id"]
+__all__ = ["evaluated", "fresh", "look_up", "parse_id", "seen_before"]
 
 
 async def fresh(opened: OpenNamespace, deadline: Deadline) -> None:
     """Bring log and view up to every write that was acknowledged."""
     async with deadline.step("read"):
         await opened.read(schemas.Consistency.STRONG, None)
+
+
+def seen_before(opened: OpenNamespace, access: Access) -> dict[int, Outcome]:
+    """Return what became of the operations of this very request when it came before, by index; `fresh` first.
+
+    A request whose operations depend on what is there is evaluated once. What was stored after the first answer is not
+    what its author meant, whoever sends it again.
+    """
+    return opened.log.state.outcomes_of(access.principal.author, access.principal.nonce)
+
+
+def evaluated(access: Access) -> Forget:
+    """Return an operation that changes nothing: it stands in the log for a request that found nothing to do."""
+    principal = access.principal
+    return Forget(Origin(principal.author, principal.nonce, 0, principal.expires), b"")
 
 
 def parse_id(text: str) -> bytes:

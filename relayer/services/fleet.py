@@ -1,4 +1,4 @@
-"""The fleet's keys of these days: made, shared through the store, rotated, deleted.
+"""The fleet's keys of these days: made, shared through the store, rotated, destroyed.
 
 Replicas agree because whoever creates a day's object first decides. The next day's pair is fetched an hour early, so
 that a replica whose clock is a little behind can already open what a gateway sealed on the advice of another.
@@ -10,6 +10,7 @@ from nacl.public import PrivateKey
 
 from relayer.crypto.fleet import DAY_MS, KEPT_DAYS, FleetPair, day_of, live_days
 from relayer.errors import RelayerError
+from relayer.log.destruction import destroy, left_of
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.ports import Found
@@ -23,6 +24,8 @@ __all__ = ["FleetKeys"]
 _LIST_AGE_MS = 60_000
 _EARLY_MS = 3_600_000
 _CHECK_SECONDS = 60.0
+# Days without a trace after which a sweep looks no further back.
+_SWEPT_DAYS = 30
 
 
 class FleetKeys:
@@ -98,10 +101,16 @@ class FleetKeys:
         return FleetPair.open(day, metadata, read.data) if isinstance(read, Found) else None
 
     async def _sweep(self) -> None:
-        """Delete the pairs of days that are over by the store's clock: a replica's own may be far ahead."""
+        """Destroy the pairs of days that are over by the store's clock: a replica's own may be far ahead.
+
+        Every version goes, also of days that no listing shows any more, because something only deleted them.
+        """
         store, folder = self._ports.store, self._ports.layout.at(Layout.fleet(""))
         read = await store.get(f"{folder}{day_of(self._clock.now_ms())}")
-        oldest = day_of(min(read.store_time, self._clock.now_ms()) - (KEPT_DAYS - 1) * DAY_MS)
-        over = [info.key async for info in store.list(folder) if info.key.removeprefix(folder) < oldest]
-        for key in over:
-            await store.delete(key)
+        oldest = min(read.store_time, self._clock.now_ms()) - (KEPT_DAYS - 1) * DAY_MS
+        shown = [info.key async for info in store.list(folder)]
+        await destroy(store, [key for key in shown if key.removeprefix(folder) < day_of(oldest)])
+        window = range(oldest - DAY_MS, oldest - (_SWEPT_DAYS + 1) * DAY_MS, -DAY_MS)
+        while await left_of(store, names := [f"{folder}{day_of(time)}" for time in window]):
+            await destroy(store, names)
+            window = range(window.stop, window.stop - _SWEPT_DAYS * DAY_MS, -DAY_MS)

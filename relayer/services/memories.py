@@ -82,8 +82,8 @@ async def forget_memory(
         known = opened.log.state.records.get(wanted)
         if known is None:
             raise no_such_memory()
-        if known.standing is not Standing.FORGOTTEN:
-            await _hide(opened, access, wanted, deadline)
+        # Also what is forgotten already: sent again after somebody restored it, this request is known to the log.
+        await _hide(opened, access, wanted, deadline)
         return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.log.position))
 
 

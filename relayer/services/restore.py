@@ -31,9 +31,8 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
         known = opened.log.state.records.get(wanted)
         if known is None:
             raise no_such_memory()
-        replaced = b""
-        if known.standing is not Standing.LIVE:
-            replaced = await _bring_back(opened, access, known, deadline)
+        # Also what is live already: sent again after somebody forgot it, this request is known to the log.
+        replaced = await _bring_back(opened, access, known, deadline)
         return life.RestoreResponse(
             id=memory_id,
             state="live",
@@ -61,18 +60,20 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
     if now.standing is Standing.LIVE:
         return b""
     if outcome.refusal is Refusal.STALE_HEAD:
+        if head and opened.log.state.records[head].standing is not Standing.LIVE:
+            raise Refused(
+                "stale_head", "the newest version of this memory is forgotten: restore that one first"
+            )
         raise Refused(outcome.refusal, "this memory changed meanwhile: look at its history and try again")
     raise Refused(outcome.refusal, "the namespace does not take this: sign anew and try again")
 
 
 def _head_of(opened: OpenNamespace, old: RecordState) -> bytes:
-    """Return the live version that took an old one's place, at first or second hand."""
+    """Return the newest version of those that took an old one's place, at first or second hand; the log looks if it is live."""
     records = opened.log.state.records
     seen = {old.record}
     newer = old
     while (found := records.get(newer.superseded_by)) is not None and found.record not in seen:
         seen.add(found.record)
         newer = found
-    if newer.standing is not Standing.LIVE:
-        raise Refused("stale_head", "the newest version of this memory is forgotten: restore that one first")
     return newer.record

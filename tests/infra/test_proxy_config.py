@@ -49,3 +49,10 @@ def test_the_proxy_waits_longer_than_the_slowest_answer_takes() -> None:
     waits = [int(seconds) for seconds in re.findall(r"proxy_read_timeout (\d+)s;", NGINX)]
     assert waits
     assert min(waits) > ANALYZE_SECONDS
+
+
+def test_no_proxy_sends_a_request_that_writes_a_second_time() -> None:
+    ingress = yaml.safe_load((INFRA / "kubernetes/base/ingress.yaml").read_text())
+    repeated = ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-next-upstream"]
+    for given in [*re.findall(r"proxy_next_upstream ([a-z_ ]+);", NGINX), repeated]:
+        assert given.split() == ["error", "timeout"]

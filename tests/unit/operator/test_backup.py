@@ -74,6 +74,20 @@ async def test_a_restored_store_serves_what_was_backed_up(site, vault):
     await other.close()
 
 
+async def test_what_an_account_took_back_stays_taken_back_also_after_the_restore_of_an_older_run(site, vault):
+    await site.say(*TEXTS[:2])
+    await vault.back_up()
+    await site.revoke("coder")
+    assert "revoked" in {key.rpartition("/")[2] for key in await site.keys("acct/")}
+    await vault.back_up()
+    for options in ({}, {"number": 1}):
+        other = await vault.restored(**options)
+        assert not await other.admits("coder")
+        assert await other.admits("researcher")
+        assert (await verify_store(other.ports)).sound
+        await other.close()
+
+
 async def test_the_second_backup_copies_what_is_new_and_no_more(site, vault):
     await site.say(*TEXTS[:3])
     await vault.back_up()

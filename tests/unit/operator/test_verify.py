@@ -10,6 +10,7 @@ from relayer.log.layout import Layout
 from relayer.operator.catalogue import read_catalogue
 from relayer.operator.findings import Flaw
 from relayer.operator.verify import verify_store
+from relayer.services.accounts import Accounts
 from relayer.services.fleet import FleetKeys
 
 SECRET = ROOT.agent("researcher").secret
@@ -115,8 +116,27 @@ async def test_names_below_a_lost_account_object_are_verified_when_its_id_is_giv
     unknown = await verify_store(site.ports)
     known = await verify_store(site.ports, known=[ROOT.account])
     assert {item.flaw for item in unknown.findings} == {Flaw.NO_ACCOUNT, Flaw.NO_NAME}
-    assert known.sound
+    assert [(item.flaw, item.key) for item in known.findings] == [(Flaw.ABSENT, account)]
+    assert "repair --apply" in known.findings[0].fix
     assert known.namespaces[0].memories == 3
+
+
+@pytest.mark.parametrize("attack", ["deleted", "put back"])
+async def test_an_account_object_without_its_newest_revocations_is_found_and_mended(site, attack):
+    await site.say(*TEXTS)
+    account = (await site.listed()).key.partition("/ns/")[0] + "/account"
+    before = await site.bytes_of(account)
+    await site.revoke("researcher")
+    await (site.drop([account]) if attack == "deleted" else site.replace(account, before))
+    found = (await verify_store(site.ports)).findings
+    expected = Flaw.ABSENT if attack == "deleted" else Flaw.DAMAGED
+    assert [(item.flaw, item.key) for item in found] == [(expected, account)]
+
+    await Accounts(site.ports).mend(ROOT.account)
+    assert (await verify_store(site.ports)).sound
+    await site.drop([account.replace("account", "revoked")])  # and it holds without the other one
+    assert not await site.admits("researcher")
+    assert await site.admits("coder")
 
 
 async def test_a_body_under_another_key_is_found_only_with_the_secret(site):

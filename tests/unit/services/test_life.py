@@ -309,14 +309,31 @@ async def test_what_lay_idle_is_told_from_what_was_said_again(house):
     assert await live(house) == {"said again", "new"}
 
 
-async def test_a_request_that_arrives_twice_forgets_no_memory_that_the_first_did_not_name(house):
+async def test_a_request_that_arrives_twice_forgets_nothing_that_was_stored_in_between(house):
     await put(house, *(f"note {number}" for number in range(5)))
     nonce = b"n" * 16
     first = await drop(house, everything=True, access=house.access(nonce=nonce))
     (later,) = await put(house, "stored after it")
     again = await drop(house, everything=True, access=house.access(nonce=nonce))
-    assert (first.forgotten, again.forgotten) == (5, 1)
-    assert (await get(house, later)).memory.state == "forgotten"
+    assert (again.matched, again.forgotten, again.remaining, again.ids) == (5, 5, 0, first.ids)
+    assert (await get(house, later)).memory.state == "live"
+
+
+async def test_a_repeated_request_tells_what_it_left_and_not_what_came_since(house):
+    for start in range(0, 1010, 100):
+        await put(house, *(f"note {number}" for number in range(start, min(start + 100, 1010))))
+    nonce = b"n" * 16
+    first = await drop(house, everything=True, access=house.access(nonce=nonce))
+    await put(house, "stored after it")
+    again = await drop(house, everything=True, access=house.access(nonce=nonce))
+    assert (first.remaining, again.remaining, again.ids) == (10, 10, first.ids)
+
+
+async def test_a_nonce_of_another_operation_deletes_nothing(house):
+    _, hidden = await put(house, "one", "two")
+    await forget_memory(house.ctx, house.access(nonce=b"n" * 16), hidden, house.deadline())
+    assert await refusal(drop(house, everything=True, access=house.access(nonce=b"n" * 16))) == "nonce_reused"
+    assert await live(house) == {"one"}
 
 
 async def test_more_than_a_thousand_are_forgotten_in_rounds(house):
