@@ -115,10 +115,15 @@ class Verifier:
         """
         seen = hashlib.sha256()
         waiting: list[bytes] = []
-        size, rest = 0, b""
+        size, begun = 0, [b""]  # a line that has not ended yet: joined once, in however small pieces it comes
         async for chunk in chunks:
             size += len(chunk)
-            *lines, rest = (rest + chunk).split(b"\n")
+            ended, newline, rest = chunk.rpartition(b"\n")
+            if newline:
+                lines, begun = b"".join((*begun, ended)).split(b"\n"), [rest]
+            else:
+                lines = []
+                begun.append(chunk)
             for line in lines:
                 proof = _LINE.fullmatch(line)
                 if proof is None:
@@ -132,7 +137,7 @@ class Verifier:
                 seen.update(line + b"\n")
             if size > most:
                 raise NotAccepted("answer_proof")
-        if waiting or rest:
+        if waiting or any(begun):
             raise NotAccepted("answer_proof")
 
     def _check(self, proof: str, message: bytes) -> None:

@@ -118,10 +118,12 @@ class WireRelayer:
         prover = Prover(request.headers[signing.SIGNATURE_HEADER], self.identity)
         if key is not None:
             prover.opened(key.answer_key)
+        if PROOF_HEADER in response.headers:
+            return
         if request.path == "/v1/export" and response.status < 300:
             response.body = prover.line(response.body)
         else:
-            response.headers.setdefault(PROOF_HEADER, prover.whole(response.status, response.body or b""))
+            response.headers[PROOF_HEADER] = prover.whole(response.status, response.body or b"")
 
     def _opened_key(self, request: web.Request) -> SealedKey | None:
         encoded = base64url.decode(request.headers.get(signing.KEY_HEADER, ""))

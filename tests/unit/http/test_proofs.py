@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from relayer.wire import base64url, signing
 from relayer.wire.certificates import Right
 from relayer.wire.errors import NotAccepted
 from relayer.wire.keys import FIRST_GENERATION
-from relayer.wire.proofs import PROOF_HEADER, Verifier, answer_key
+from relayer.wire.proofs import PROOF_HEADER, Prover, Verifier, answer_key
 from relayer.wire.revocations import Revocations
 from relayer.wire.sealed_bodies import SEALED_TYPE, seal_body
 
@@ -164,6 +165,24 @@ async def test_an_export_is_proven_line_by_line(at):
     unproven = verifier(at, answer).lines(_once(b"\n".join(kept) + b"\n"), most=MAX_BODY)
     with pytest.raises(NotAccepted):
         await anext(unproven)
+
+
+async def test_events_are_proven_by_comments_among_them(at):
+    await at.call("POST", "/v1/memories", MEMORY)
+    headers = at.gateway.headers("GET", at.authority, "/v1/changes?after=0", memory_key=at.memory_key())
+    read = b""
+    async with at.http.stream(
+        "GET", f"{at.url}/v1/changes?after=0", headers={**headers, "accept": "text/event-stream"}
+    ) as answer:
+        async for chunk in answer.aiter_bytes():
+            read += chunk
+            if b"event: remembered" in read and read.endswith(b"\n\n") and read.count(b": proof ") == 2:
+                break
+    prover = Prover(headers[signing.SIGNATURE_HEADER], at.relayer.authenticator._keys.identity)
+    prover.opened(answer_key(secret_of(at)))
+    *parts, _ = re.split(rb": proof [A-Za-z0-9_-]+\n\n", read)
+    assert read == b"".join(map(prover.comment, parts))
+    assert PROOF_HEADER not in answer.headers
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
