@@ -77,7 +77,7 @@ def test_a_success_in_between_starts_the_count_again(clock):
 
 def test_while_a_stranger_answers_the_breaker_says_so(opened, clock):
     opened.failed(RelayerUntrusted("somebody else answers"))
-    with pytest.raises(RelayerUntrusted, match="somebody else answers .*next try is in 60 s"):
+    with pytest.raises(RelayerUntrusted, match=r"somebody else answers .*next try is in 60 s"):
         opened.check()
     clock.at += 61
     opened.check()
