@@ -12,7 +12,7 @@ from typing import Final
 from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import GatewayError
+from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import OutboxUnavailable
@@ -167,7 +167,9 @@ async def _accepted(client: RelayerClient, identity: Identity) -> Check:
     try:
         listed = await client.namespaces(identity, limit=1)
     except GatewayError as error:
-        return Check("accepted", False, str(error), f"memrelay serve --accounts {identity.account}")
+        refused = isinstance(error, RelayerRefused)
+        fix = f"memrelay serve --accounts {identity.account}" if refused else "see what answers there"
+        return Check("accepted", False, str(error), fix)
     return Check("accepted", True, "yes" if listed.namespaces else "yes, and nothing is stored yet")
 
 

@@ -87,11 +87,11 @@ class Border:
 
 @asynccontextmanager
 async def border(
-    store: Any = None, clock: Any = None, *, bucket: str | None = None, **settings: Any
+    store: Any = None, clock: Any = None, *, port: int = 0, bucket: str | None = None, **settings: Any
 ) -> AsyncIterator[Border]:
-    """Run a relayer over a memory store on a free port of this machine; ``bucket`` is the setting ``store``."""
+    """Run a relayer over a memory store on a port of this machine, 0 for a free one; ``bucket`` is the setting ``store``."""
     recording = RecordingStore(store or MemoryStore(SystemClock()))
-    chosen = RelayerSettings(port=0, store=bucket, **settings)
+    chosen = RelayerSettings(port=port, store=bucket, **settings)
     async with AsyncExitStack() as stack:
         listening = bind(chosen)
         stack.callback(listening.close)

@@ -7,7 +7,7 @@ the others wait for what it finds.
 from __future__ import annotations
 
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import RelayerUnreachable
+from gateway_plugin.errors import GatewayError, RelayerUnreachable, RelayerUntrusted
 
 __all__ = ["Breaker"]
 
@@ -21,6 +21,7 @@ class Breaker:
         self._cooldown = cooldown
         self._failures = 0
         self._closed_at = 0.0
+        self._last: GatewayError | None = None
 
     @property
     def remaining(self) -> float:
@@ -34,9 +35,12 @@ class Breaker:
 
         Raises:
             RelayerUnreachable: not now.
+            RelayerUntrusted: not now, and who answered last did not prove to be the relayer.
         """
         if self._failures < self._limit:
             return
+        if self.remaining > 0 and isinstance(self._last, RelayerUntrusted):
+            raise RelayerUntrusted(f"{self._last} (the next try is in {self.remaining:.0f} s)")
         if self.remaining > 0:
             raise RelayerUnreachable(
                 f"the relayer failed {self._failures} times in a row; the next try is in {self.remaining:.0f} s"
@@ -48,7 +52,8 @@ class Breaker:
         """Note that the relayer answered."""
         self._failures = 0
 
-    def failed(self) -> None:
-        """Note that it did not."""
+    def failed(self, error: GatewayError | None = None) -> None:
+        """Note that it did not, and why."""
         self._failures += 1
+        self._last = error
         self._closed_at = self._clock.monotonic() + self._cooldown

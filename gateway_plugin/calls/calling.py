@@ -2,7 +2,8 @@
 
 A deadline covers the whole call: fetching keys, connecting, every retry and every pause between them. When it passes,
 the request is aborted, not abandoned. A call is tried again when nothing answered, when the relayer is busy, once when
-the clocks disagree and once when the relayer does not know the fleet key.
+the clocks disagree and once when the relayer does not know the fleet key. Whatever is answered counts only if it is
+proven to be the relayer's answer to this request, see `relayer.wire.proofs`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import httpx
@@ -18,15 +20,24 @@ from pydantic import BaseModel, ValidationError
 
 from gateway_plugin.calls.breaker import Breaker
 from gateway_plugin.calls.endpoint import Endpoint
-from gateway_plugin.calls.refusals import Refusal
-from gateway_plugin.calls.transport import Answer, Transport, signed_headers
+from gateway_plugin.calls.refusals import Refusal, unproven
+from gateway_plugin.calls.transport import MAX_ANSWER_BYTES, Answer, Transport, signed_headers
 from gateway_plugin.calls.trust import FleetKeys, TrustStore
 from gateway_plugin.clock import Clock, SystemClock
-from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerRefused, RelayerUnreachable
+from gateway_plugin.errors import (
+    DeadlineExceeded,
+    GatewayError,
+    RelayerRefused,
+    RelayerUnreachable,
+    RelayerUntrusted,
+)
 from gateway_plugin.identity import Identity
 from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
-from relayer.wire import schemas
+from relayer.wire import schemas, signing
+from relayer.wire.errors import NotAccepted
 from relayer.wire.fleet_list import FleetList
+from relayer.wire.proofs import PROOF_HEADER, Verifier
+from relayer.wire.sealed_bodies import SEALED_TYPE, seal_body
 
 __all__ = ["DEFAULT_DEADLINE", "Call", "Caller"]
 
@@ -59,6 +70,15 @@ class Call:
     body: bytes = b""
     attempts: int = 4
     margin: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """A call as it is sent once. ``verifier`` checks the answer; None for public routes."""
+
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    verifier: Verifier | None = field(repr=False)
 
 
 class _Deadline:
@@ -127,8 +147,8 @@ class Caller:
         except TimeoutError as error:
             self.breaker.failed()
             raise DeadlineExceeded(limit.step) from error
-        except (RelayerUnreachable, DeadlineExceeded):
-            self.breaker.failed()
+        except (RelayerUnreachable, RelayerUntrusted, DeadlineExceeded) as error:
+            self.breaker.failed(error)
             raise
         except RelayerRefused as error:
             # A busy relayer is spared like one that is down; one that says no is well.
@@ -170,59 +190,115 @@ class Caller:
             await self._clock.sleep(wait)
             pause = min(pause * 3, _LONGEST_PAUSE)
 
-    async def _lines(self, call: Call, seconds: float) -> AsyncGenerator[str, None]:
-        """Make a call whose answer is read line by line; one attempt, for ``seconds`` in all."""
+    async def _lines(self, call: Call, seconds: float) -> AsyncGenerator[bytes, None]:
+        """Make a call whose answer is read line by line, each proven; one attempt, for ``seconds`` in all."""
         self.breaker.check()
         limit = _Deadline(self._clock, seconds)
         try:
             async with asyncio.timeout(seconds):
-                headers = await self._headers(call, limit)
+                signed = await self._signed(call, limit)
+                assert signed.verifier is not None  # no public route is read in lines
                 sent = self._transport.stream(
-                    call.method, call.target, body=call.body, headers=headers, patience=seconds + 1
+                    call.method, call.target, body=signed.body, headers=signed.headers, patience=seconds + 1
                 )
-                async with sent as (answer, lines):
+                async with sent as (answer, chunks):
                     if answer.status >= 300:
-                        raise Refusal.parse(answer).error()
-                    async for line in lines:
-                        yield line
+                        raise Refusal.parse(self._proven(answer, signed)).error()
+                    proven = signed.verifier.lines(chunks, most=MAX_ANSWER_BYTES)
+                    try:
+                        async with aclosing(proven) as lines:
+                            async for line in lines:
+                                yield line
+                    except NotAccepted as error:
+                        raise self._unproven(answer) from error
         except TimeoutError as error:
             raise DeadlineExceeded(limit.step) from error
+        except RelayerUntrusted as error:
+            self.breaker.failed(error)
+            raise
 
     async def _once(self, call: Call, limit: _Deadline) -> Answer:
-        headers = await self._headers(call, limit)
+        signed = await self._signed(call, limit)
         remaining = max(limit.remaining, 0.001)
         # The transport's own bound comes after the call's: it is the call that decides.
-        return await self._transport.send(
-            call.method, call.target, body=call.body, headers=headers, patience=remaining + 1
+        answer = await self._transport.send(
+            call.method, call.target, body=signed.body, headers=signed.headers, patience=remaining + 1
         )
+        return self._proven(answer, signed)
 
-    async def _headers(self, call: Call, limit: _Deadline) -> dict[str, str]:
+    def _proven(self, answer: Answer, signed: _Signed) -> Answer:
+        """Return an answer that is the relayer's, or that of a public route, whose word counts only where it is good.
+
+        Raises:
+            RelayerUntrusted, RelayerUnreachable: see `unproven`.
+        """
+        try:
+            if signed.verifier is not None:
+                signed.verifier.check(answer.headers.get(PROOF_HEADER, ""), answer.status, answer.body)
+            elif answer.status >= 300:
+                raise self._unproven(answer)
+        except NotAccepted as error:
+            raise self._unproven(answer) from error
+        return answer
+
+    def _unproven(self, answer: Answer) -> GatewayError:
+        error = unproven(answer, self.endpoint.origin)
+        if isinstance(error, RelayerUntrusted):
+            # If it is another relayer, its list of keys shows that; if a person trusted that one since, its answers count.
+            self._fleet.drop()
+        return error
+
+    async def _signed(self, call: Call, limit: _Deadline) -> _Signed:
         """Sign a call, with the keys that it needs."""
-        headers: dict[str, str] = {}
+        signed = _Signed({}, call.body, None)
         if call.identity is not None:
-            memory_key = ""
-            if call.keyed:
-                limit.step = "keys"
-                fleet_key = await self._fleet.current(self._now())
-                memory_key = self._sealed.header(call.identity, fleet_key, self._now())
-            headers = signed_headers(
-                call.identity,
-                self.endpoint,
-                method=call.method,
-                target=call.target,
-                body=call.body,
-                memory_key=memory_key,
-                now=self._now(),
-            )
+            limit.step = "keys"
+            signed = await (self._keyed if call.keyed else self._unkeyed)(call, call.identity)
         limit.step = call.name
         remaining = max(limit.remaining, 0.001)
-        headers["x-deadline-ms"] = str(max(int(remaining * (1 - call.margin) * 1000), 1))
-        return headers
+        signed.headers["x-deadline-ms"] = str(max(int(remaining * (1 - call.margin) * 1000), 1))
+        return signed
+
+    async def _keyed(self, call: Call, identity: Identity) -> _Signed:
+        """Sign a call about a namespace. What says that it comes from this machine may be anybody there: it is not sent text."""
+        now = self._now()
+        fleet_key, relayer = await self._fleet.current(now), await self._fleet.identity(now)
+        keys, nonce = self._sealed.keys(identity, fleet_key, now), secrets.token_bytes(signing.NONCE_SIZE)
+        body, typed = call.body, {}
+        if body and self.endpoint.scheme == "http":
+            body, typed = seal_body(keys.secret, nonce, body), {"content-type": SEALED_TYPE}
+        headers = signed_headers(
+            identity,
+            self.endpoint,
+            method=call.method,
+            target=call.target,
+            body=body,
+            memory_key=keys.header,
+            now=self._now(),
+            nonce=nonce,
+            route=keys.route,
+        )
+        verifier = Verifier(headers[signing.SIGNATURE_HEADER], relayer, keys.answer_key)
+        return _Signed({**headers, **typed}, body, verifier)
+
+    async def _unkeyed(self, call: Call, identity: Identity) -> _Signed:
+        """Sign a call about the account, which says nothing of what is in its memories."""
+        relayer = await self._fleet.identity(self._now())
+        headers = signed_headers(
+            identity,
+            self.endpoint,
+            method=call.method,
+            target=call.target,
+            body=call.body,
+            memory_key="",
+            now=self._now(),
+        )
+        return _Signed(headers, call.body, Verifier(headers[signing.SIGNATURE_HEADER], relayer))
 
     async def _fetch_keys(self) -> schemas.KeysResponse:
         answer = await self._transport.send("GET", "/v1/keys", headers={}, patience=DEFAULT_DEADLINE)
         if answer.status >= 300:
-            raise Refusal.parse(answer).error()
+            raise self._unproven(answer)
         return self._parsed(answer, schemas.KeysResponse)
 
     async def _bounded(self, step: str, work: _FleetWork, seconds: float) -> FleetList:

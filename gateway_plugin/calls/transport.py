@@ -42,17 +42,21 @@ def signed_headers(
     body: bytes,
     memory_key: str,
     now: int,
+    nonce: bytes | None = None,
+    route: str = "",
 ) -> dict[str, str]:
-    """Return the headers that authenticate a request; a fresh nonce each time.
+    """Return the headers that authenticate a request.
 
     Args:
         identity: who signs.
         endpoint: whom the request is for; a signature is worth nothing elsewhere.
         method: upper case.
         target: path and query exactly as they are sent.
-        body: empty when there is none.
+        body: as it is sent; empty when there is none.
         memory_key: the ``memory-key`` header, empty when the route needs none.
         now: seconds since the epoch, by the relayer's clock as far as it is known.
+        nonce: 16 random bytes that no other request has; made here unless they are needed before.
+        route: the identity's, if it is at hand.
     """
     digest = hashlib.sha256(body).digest()
     certificate = identity.certificate_header(now)
@@ -63,7 +67,7 @@ def signed_headers(
         target=target,
         body_sha256=digest,
         created=now,
-        nonce=secrets.token_bytes(signing.NONCE_SIZE),
+        nonce=nonce or secrets.token_bytes(signing.NONCE_SIZE),
         certificate=certificate,
         memory_key=memory_key,
     )
@@ -73,7 +77,7 @@ def signed_headers(
         signing.SIGNATURE_HEADER: signature.header(),
     }
     if memory_key:
-        headers |= {signing.KEY_HEADER: memory_key, signing.ROUTE_HEADER: identity.route}
+        headers |= {signing.KEY_HEADER: memory_key, signing.ROUTE_HEADER: route or identity.route}
     return headers
 
 
@@ -104,7 +108,7 @@ class Transport:
         Args:
             method: upper case.
             target: path and query, already percent-encoded; sent as it is, because it was signed.
-            body: JSON, or empty.
+            body: JSON, or empty; ``headers`` may say that it is something else.
             headers: in addition to the plain ones.
             patience: seconds for each wait of the connection; the caller bounds the whole.
 
@@ -133,8 +137,8 @@ class Transport:
     @contextlib.asynccontextmanager
     async def stream(
         self, method: str, target: str, *, body: bytes, headers: Mapping[str, str], patience: float
-    ) -> AsyncIterator[tuple[Answer, AsyncIterator[str]]]:
-        """Send one request and read a good answer line by line; any other is whole in `Answer`. Raises as `send`."""
+    ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+        """Send one request and read a good answer piece by piece; any other is whole in `Answer`. Raises as `send`."""
         request = self._http.build_request(
             method,
             httpx.URL(self.endpoint.origin).copy_with(raw_path=target.encode("ascii")),
@@ -144,7 +148,7 @@ class Transport:
         )
         async with self._sent(request) as response:
             content = b"" if response.status_code < 300 else await response.aread()
-            yield Answer(response.status_code, dict(response.headers), content), response.aiter_lines()
+            yield Answer(response.status_code, dict(response.headers), content), response.aiter_bytes()
 
     @contextlib.asynccontextmanager
     async def _sent(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:

@@ -149,14 +149,22 @@ class FleetKeys:
             RelayerUntrusted: the relayer is not the one that was pinned, or offers no usable key.
             RelayerUnreachable, RelayerRefused: from fetching the list.
         """
+        listed = await self._current_list(now)
+        usable = [key for key in listed.keys if key.not_after > now + _MARGIN_SECONDS]
+        if not usable:
+            raise RelayerUntrusted("the relayer is not trusted: every key that it offers has ended")
+        return max(usable, key=lambda key: key.not_after)
+
+    async def identity(self, now: int) -> bytes:
+        """Return the identity by which the relayer signs answers; raises as `current`."""
+        return (await self._current_list(now)).identity
+
+    async def _current_list(self, now: int) -> FleetList:
         async with self._fetching:
             if self._list is None or not self._fresh(now):
                 self._list = await self.fetch(now)
                 self._fetched_at = now
-            usable = [key for key in self._list.keys if key.not_after > now + _MARGIN_SECONDS]
-        if not usable:
-            raise RelayerUntrusted("the relayer is not trusted: every key that it offers has ended")
-        return max(usable, key=lambda key: key.not_after)
+            return self._list
 
     async def fetch(self, now: int) -> FleetList:
         """Fetch the list and check who signed it; raises as `current`."""

@@ -179,7 +179,7 @@ def _fix(error: GatewayError) -> str:
     if isinstance(error, DeadlineExceeded):
         return "the relayer is slow or stuck: look at its log, then try again"
     if isinstance(error, RelayerUntrusted):
-        return "nothing was sent"
+        return "nothing that it answered counts; see what answers there: memrelay-gateway doctor"
     if isinstance(error, RelayerRefused):
         return {
             "unauthorized": "does the relayer serve this account, are both clocks right, and were this agent's keys not taken "

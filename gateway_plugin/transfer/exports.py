@@ -77,7 +77,7 @@ def _own_lines(text: str) -> Iterator[ImportItem]:
     ended: int | None = None
     count = 0
     headed = False
-    for line in filter(str.strip, text.splitlines()):
+    for line in filter(str.strip, text.split("\n")):
         document = json.loads(line)
         if not isinstance(document, dict):
             raise _NotThat("each line must be an object, as memrelay-gateway export writes it")
@@ -87,6 +87,8 @@ def _own_lines(text: str) -> Iterator[ImportItem]:
             ended = document.get("memories")
         elif "turn" in document:
             continue  # it would hang on no memory here, and no erasure would find it
+        elif set(document) == {"proof"}:
+            continue  # of a relayer's answer, for who asked
         else:
             count += 1
             yield ImportItem.model_validate(document.get("memory", document))

@@ -28,6 +28,7 @@ from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.keys import FIRST_GENERATION
 from relayer.wire.lp import Reader
+from relayer.wire.proofs import Prover
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, named_fleet_key
 from relayer.wire.signing import SKEW_SECONDS, RequestSignature
 
@@ -102,6 +103,11 @@ class Authenticator:
             self._seen.note(principal.author, principal.nonce, expires=principal.expires // 1000, now=now)
         self._limits.charge(principal.account, principal.author, cost)
         return signed
+
+    def prover(self, head: Head) -> Prover | None:
+        """Return what proves the answer to a request, None to one that states no signature to bind it to."""
+        signature = head.values.get(signing.SIGNATURE_HEADER)
+        return None if signature is None else Prover(signature, self._keys.identity)
 
     def admits_now(self, signed: Signed, *, creates: bool) -> bool:
         """Whether `admit` is sure to let the request in, so that it need not be asked."""

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from aiohttp.web import BaseRequest, RequestPayloadError
 from pydantic import BaseModel, ValidationError
 
 from relayer.http import strict_json
+from relayer.http.auth import Signed
 from relayer.http.head import Head
 from relayer.http.problems import HttpProblem
+from relayer.wire.errors import UnsealError
 from relayer.wire.problems import ProblemField
+from relayer.wire.sealed_bodies import BODY_OVERHEAD, SEALED_TYPE, open_body
 
-__all__ = ["MAX_BODY", "check_head", "read_body", "validate"]
+__all__ = ["MAX_BODY", "check_head", "is_sealed", "read_body", "unsealed", "validate"]
 
 MAX_BODY = 2 * 1024 * 1024
 READ_SECONDS = 15.0
@@ -36,14 +40,45 @@ def check_head(head: Head, *, expects_body: bool) -> None:
         if head.has_body:
             raise HttpProblem("malformed", "This route takes no body.")
         return
-    if int(head.values.get("content-length", "0")) > MAX_BODY:
+    if int(head.values.get("content-length", "0")) > _most(head):
         raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
+    if is_sealed(head):
+        return
     media_type, _, parameters = head.values.get("content-type", "").lower().partition(";")
     if media_type.strip() != "application/json" or parameters.strip().replace('"', "") not in {
         "",
         "charset=utf-8",
     }:
         raise HttpProblem("unsupported_media_type")
+
+
+def is_sealed(head: Head) -> bool:
+    """Whether the body is sealed for who opens the request's memory-key."""
+    return head.values.get("content-type") == SEALED_TYPE
+
+
+def _most(head: Head) -> int:
+    return MAX_BODY + (BODY_OVERHEAD if is_sealed(head) else 0)
+
+
+def unsealed(raw: bytes, signed: Signed) -> tuple[bytes, Signed]:
+    """Open a sealed body; from here on the request is one with that body.
+
+    Raises:
+        HttpProblem: ``malformed``.
+    """
+    principal, key = signed.principal, signed.sealed
+    if key is None or not key.secret:
+        raise HttpProblem("malformed", "A sealed body needs a memory-key that holds the namespace's secret.")
+    try:
+        body = open_body(key.secret, principal.nonce, raw)
+    except UnsealError as error:
+        raise HttpProblem(
+            "malformed", "The body does not open with the secret in memory-key and the signature's nonce."
+        ) from error
+    # The same request in clear is the same write: what identifies it is what it says.
+    said = hashlib.sha256(body).digest()
+    return body, replace(signed, principal=replace(principal, body_digest=said))
 
 
 async def read_body(request: BaseRequest, head: Head, digest: bytes, *, seconds: float) -> bytes:
@@ -61,28 +96,28 @@ async def read_body(request: BaseRequest, head: Head, digest: bytes, *, seconds:
     if head.values.get("expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
-    stream = request.content
+    stream, most = request.content, _most(head)
     body = stream.read_nowait() if stream.is_eof() else b""
     if not stream.at_eof():
         try:
             async with asyncio.timeout(min(seconds, READ_SECONDS)):
-                body += await _rest(request, len(body))
+                body += await _rest(request, len(body), most)
         except TimeoutError as error:
             raise HttpProblem("body_timeout") from error
         except (RequestPayloadError, ConnectionError) as error:
             raise HttpProblem("malformed", "The body is not in form, or ended early.") from error
-    if len(body) > MAX_BODY:
+    if len(body) > most:
         raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
     if hashlib.sha256(body).digest() != digest:
         raise HttpProblem("digest_mismatch")
     return body
 
 
-async def _rest(request: BaseRequest, had: int) -> bytes:
+async def _rest(request: BaseRequest, had: int, most: int) -> bytes:
     chunks = []
     async for chunk in request.content.iter_any():
         had += len(chunk)
-        if had > MAX_BODY:
+        if had > most:
             raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
         chunks.append(chunk)
     return b"".join(chunks)

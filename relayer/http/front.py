@@ -12,8 +12,9 @@ import structlog
 from aiohttp import web
 
 from relayer.http.auth import Authenticator, Signed
-from relayer.http.body import check_head, parse_body, read_body
+from relayer.http.body import check_head, is_sealed, parse_body, read_body, unsealed
 from relayer.http.head import Head, read_head
+from relayer.http.limits import PEER_FAILURES
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of, unauthorized
 from relayer.http.queries import parse_query
@@ -23,6 +24,7 @@ from relayer.ports import Clock, Randomness
 from relayer.services.access import Access
 from relayer.services.deadline import Deadline
 from relayer.wire.certificates import Right
+from relayer.wire.proofs import PROOF_HEADER, Prover
 
 __all__ = ["Front"]
 
@@ -103,22 +105,32 @@ class Front:
         request_id = self.request_id(request)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         route: Route | None = None
+        prover: Prover | None = None
         try:
             head = read_head(request)
+            prover = self._authenticator.prover(head)
             route, parameter, query = self.routes.find(head.method, head.target)
-            reply = await self._answer(request, head, route, (parameter, query))
+            reply = await self._answer(request, head, route, (parameter, query), prover)
         except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
-            return self.refuse(request, error, request_id, route, started)
+            return self.refuse(request, error, request_id, route, started, prover=prover)
         self._note(request.method, route, reply.status, None, started)
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         if reply.chunks is not None:
+            assert prover is not None  # streams are answers to signed requests
             if reply.endless:
-                return await self._send_endless(request, route, reply.chunks, headers)
-            return await self._send(request, route, reply.chunks, headers)
+                return await self._send_endless(request, route, reply.chunks, headers, prover)
+            return await self._send(request, route, reply.chunks, headers, prover)
+        if route.signed and prover is not None:
+            headers[PROOF_HEADER] = prover.whole(reply.status, reply.body)
         return web.Response(body=reply.body, status=reply.status, headers=headers)
 
     async def _send(
-        self, request: web.BaseRequest, route: Route, chunks: AsyncIterator[bytes], headers: dict[str, str]
+        self,
+        request: web.BaseRequest,
+        route: Route,
+        chunks: AsyncIterator[bytes],
+        headers: dict[str, str],
+        prover: Prover,
     ) -> web.StreamResponse:
         """Send an answer piece by piece; when that fails, the connection breaks: its reader must not take it for whole."""
         response = web.StreamResponse(headers=headers)
@@ -126,7 +138,7 @@ class Front:
             async with asyncio.timeout(route.seconds):
                 await response.prepare(request)
                 async for chunk in chunks:
-                    await response.write(chunk)
+                    await response.write(prover.line(chunk))
                 await response.write_eof()
         except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
             self._log.warning("answer_broken_off", route=route.path, **describe(error))
@@ -135,7 +147,12 @@ class Front:
         return response
 
     async def _send_endless(
-        self, request: web.BaseRequest, route: Route, chunks: AsyncIterator[bytes], headers: dict[str, str]
+        self,
+        request: web.BaseRequest,
+        route: Route,
+        chunks: AsyncIterator[bytes],
+        headers: dict[str, str],
+        prover: Prover,
     ) -> web.StreamResponse:
         """Send what comes, until it ends, the caller is gone, or the relayer stops."""
         # A proxy must not wait for more before it passes events on.
@@ -144,7 +161,7 @@ class Front:
         try:
             await response.prepare(request)
             while (chunk := await _before(stopping, chunks)) is not None:
-                await response.write(chunk)
+                await response.write(prover.comment(chunk))
             await response.write_eof()
         except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
             if not isinstance(error, ConnectionError):
@@ -162,18 +179,37 @@ class Front:
         return given if given is not None and _CLIENT_ID.fullmatch(given) else self._new_id()
 
     def refuse(
-        self, request: web.BaseRequest, error: Exception, request_id: str, route: Route | None, started: float
+        self,
+        request: web.BaseRequest,
+        error: Exception,
+        request_id: str,
+        route: Route | None,
+        started: float,
+        *,
+        prover: Prover | None = None,
     ) -> web.Response:
-        """Turn a failure into its problem, and log the true reason."""
+        """Turn a failure into its problem, prove it where that can be done, and log the true reason."""
         problem = problem_of(error)
         if problem.status == _SERVER_ERROR:
             self._log.error("request_failed", **describe(error))
         self._note(request.method, route, problem.status, problem, started)
         headers = {"Content-Type": MEDIA_TYPE, **problem.headers, **_common(request_id)}
-        return web.Response(body=problem.body(request_id), status=problem.status, headers=headers)
+        body = problem.body(request_id)
+        # Who fails too often is refused without arithmetic, and a signature is some.
+        if prover is not None and problem.rule != PEER_FAILURES:
+            if problem.code == "unauthorized":
+                # Signed however far the request got: the kind of proof must not tell what the one 401 hides.
+                prover.opened(b"")
+            headers[PROOF_HEADER] = prover.whole(problem.status, body)
+        return web.Response(body=body, status=problem.status, headers=headers)
 
     async def _answer(
-        self, request: web.BaseRequest, head: Head, route: Route, target: tuple[str, str]
+        self,
+        request: web.BaseRequest,
+        head: Head,
+        route: Route,
+        target: tuple[str, str],
+        prover: Prover | None,
     ) -> Reply:
         check_head(head, expects_body=route.body is not None)
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
@@ -181,7 +217,7 @@ class Front:
         if not route.signed:
             call = Call(deadline, parameter, parse_query(raw_query, route.query))
         else:
-            call = await self._accept(request, head, route, deadline, target)
+            call = await self._accept(request, head, route, deadline, target, prover=prover)
         try:
             async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
                 work = route.handle(call)
@@ -196,17 +232,23 @@ class Front:
         route: Route,
         deadline: Deadline,
         target: tuple[str, str],
+        *,
+        prover: Prover | None,
     ) -> Call:
         authenticator, right = self._authenticator, route.right
         signed = authenticator.accept(
             head, right=right if route.namespaced else None, writes=route.writes, cost=route.cost
         )
+        if prover is not None and signed.sealed is not None:
+            prover.opened(signed.sealed.answer_key)
         parameter, raw_query = target
         query = parse_query(raw_query, route.query)
         body = None
         if route.body is not None:
             digest = signed.principal.body_digest
             raw = await read_body(request, head, digest, seconds=deadline.remaining())
+            if is_sealed(head):
+                raw, signed = unsealed(raw, signed)
             body = parse_body(raw, route.body)
         access = self._access(signed, route, right, getattr(body, "namespace", None))
         if not authenticator.admits_now(signed, creates=route.writes):

@@ -19,6 +19,7 @@ AGENT = Limit(capacity=1_200, per_second=120)
 ACCOUNT = Limit(capacity=6_000, per_second=600)
 # A misconfigured gateway retries a few times a minute; guessing needs millions.
 FAILURES = Limit(capacity=60, per_second=1)
+PEER_FAILURES = "peer_failures"
 
 
 def peer_name(address: str) -> str:
@@ -75,7 +76,7 @@ class Limits:
             return
         wait = self._failures.wait(peer_name(address), 1.0, self._clock.monotonic())
         if wait:
-            raise HttpProblem("rate_limited", retry_after=wait, rule="peer_failures")
+            raise HttpProblem("rate_limited", retry_after=wait, rule=PEER_FAILURES)
 
     def note_failure(self, address: str) -> None:
         """Charge a request that was not accepted to its peer."""

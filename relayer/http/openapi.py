@@ -13,6 +13,8 @@ from relayer.http.problems import CODES, MEDIA_TYPE
 from relayer.http.routing import JSON, Route
 from relayer.wire import signing
 from relayer.wire.problems import Problem
+from relayer.wire.proofs import PROOF_HEADER
+from relayer.wire.sealed_bodies import SEALED_TYPE
 
 __all__ = ["document"]
 
@@ -23,6 +25,10 @@ _HEADERS = {
     signing.DIGEST_HEADER: (False, "sha-256=:base64: of the body; needed with a body"),
     signing.KEY_HEADER: (False, "base64url of the namespace's secret, sealed for the key of the day"),
 }
+_PROOF = (
+    "base64url of what proves that the relayer answers this request: 32 bytes made with the namespace's secret, or 64 signed by "
+    "the relayer; a stream has its proofs among its lines"
+)
 _COMMON_HEADERS = {
     DEADLINE_HEADER: "milliseconds after which the answer is of no use; the relayer's own bounds hold as well",
     "x-request-id": "echoed when it matches [A-Za-z0-9_.:-]{1,128}",
@@ -77,14 +83,25 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": _parameters(route),
         "responses": {
-            **{str(status): {"description": "Done.", **content} for status in route.statuses},
+            **{
+                str(status): {"description": "Done.", **_proof(route), **content} for status in route.statuses
+            },
             "default": {"$ref": "#/components/responses/problem"},
         },
     }
     if route.body is not None:
         schema = {"$ref": _REFERENCE.format(model=route.body.__name__)}
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+        if route.namespaced:
+            sealed = {"description": "the same, sealed with the namespace's secret", "type": "string"}
+            operation["requestBody"]["content"][SEALED_TYPE] = {"schema": sealed | {"format": "binary"}}
     return operation
+
+
+def _proof(route: Route) -> dict[str, Any]:
+    if not route.signed:
+        return {}
+    return {"headers": {PROOF_HEADER: {"description": _PROOF, "schema": {"type": "string"}}}}
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
@@ -116,5 +133,6 @@ def _problem() -> dict[str, Any]:
     codes = "; ".join(f"`{code}` ({row.status}): {row.detail}" for code, row in CODES.items())
     return {
         "description": f"What went wrong, with a stable code. {codes}",
+        "headers": {PROOF_HEADER: {"description": _PROOF, "schema": {"type": "string"}}},
         "content": {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(model="Problem")}}},
     }

@@ -16,6 +16,7 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 from relayer.wire import names
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.lp import Reader, lp
+from relayer.wire.proofs import answer_key
 
 __all__ = ["MAX_LIFE_SECONDS", "MAX_SEALED_KEY", "SealedKey", "fleet_key_id", "named_fleet_key"]
 
@@ -45,6 +46,11 @@ class SealedKey:
     generation: int
     not_after: int
     secret: bytes = field(repr=False)
+    answer_key: bytes = field(init=False, repr=False, compare=False)
+    """Proves answers, see `relayer.wire.proofs`; empty as the secret is."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answer_key", answer_key(self.secret) if self.secret else b"")
 
     def seal(self, fleet_public_key: bytes) -> bytes:
         """Seal for the relayers that hold the private half.

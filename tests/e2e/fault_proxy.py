@@ -7,6 +7,13 @@ import socket
 import threading
 from typing import Self
 
+from relayer.wire import base64url
+from relayer.wire.certificates import Certificate
+from relayer.wire.errors import UnsealError
+from relayer.wire.keys import FIRST_GENERATION, RootKeys
+from relayer.wire.sealed_bodies import SEALED_TYPE, open_body
+from relayer.wire.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, RequestSignature
+
 _HEARD = 1 << 20
 
 
@@ -32,6 +39,26 @@ class FaultProxy:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def bodies(self, root: RootKeys) -> list[bytes]:
+        """Return what was asked, opened with the secret of the gateway that asked, as far as whole requests are still known."""
+        found = []
+        for request in bytes(self.sent).split(b"POST /v1/")[1:]:
+            head, _, rest = request.partition(b"\r\n\r\n")
+            headers = {
+                name.lower(): value.decode()
+                for name, _, value in (line.partition(b": ") for line in head.split(b"\r\n"))
+            }
+            body = rest[: int(headers.get(b"content-length", "0"))]
+            if headers.get(b"content-type") == SEALED_TYPE:
+                certificate = Certificate.verify(base64url.decode(headers[CERTIFICATE_HEADER.encode()]))
+                nonce = RequestSignature.parse(headers[SIGNATURE_HEADER.encode()]).nonce
+                # An agent's own namespace is the first that its certificate covers.
+                namespace = certificate.namespaces[0]
+                secret = root.agent(certificate.agent).namespace_secret(namespace, FIRST_GENERATION)
+                with contextlib.suppress(UnsealError):
+                    found.append(open_body(secret, nonce, body))
+        return found
 
     def lead(self, target: int | None, *, stalled: bool = False) -> None:
         """Change what happens, for open connections too."""

@@ -14,7 +14,9 @@ from processes import wait_until
 from stub_model import StubModel, said, system
 
 from gateway_plugin.hosts.openclaw.packaging import package_files
+from gateway_plugin.keys.secret_store import secret_path
 from gateway_plugin.tool_arguments import TOOL_NAMES
+from relayer.wire.keys import RootKeys, parse_secret
 
 FACT = "Our sailing dinghy lies at berth forty-one of the old harbour."
 
@@ -52,7 +54,7 @@ def test_a_session_that_is_reset_is_told_to_the_relayer_and_goes_on_remembering(
     session = "agent:main:openai-user:resetting"
     gateway.chat("The mooring lines of the dinghy were renewed by Anselm in May.", user="resetting")
     gateway.call("sessions.reset", {"key": session})
-    wait_until(lambda: _ended(line, session))
+    wait_until(lambda: _ended(gateway, line, session))
     gateway.chat("At which berth is the dinghy, once more?", user="resetting")
     request = model.asked("once more?")[-1]
     assert fact in said(request)
@@ -110,7 +112,8 @@ def test_a_one_shot_run_without_a_gateway_is_captured_once(
     assert relayer.memories(host).count(saying) == 1
 
 
-def _ended(line: FaultProxy, session: str) -> bool:
+def _ended(gateway: Gateway, line: FaultProxy, session: str) -> bool:
     """Tell whether the relayer was told that a session ended."""
-    sent = bytes(line.sent)
-    return b'"session_end":true' in sent and session.encode() in sent
+    root = RootKeys(parse_secret(secret_path(gateway.environment).read_text()))
+    asked = line.bodies(root)
+    return any(b'"session_end":true' in body and session.encode() in body for body in asked)

@@ -122,11 +122,12 @@ def operations(memory: str) -> list[tuple[str, str, Any]]:
 
 
 def face(response: httpx.Response) -> tuple[int, dict[str, str], str]:
-    """What a stranger sees of an answer, but for the request id and the time of day."""
+    """What a stranger sees of an answer, but for the request id and the time of day; of its proof, of which kind it is."""
     request_id = response.headers["x-request-id"]
     headers = {
         name: value for name, value in response.headers.items() if name not in {"date", "x-request-id"}
     }
+    headers["memory-proof"] = f"{len(headers['memory-proof'])} characters"
     return response.status_code, headers, response.text.replace(request_id, "")
 
 

@@ -21,7 +21,7 @@ from relayer.http import body, head, limits, problems, turns
 from relayer.http.signed_routes import signed_routes
 from relayer.log import erasure_reports
 from relayer.services import accounts
-from relayer.wire import certificates, keys, sealed_keys, sealing, signing
+from relayer.wire import certificates, keys, proofs, sealed_bodies, sealed_keys, sealing, signing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")
@@ -141,6 +141,9 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         ("at most 2 KiB decoded", certificates.MAX_CERTIFICATE == 2048),
         ("at most 1 KiB decoded", sealed_keys.MAX_SEALED_KEY == 1024),
         ("at most 15 minutes ahead", sealed_keys.MAX_LIFE_SECONDS == 900),
+        ("16 bytes longer than the JSON", sealed_bodies.BODY_OVERHEAD == 16),
+        (f"`{sealed_bodies.SEALED_TYPE}`", sealed_bodies.SEALED_TYPE == "application/memrelay-sealed"),
+        (f"`{proofs.PROOF_HEADER}`", proofs.PROOF_HEADER == "memory-proof"),
         ("it is of generation 1", keys.FIRST_GENERATION == 1),
         ("within 2 MiB and 15 s", (body.MAX_BODY, body.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
         ("2,048 characters", head.MAX_TARGET == 2048),

@@ -21,6 +21,8 @@ from relayer.wire.errors import InvalidName
 from relayer.wire.fleet_list import FleetKey, FleetList
 from relayer.wire.keys import RootKeys, derive
 from relayer.wire.lp import lp
+from relayer.wire.proofs import Prover, answer_key
+from relayer.wire.sealed_bodies import seal_body
 from relayer.wire.sealed_keys import SealedKey
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal
 
@@ -536,6 +538,126 @@ def fleet_list() -> dict:
     }
 
 
+def proofs() -> dict:
+    secret = ROOT.agent("researcher").namespace_secret("researcher", 1)
+    other_secret = ROOT.agent("researcher").namespace_secret("researcher/x", 1)
+    request, other_request = base64url.encode(bytes(range(96))), base64url.encode(bytes(range(1, 97)))
+    body = b'{"memories":[],"considered":0}'
+    parts = (b'{"memrelay_export":1,"namespace":"researcher","memories":0}\n', b'{"end":true,"memories":0}\n')
+
+    def prover(key: bytes = b"", *, of: str = request, identity: SigningKey = RELAYER) -> Prover:
+        made = Prover(of, identity)
+        made.opened(key)
+        return made
+
+    key = answer_key(secret)
+    base = {
+        "request": request,
+        "identity": bytes(RELAYER.verify_key).hex(),
+        "key": key.hex(),
+        "status": 200,
+        "body": body.hex(),
+    }
+    mac, signed = prover(key).whole(200, body), prover().whole(200, body)
+    part = prover(key).line(parts[0]).splitlines()[1][10:-2].decode()
+    refused = []
+    for kind, proof in (("authenticated", mac), ("signed", signed)):
+        raw = base64url.decode(proof)
+        for why, changed in {
+            "another request's": {"request": other_request},
+            "with another status": {"status": 404},
+            "with another body": {"body": body[:-1].hex()},
+            "without a body": {"body": ""},
+            "truncated": {"proof": base64url.encode(raw[:-1])},
+            "with a changed bit": {"proof": base64url.encode(raw[:-1] + bytes((raw[-1] ^ 1,)))},
+            "with padding": {"proof": proof + "="},
+            "with a byte more": {"proof": base64url.encode(raw + b"\0")},
+        }.items():
+            refused.append({"why": f"{kind}, {why}", **base, "proof": proof, **changed})
+    other_key = answer_key(other_secret)
+    other_relayer = SigningKey(bytes([10]) * 32)
+    high = base64url.decode(signed)
+    high = high[:32] + (int.from_bytes(high[32:], "little") + ORDER).to_bytes(32, "little")
+    refused += [
+        {"why": "none", **base, "proof": ""},
+        {"why": "another namespace's", **base, "proof": prover(other_key).whole(200, body)},
+        {"why": "authenticated, where no secret was sent", **base, "key": "", "proof": mac},
+        {"why": "another relayer's", **base, "proof": prover(identity=other_relayer).whole(200, body)},
+        {"why": "of a part", **base, "body": parts[0].hex(), "proof": part},
+        {"why": "not canonical (S + L)", **base, "proof": base64url.encode(high)},
+    ]
+    refused += [
+        {"why": f"identity: {why}", **base, "identity": bad.hex(), "proof": base64url.encode(FORGERY)}
+        for why, bad in ED25519_BAD_KEYS.items()
+    ]
+
+    def stream(made: Prover) -> bytes:
+        return b"".join(map(made.line, parts))
+
+    good = stream(prover(key))
+    lines = good.splitlines(keepends=True)
+    whole = prover(key).whole(200, parts[0]).encode()
+    streams = {
+        "cut in a line": good[:-5],
+        "cut before a proof": b"".join(lines[:3]),
+        "without a proof": b"".join(parts),
+        "a changed line": good.replace(b'"memories":0', b'"memories":1', 1),
+        "a line more": good + b'{"memory":{}}\n',
+        "a line less": b"".join(lines[1:]),
+        "parts exchanged": b"".join((*lines[2:], *lines[:2])),
+        "a part twice": b"".join((*lines[:2], *lines)),
+        "the proof of a whole answer": lines[0] + b'{"proof":"%s"}\n' % whole,
+        "another request's": stream(prover(key, of=other_request)),
+        "another namespace's": stream(prover(other_key)),
+        "another relayer's": stream(prover(identity=other_relayer)),
+    }
+    return {
+        "keys": [
+            {"secret": secret.hex(), "answer_key": key.hex()},
+            {"secret": other_secret.hex(), "answer_key": other_key.hex()},
+        ],
+        "proves": [
+            {**base, "proof": mac},
+            {**base, "proof": signed},
+            {**base, "key": "", "proof": signed},
+            {**base, "status": 404, "proof": prover(key).whole(404, body)},
+            {**base, "body": "", "proof": prover(key).whole(200, b"")},
+        ],
+        "refused": refused,
+        "streams": [
+            {**base, "body": stream(made).hex(), "lines": [part.strip().decode() for part in parts]}
+            for made in (prover(key), prover())
+        ],
+        "refused_streams": [{"why": why, **base, "body": wrong.hex()} for why, wrong in streams.items()],
+        "events": prover(key).comment(b"event: remembered\ndata: {}\n\n").decode(),
+    }
+
+
+def sealed_bodies() -> dict:
+    secret = ROOT.agent("researcher").namespace_secret("researcher", 1)
+    base = {"secret": secret.hex(), "nonce": SERIAL.hex()}
+    sealed = seal_body(secret, SERIAL, b'{"query":"coffee"}')
+    good = {**base, "sealed": sealed.hex()}
+    other = ROOT.agent("researcher").namespace_secret("researcher/x", 1)
+    return {
+        "opens": [
+            {**good, "body": b'{"query":"coffee"}'.hex()},
+            {**base, "sealed": seal_body(secret, SERIAL, b"").hex(), "body": ""},
+        ],
+        "does_not_open": [
+            {"why": "another namespace", **good, "secret": other.hex()},
+            {"why": "another request", **good, "nonce": bytes(16).hex()},
+            {"why": "truncated", **good, "sealed": sealed[:-1].hex()},
+            {"why": "a byte more", **good, "sealed": (sealed + b"\0").hex()},
+            {"why": "a changed byte", **good, "sealed": (bytes((sealed[0] ^ 1,)) + sealed[1:]).hex()},
+            {"why": "a changed tag", **good, "sealed": (sealed[:-1] + bytes((sealed[-1] ^ 1,))).hex()},
+            {"why": "in clear", **good, "sealed": b'{"query":"coffee"}'.hex()},
+            {"why": "shorter than a tag", **good, "sealed": "00" * 15},
+            {"why": "nothing", **good, "sealed": ""},
+        ],
+    }
+
+
 FILES = {
     "derivation": derivation,
     "names": names_,
@@ -544,6 +666,8 @@ FILES = {
     "certificates": certificates,
     "signatures": signatures,
     "fleet_list": fleet_list,
+    "proofs": proofs,
+    "sealed_bodies": sealed_bodies,
 }
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
-from wire_relayer import WireRelayer, answer, hang
+from wire_relayer import WireRelayer, answer, hang, strangers
 
 from gateway_plugin.calls.transport import MAX_ANSWER_BYTES
 from gateway_plugin.client import RelayerClient
@@ -298,7 +298,7 @@ async def test_a_redirect_is_not_followed(client, identity, wire):
         raise web.HTTPTemporaryRedirect("http://127.0.0.1:9/")
 
     wire.script = [elsewhere] * 4
-    with pytest.raises(RelayerUnreachable, match="redirect"):
+    with pytest.raises(RelayerUntrusted, match="redirect"):
         await client.recall(identity, QUERY)
     assert wire.paths().count("/v1/recall") == 1
 
@@ -307,11 +307,15 @@ async def test_an_answer_that_is_no_relayers_is_said_to_be_that(client, identity
     async def page(_):
         from aiohttp import web
 
-        return web.Response(text="<html>welcome</html>")
+        return strangers(web.Response(text="<html>welcome</html>"))
 
     wire.script = [page]
-    with pytest.raises(RelayerUnreachable, match="does not answer as a memrelay relayer"):
+    with pytest.raises(RelayerUntrusted, match="does not prove to be the relayer"):
         await client.recall(identity, QUERY)
+    assert client.breaker.remaining == 0
+    wire.script = [page]
+    with pytest.raises(RelayerUnreachable, match="does not answer as a memrelay relayer"):
+        await client.version()
 
 
 async def test_an_endless_answer_is_cut_off(impatient, identity, wire):

@@ -6,14 +6,15 @@ import json
 
 import pytest
 from aiohttp import web
-from wire_relayer import answer
+from wire_relayer import answer, strangers
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.errors import RelayerRefused, RelayerUnreachable
+from gateway_plugin.errors import RelayerRefused, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.identity import identify
 from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.session_keys import parse_session_key
 from relayer.wire.keys import RootKeys
+from relayer.wire.proofs import Prover
 from relayer.wire.transfer import ExportRequest, ImportItem, ImportRequest
 
 HEAD = {"memrelay_export": 1, "namespace": "ops", "memories": 1}
@@ -59,6 +60,42 @@ async def test_an_export_without_its_end_is_an_error(client, identity, wire, lin
     wire.script = [None, sends(*lines)]
     with pytest.raises(RelayerUnreachable, match="cut short"):
         await fetched(client, identity)
+
+
+@pytest.mark.parametrize(
+    ("change", "proven"),
+    [
+        (lambda body: body.replace(b'"one"', b'"two"'), 0),
+        (lambda body: body[: body.rindex(b'{"proof"')], 1),
+        (lambda body: b"".join(line + b"\n" for line in body.splitlines() if b'"proof"' not in line), 0),
+    ],
+    ids=["changed", "cut", "unproven"],
+)
+async def test_what_was_changed_on_the_way_is_not_believed(client, identity, wire, change, proven):
+    async def scripted(request):
+        prover = Prover(request.headers["memory-signature"], wire.identity)
+        first = prover.line(b"".join(json.dumps(line).encode() + b"\n" for line in (HEAD, LINE)))
+        body = first + prover.line(json.dumps(LINE).encode() + b"\n" + json.dumps(END).encode() + b"\n")
+        assert change(body) != body
+        return strangers(web.Response(body=change(body)))
+
+    wire.script = [None, scripted]
+    exported = client.export(identity, ExportRequest())
+    assert [(await anext(exported)).text for _ in range(proven)] == ["one"] * proven
+    with pytest.raises(RelayerUntrusted):
+        await anext(exported)
+
+
+async def test_a_line_separator_in_a_text_does_not_end_a_line(client, identity, wire):
+    text = "one\u2028two\x85three"
+    line = {"memory": {**LINE["memory"], "text": text}}
+    body = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in (HEAD, line, END))
+
+    async def scripted(_):
+        return web.Response(text=body)
+
+    wire.script = [None, scripted]
+    assert await fetched(client, identity) == [text]
 
 
 async def test_what_is_no_export_is_an_error(client, identity, wire):

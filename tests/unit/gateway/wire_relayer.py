@@ -23,6 +23,8 @@ from relayer.wire.certificates import Certificate, Right
 from relayer.wire.context import ContextResponse
 from relayer.wire.errors import WireError
 from relayer.wire.fleet_list import FleetKey, FleetList
+from relayer.wire.proofs import PROOF_HEADER, Prover
+from relayer.wire.sealed_bodies import SEALED_TYPE, open_body
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, fleet_key_id, named_fleet_key
 
 Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
@@ -42,7 +44,10 @@ def problem(status: int, code: str, **more) -> web.Response:
         **more,
     }
     return web.Response(
-        status=status, body=json.dumps(document), content_type="application/problem+json", headers=headers
+        status=status,
+        body=json.dumps(document).encode(),
+        content_type="application/problem+json",
+        headers=headers,
     )
 
 
@@ -99,7 +104,33 @@ class WireRelayer:
         return f"http://127.0.0.1:{port}"
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
+        body, key = await request.read(), self._opened_key(request)
+        if request.content_type == SEALED_TYPE and key is not None:
+            nonce = signing.RequestSignature.parse(request.headers[signing.SIGNATURE_HEADER]).nonce
+            body = open_body(key.secret, nonce, body)
+        response = await self._answered(request, body)
+        if isinstance(response, web.Response) and signing.SIGNATURE_HEADER in request.headers:
+            self._prove(request, response, key)
+        return response
+
+    def _prove(self, request: web.Request, response: web.Response, key: SealedKey | None) -> None:
+        """Prove an answer, unless its script said with a header of its own that it is somebody else's."""
+        prover = Prover(request.headers[signing.SIGNATURE_HEADER], self.identity)
+        if key is not None:
+            prover.opened(key.answer_key)
+        if PROOF_HEADER in response.headers:
+            return
+        if request.path == "/v1/export" and response.status < 300:
+            response.body = prover.line(response.body)
+        else:
+            response.headers[PROOF_HEADER] = prover.whole(response.status, response.body or b"")
+
+    def _opened_key(self, request: web.Request) -> SealedKey | None:
+        encoded = base64url.decode(request.headers.get(signing.KEY_HEADER, ""))
+        known = {fleet_key_id(bytes(key.public_key)): key for key in self.fleet}.get(named_fleet_key(encoded))
+        return None if known is None else SealedKey.open(encoded, known)
+
+    async def _answered(self, request: web.Request, body: bytes) -> web.StreamResponse:
         self.seen.append((request.method, request.raw_path, dict(request.headers), body))
         if request.path == "/v1/recall":
             self.recalling.set()
@@ -128,7 +159,7 @@ class WireRelayer:
                 )
             )
         try:
-            key = self._accept(request, body)
+            key = self._accept(request)
         except _NotIn as refusal:
             return refusal.answer
         except WireError as error:
@@ -157,7 +188,7 @@ class WireRelayer:
             )
         )
 
-    def _accept(self, request: web.Request, body: bytes) -> SealedKey | None:
+    def _accept(self, request: web.Request) -> SealedKey | None:
         headers = request.headers
         assert "x-deadline-ms" in headers
         signature = signing.RequestSignature.parse(headers[signing.SIGNATURE_HEADER])
@@ -168,7 +199,7 @@ class WireRelayer:
         certificate = Certificate.verify(base64url.decode(headers[signing.CERTIFICATE_HEADER]))
         assert certificate.not_before - 60 <= self.now() <= certificate.not_after
         stated = signing.parse_content_digest(headers[signing.DIGEST_HEADER])
-        assert stated == hashlib.sha256(body).digest()
+        assert stated == hashlib.sha256(request._read_bytes).digest()
         memory_key = headers.get(signing.KEY_HEADER, "")
         signing.verify(
             signature,
@@ -182,13 +213,9 @@ class WireRelayer:
         )
         if not memory_key:
             return None
-        encoded = base64url.decode(memory_key)
-        private = {fleet_key_id(bytes(key.public_key)): key for key in self.fleet}.get(
-            named_fleet_key(encoded)
-        )
-        if private is None:
+        key = self._opened_key(request)
+        if key is None:
             raise _NotIn(problem(401, "unknown_fleet_key"))
-        key = SealedKey.open(encoded, private)
         assert (key.account, key.agent_key) == (certificate.account, certificate.agent_key)
         assert self.now() < key.not_after <= self.now() + MAX_LIFE_SECONDS
         reads = request.method == "GET" or request.path in {"/v1/recall", "/v1/active-recall", "/v1/ask"}
@@ -328,7 +355,13 @@ def _words(text: str) -> set[str]:
 
 
 def _json(model) -> web.Response:
-    return web.Response(body=model.model_dump_json(), content_type="application/json")
+    return web.Response(body=model.model_dump_json().encode(), content_type="application/json")
+
+
+def strangers(response: web.Response) -> web.Response:
+    """Return an answer as somebody gives it who is not the relayer."""
+    response.headers[PROOF_HEADER] = ""
+    return response
 
 
 async def hang(request: web.Request) -> None:

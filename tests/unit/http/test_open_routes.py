@@ -120,6 +120,12 @@ async def test_the_document_describes_every_route_with_its_schemas(at: Border) -
     assert {"memory-certificate", "memory-signature", "content-digest", "memory-key", "x-deadline-ms"} <= {
         parameter["name"] for parameter in signed
     }
+    recall, keys = document["paths"]["/v1/recall"]["post"], document["paths"]["/v1/keys"]["get"]
+    assert "memory-proof" in recall["responses"]["200"]["headers"]
+    assert "headers" not in keys["responses"]["200"]
+    assert set(recall["requestBody"]["content"]) == {"application/json", "application/memrelay-sealed"}
+    revoke = document["paths"]["/v1/account/revocations"]["put"]
+    assert set(revoke["requestBody"]["content"]) == {"application/json"}
     described_codes = document["components"]["responses"]["problem"]["description"]
     assert all(f"`{code}`" in described_codes for code in CODES)
 

@@ -6,7 +6,17 @@ import sys
 
 from wire_vectors import VECTORS
 
-FILES = {"derivation", "sealing", "sealed_keys", "certificates", "signatures", "fleet_list", "names"}
+FILES = {
+    "derivation",
+    "sealing",
+    "sealed_keys",
+    "certificates",
+    "signatures",
+    "fleet_list",
+    "names",
+    "proofs",
+    "sealed_bodies",
+}
 
 
 def run(directory, *arguments):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.calls.breaker import Breaker
-from gateway_plugin.errors import RelayerUnreachable
+from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
 
 
 class Manual:
@@ -73,3 +73,14 @@ def test_a_success_in_between_starts_the_count_again(clock):
         breaker.succeeded()
     breaker.check()
     assert breaker.remaining == 0
+
+
+def test_while_a_stranger_answers_the_breaker_says_so(opened, clock):
+    opened.failed(RelayerUntrusted("somebody else answers"))
+    with pytest.raises(RelayerUntrusted, match=r"somebody else answers .*next try is in 60 s"):
+        opened.check()
+    clock.at += 61
+    opened.check()
+    opened.failed(RelayerUnreachable("nobody answers"))
+    with pytest.raises(RelayerUnreachable, match="next try is in"):
+        opened.check()

@@ -179,3 +179,16 @@ def test_a_directory_is_read_below_and_without_what_is_hidden(tmp_path):
     assert [path.relative_to(tmp_path).as_posix() for path in files_of(tmp_path)] == [
         "MEMORY.md", "memory/2026-03-25.md", "old/mem0.json"
     ]  # fmt: skip
+
+
+def test_an_answer_of_a_relayer_that_was_kept_as_it_came_is_read_without_its_proofs(tmp_path):
+    lines = [
+        '{"memrelay_export": 1, "namespace": "ops", "memories": 1}',
+        '{"memory": {"text": "one\u2028line"}}',
+        '{"proof":"AAAA"}',
+        '{"end": true, "memories": 1}',
+        '{"proof":"BBBB"}',
+    ]
+    assert [item.text for item in read_file(write(tmp_path, "a.jsonl", "\n".join(lines)), "a.jsonl")] == [
+        "one\u2028line"
+    ]
