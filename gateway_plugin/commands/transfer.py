@@ -18,8 +18,9 @@ from typing import Annotated
 
 import typer
 
+from gateway_plugin.bounded_files import named
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.output import Output, as_error
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
@@ -40,7 +41,15 @@ from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
 from relayer.wire.schemas import Memory
-from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest, ExportTurn, KeptTurn
+from relayer.wire.transfer import (
+    ExportEnd,
+    ExportHead,
+    ExportLine,
+    ExportRequest,
+    ExportTurn,
+    ImportItem,
+    KeptTurn,
+)
 
 __all__ = ["add_to"]
 
@@ -121,19 +130,19 @@ def import_files(
     as_json: JsonOption = False,
 ) -> None:
     """Store memories from files: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
-    found = [(path, one) for path in paths for one in files_of(path)]
-    if not found:
+    roots = [named(path) for path in paths]
+    below = [files_of(root) for root in roots]
+    found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
+    problems = [str(error) for listed in below for error in listed.left_out]
+    if not found and not problems:
         fail(FAILED, "PATH: no .md, .jsonl or .json file is there", "")
     total: Counter[str] = Counter()
     for root, path in found:
         try:
-            items = read_file(path, shown_name(root, path))
+            items = _read(root, path)
         except ImportProblem as error:
-            fail(
-                FAILED,
-                str(error),
-                "what came before it is stored; after a repair import again: nothing is stored twice",
-            )
+            problems.append(str(error))
+            continue
         counts = Counter({"found": len(items)})
         if not dry_run:
             counts = ask(url, agent, partial(send_items, items=items))
@@ -141,7 +150,15 @@ def import_files(
         if not as_json:
             Output(as_json=False).say(f"{path}: {_sentence(counts)}")
     if as_json:
-        Output(as_json=True).json({"files": len(found), **total})
+        Output(as_json=True).json({"files": len(found), **total, "problems": problems})
+    for problem in problems:
+        as_error(problem, "")
+    if problems:
+        fail(
+            FAILED,
+            "not everything was read",
+            "the rest is stored; after a repair import again: nothing is stored twice",
+        )
 
 
 def watch(
@@ -158,7 +175,7 @@ def watch(
     output = Output(as_json=False)
 
     async def look(client: RelayerClient) -> None:
-        watcher = _Watcher(client, context.identity, folder, output)
+        watcher = _Watcher(client, context.identity, named(folder), output)
         output.say(f"watching {folder} for {context.identity.namespace}; end with Ctrl-C")
         while True:
             await watcher.look()
@@ -186,12 +203,21 @@ class _Watcher:
     folder: Path
     output: Output
     seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    problems: set[str] = field(default_factory=set)
 
     async def look(self) -> None:
         """Import what changed; a failure is said, and one of the relayer's is tried again at the next look."""
-        for path, mark in await asyncio.to_thread(self._changed):
+        below = await asyncio.to_thread(files_of, self.folder)
+        problems = {str(error): None for error in below.left_out}
+        for problem in problems:
+            if problem not in self.problems:
+                self.output.say(problem)
+        self.problems = {*problems}
+        for path, mark in below.files:
+            if self.seen.get(path) == mark:
+                continue
             try:
-                items = await asyncio.to_thread(read_file, path, shown_name(self.folder, path))
+                items = await asyncio.to_thread(_read, self.folder, path)
                 counts = await send_items(self.client, self.identity, items)
             except ImportProblem as error:
                 self.output.say(str(error))
@@ -202,17 +228,10 @@ class _Watcher:
                 self.output.say(f"{path}: {_sentence(counts)}")
             self.seen[path] = mark
 
-    def _changed(self) -> list[tuple[Path, tuple[int, int]]]:
-        changed = []
-        for path in files_of(self.folder):
-            try:
-                status = path.stat()
-            except OSError:
-                continue  # gone since it was listed
-            mark = (status.st_mtime_ns, status.st_size)
-            if self.seen.get(path) != mark:
-                changed.append((path, mark))
-        return changed
+
+def _read(root: Path, path: Path) -> list[ImportItem]:
+    """Read a file that was named, or that lies in a folder that was."""
+    return read_file(path, shown_name(root, path), root=None if path == root else root)
 
 
 def _sentence(counts: Counter[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from gateway_plugin.bounded_files import FilesBelow, NotRead, files_below, mark_of, read_below
 from gateway_plugin.transfer.markdown import read_markdown
 from gateway_plugin.transfer.profile_file import without_profiles
 from relayer.wire.schemas import SourceInfo
@@ -26,32 +27,36 @@ class ImportProblem(Exception):
     """Raised when a file holds nothing that can be imported; names the file and the fix."""
 
 
-def files_of(path: Path) -> list[Path]:
+def files_of(path: Path) -> FilesBelow:
     """Return what an import of a path reads: the file, or the Markdown and JSON files below a directory."""
-    if not path.is_dir():
-        return [path]
-    return sorted(
-        one
-        for one in path.rglob("*")
-        if one.suffix.lower() in _SUFFIXES and one.is_file() and not one.name.startswith(".")
-    )
+    if path.is_dir():
+        return files_below(
+            path, lambda below: below.suffix.lower() in _SUFFIXES and not below.name.startswith(".")
+        )
+    try:
+        return FilesBelow([(path, mark_of(path.lstat()))])
+    except OSError:
+        return FilesBelow([(path, (0, 0))])  # its reading says why
 
 
-def read_file(path: Path, shown: str) -> list[ImportItem]:
+def read_file(path: Path, shown: str, *, root: Path | None = None) -> list[ImportItem]:
     """Read a file by its suffix.
 
     Args:
         path: of the file.
         shown: how its memories name it as their source.
+        root: the real path of the folder that nothing may lead out of; without it the file's own.
 
     Raises:
-        ImportProblem: it cannot be read, or is not what its suffix says.
+        ImportProblem: it cannot be read, is nothing that is read, or is not what its suffix says.
     """
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ImportProblem(f"{path}: {why}") from error
+        folder = path.parent.resolve() if root is None else root
+        text = read_below(folder, path.name if root is None else path.relative_to(root)).decode()
+    except NotRead as error:
+        raise ImportProblem(f"{path}: {error.cause}") from error
+    except UnicodeDecodeError as error:
+        raise ImportProblem(f"{path}: it is not UTF-8") from error
     try:
         if path.suffix.lower() == ".jsonl":
             return list(_own_lines(text))

@@ -37,4 +37,4 @@ async def send_items(
 
 def shown_name(root: Path, path: Path) -> str:
     """Return how a file is named as a source: below its directory, never where that lies on this machine."""
-    return f"{root.name}/{path.relative_to(root).as_posix()}" if root.is_dir() else path.name
+    return path.name if path == root else f"{root.name}/{path.relative_to(root).as_posix()}"
