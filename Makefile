@@ -32,7 +32,7 @@ $(VENV)/.stamp: pyproject.toml
 setup: $(VENV)/.stamp ## Make .venv with everything installed
 
 demo: setup ## Run the main job for real: relayer, plugin, two agents, kill and restart
-	$(BIN)/python -m gateway_plugin.demo $(DEMO_ARGS)
+	$(BIN)/python -m demo $(DEMO_ARGS)
 
 serve: setup ## Run a relayer on this machine; options in SERVE_ARGS
 	$(BIN)/memrelay serve $(SERVE_ARGS)

@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from gateway_plugin.demo.relayer_process import RelayerProcess
+from demo.relayer_process import RelayerProcess
 from gateway_plugin.formatting import RecalledMemory, format_memories
 from gateway_plugin.settings import RecallSettings
 

@@ -38,13 +38,15 @@ class RecalledMemory:
         text: what is remembered, raw.
         relevance: 0..1, calibrated; shown by one preset only.
         at: when it happened or was said, with a time zone; None when unknown.
-        label: where it comes from, e.g. ``said by the user`` or ``memory/2026-05-01.md``; "" for none.
+        label: who says so, in our words, e.g. ``said by the user``; "" for none.
+        reference: where it comes from, in somebody else's, e.g. ``memory/2026-05-01.md``; "" for none.
     """
 
     text: str
     relevance: float = 0.0
     at: datetime | None = None
     label: str = ""
+    reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ _FRAMES: Final = {
 }
 
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
+_MAX_REFERENCE: Final = 120
+_PATH: Final = re.compile(r"[\w.#:-]+(?:/[\w.#:-]+)+|[\w-]+\.[A-Za-z]+(?:#\d+)?")
 _BRACKET_WRAPPER: Final = re.compile(r"\[(?=/?auto-recall)", re.IGNORECASE)
 
 
@@ -159,13 +163,22 @@ def _line(number: int, item: RecalledMemory, style: Format, now: datetime) -> st
     text = escape(item.text)
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
-        return f"{number}. [{escape(item.label) or 'memory'}] {text} (score: {percent}%)"
+        source = _quoted(item.reference) or escape(item.label) or "memory"
+        return f"{number}. [{source}] {text} (score: {percent}%)"
     if style is not Format.MEMRELAY:
         return f"{number}. {text}"
     notes = [age_in_words(item.at, now)] if item.at is not None else []
     if _visible(item.label):
         notes.append(escape(item.label))
+    if _visible(item.reference):
+        notes.append(f'from "{escape(clip(one_line(item.reference), _MAX_REFERENCE))}"')
     return f"{number}. ({', '.join(notes)}) {text}" if notes else f"{number}. {text}"
+
+
+def _quoted(reference: str) -> str:
+    """Return a reference so that it cannot be read as a label of ours: a path as it is, anything else between quotation marks."""
+    shown = escape(clip(one_line(reference), _MAX_REFERENCE))
+    return shown if not shown or _PATH.fullmatch(shown) else f'"{shown}"'
 
 
 def _visible(text: str) -> bool:

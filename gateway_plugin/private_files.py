@@ -103,14 +103,14 @@ def create_private(path: Path, data: bytes) -> bool:
     return True
 
 
-def replace_private(path: Path, data: bytes) -> None:
-    """Write a file, in place of one that is there.
+def replace_private(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Write a file, in place of one that is there; where a link stands, in place of the link.
 
     Raises:
         IdentityError: it cannot be written.
     """
     try:
-        with _written_beside(path, data) as beside:
+        with _written_beside(path, data, mode) as beside:
             beside.replace(path)
     except OSError as error:
         raise IdentityError(f"{path} cannot be written: {error.strerror}") from error
@@ -157,7 +157,7 @@ def _lock(descriptor: int) -> bool:
 
 
 @contextlib.contextmanager
-def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
+def _written_beside(path: Path, data: bytes, mode: int = 0o600) -> Iterator[Path]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -165,6 +165,7 @@ def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
+            os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         yield beside
     finally:

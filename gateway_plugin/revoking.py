@@ -134,6 +134,8 @@ async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Mo
         items = [ImportItem.model_validate(memory.model_dump()) async for memory in memories]
     there = 0
     for page in pages(items):
-        answer = await client.import_memories(target, ImportRequest(memories=page), deadline=60)
+        answer = await client.import_memories(
+            target, ImportRequest(memories=page, as_backup=True), deadline=60
+        )
         there += sum(one.status in {"stored", "duplicate"} for one in answer.memories)
     return Moved(source.namespace, target.namespace, len(items), there)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gateway_plugin.bounded_files import named
 from gateway_plugin.calls.endpoint import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
@@ -74,13 +76,13 @@ def index(
     context, found = _opened(url, agent)
     if forget_roots:
         found.roots.clear()
-    named = [(RootKind.PATH, path) for path in paths or ()]
-    named += [(RootKind.WORKSPACE, workspace)] if workspace else []
-    named += [(RootKind.SESSIONS, sessions)] if sessions else []
-    for kind, path in named:
+    places = [(RootKind.PATH, path) for path in paths or ()]
+    places += [(RootKind.WORKSPACE, workspace)] if workspace else []
+    places += [(RootKind.SESSIONS, sessions)] if sessions else []
+    for kind, path in places:
         if not path.exists():
             fail(USAGE, f"{path}: there is nothing there", "name a file or folder that exists")
-        found.roots.add(Root(kind, path.resolve()))
+        found.roots.add(Root(kind, named(path)))
     if not found.roots:
         guarded(found.save)
         fail(
@@ -94,7 +96,8 @@ def index(
         return
     counts = with_client(context.settings, lambda client: run.look(client, force=force))
     if as_json:
-        Output(as_json=True).json({"roots": [str(root.path) for root in sorted(found.roots)], **counts})
+        roots = [str(root.path) for root in sorted(found.roots)]
+        Output(as_json=True).json({"roots": roots, **counts, "problems": [*run.problems]})
     else:
         Output(as_json=False).say(_sentence(counts))
     if counts["unreadable"]:
@@ -139,7 +142,7 @@ def memory_status(
     dead, waiting = len(guarded(lambda: outbox.letters(dead=True))), outbox.waiting()
     outbox.close()
     listed = with_client(context.settings, lambda client: client.list_memories(context.identity, limit=1))
-    files = [*found.files()]
+    files, left_out = found.files()
     sources = [f"{root.kind.value}: {root.path}" for root in sorted(found.roots)]
     rows: dict[str, object] = {
         "agent": context.identity.agent,
@@ -147,6 +150,7 @@ def memory_status(
         "memories": listed.total,
         "files": len(files),
         "changed_files": sum(found.is_new(one) for one in files),
+        "left_out": [str(error) for error in left_out],
         "sources": sources,
         "waiting_turns": waiting,
         "refused_turns": dead,
@@ -157,6 +161,7 @@ def memory_status(
         output.json(rows)
     else:
         shown = {**rows, "sources": "; ".join(sources) or "none yet: memrelay-gateway index"}
+        shown["left_out"] = "; ".join(map(str, left_out)) or "nothing"
         output.pairs((name.replace("_", " "), str(value)) for name, value in shown.items())
     if deep and not as_json:
         doctor(agent=agent, url=url)
@@ -221,33 +226,49 @@ def add_to(app: typer.Typer) -> None:
 
 @dataclass(slots=True)
 class _Run:
-    """One agent's files on their way to the relayer."""
+    """One agent's files on their way to the relayer.
+
+    Attributes:
+        problems: what was not read at the last look, as sentences.
+    """
 
     context: CliContext
     found: Index
     output: Output
     verbose: bool = False
+    problems: dict[str, None] = field(default_factory=dict)
 
     async def look(self, client: RelayerClient, *, force: bool) -> Counter[str]:
         """Store what changed; what cannot be read is said, counted and passed over. Raises as the client does."""
         counts: Counter[str] = Counter()
+        before, self.problems = self.problems, {}
         try:
-            for one in await asyncio.to_thread(lambda: [*self.found.files()]):
+            files, left_out = await asyncio.to_thread(self.found.files)
+            for error in left_out:
+                counts += self._problem(str(error), before)
+            for one in files:
                 if not force and not self.found.is_new(one):
                     counts["unchanged"] += 1
                     continue
-                counts += await self._store(client, one, anew=force)
+                counts += await self._store(client, one, before, anew=force)
         finally:
             self.found.save()
         return counts
 
-    async def _store(self, client: RelayerClient, one: Found, *, anew: bool) -> Counter[str]:
+    def _problem(self, sentence: str, before: Container[str]) -> Counter[str]:
+        """Count what is not read; while it is watched, it is said once."""
+        self.problems[sentence] = None
+        if not self.output.as_json and sentence not in before:
+            self.output.say(sentence)
+        return Counter(unreadable=1)
+
+    async def _store(
+        self, client: RelayerClient, one: Found, before: Container[str], *, anew: bool
+    ) -> Counter[str]:
         try:
             items = await asyncio.to_thread(one.root.read, one.path, self.context.settings.capture)
         except ImportProblem as error:
-            if not self.output.as_json:
-                self.output.say(str(error))
-            return Counter(unreadable=1)
+            return self._problem(str(error), before)
         counts = await send_items(client, self.context.identity, items, anew=anew)
         self.found.stored(one)
         if self.verbose and not self.output.as_json:
@@ -290,7 +311,7 @@ def _sentence(counts: Counter[str]) -> str:
         "duplicate": ("known already", "known already"),
         "refused": ("refused", "refused"),
         "unchanged": ("file unchanged", "files unchanged"),
-        "unreadable": ("file unreadable", "files unreadable"),
+        "unreadable": ("file not read", "files not read"),
     }
     said = [f"indexed: {counts['files']} {'file' if counts['files'] == 1 else 'files'}"]
     said += [f"{counts[name]} {forms[counts[name] != 1]}" for name, forms in words.items() if counts[name]]

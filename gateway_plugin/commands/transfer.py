@@ -18,8 +18,9 @@ from typing import Annotated
 
 import typer
 
+from gateway_plugin.bounded_files import named
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.output import Output, as_error
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
@@ -34,13 +35,21 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, KeyHolder
 from gateway_plugin.private_files import replace_private
-from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
+from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, read_file, seal
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
 from relayer.wire.schemas import Memory
-from relayer.wire.transfer import ExportEnd, ExportHead, ExportLine, ExportRequest, ExportTurn, KeptTurn
+from relayer.wire.transfer import (
+    ExportEnd,
+    ExportHead,
+    ExportLine,
+    ExportRequest,
+    ExportTurn,
+    ImportItem,
+    KeptTurn,
+)
 
 __all__ = ["add_to"]
 
@@ -100,7 +109,8 @@ def export(
             *(ExportTurn(turn=turn) for turn in turns),
             ExportEnd(memories=len(memories), turns=len(turns)),
         )
-        _write(target, "".join(line.model_dump_json() + "\n" for line in lines))
+        body = "".join(line.model_dump_json() + "\n" for line in lines)
+        _write(target, body + seal(body.encode(), context.identity).decode())
     else:
         place = datetime.now(UTC).astimezone().tzinfo or UTC
         render = render_daily if style is ExportFormat.DAILY_MD else render_memsearch
@@ -116,32 +126,54 @@ def import_files(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories.")],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and count, and send nothing.")] = False,
+    as_backup: Annotated[
+        bool,
+        typer.Option("--as-backup", help="Restore an export of this account as it was: who said it, pins."),
+    ] = False,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="With --as-backup: also what this account did not export.")
+    ] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store memories from files: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
-    found = [(path, one) for path in paths for one in files_of(path)]
-    if not found:
+    """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
+    if unsigned and not as_backup:
+        fail(
+            USAGE,
+            "--unsigned: it goes with --as-backup",
+            "leave it out: what files claim is not taken over anyway",
+        )
+    holder = find_context(url, agent).holder if as_backup and not unsigned else None
+    if unsigned:
+        as_error("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
+    roots = [named(path) for path in paths]
+    below = [files_of(root) for root in roots]
+    found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
+    problems = [str(error) for listed in below for error in listed.left_out]
+    if not found and not problems:
         fail(FAILED, "PATH: no .md, .jsonl or .json file is there", "")
     total: Counter[str] = Counter()
+    claims = 0
     for root, path in found:
-        try:
-            items = read_file(path, shown_name(root, path))
-        except ImportProblem as error:
-            fail(
-                FAILED,
-                str(error),
-                "what came before it is stored; after a repair import again: nothing is stored twice",
-            )
+        items = _read_or_say(root, path, holder, problems)
+        if items is None:
+            continue
+        claims += 0 if as_backup else sum(item.trust == "user" or item.pinned for item in items)
         counts = Counter({"found": len(items)})
         if not dry_run:
-            counts = ask(url, agent, partial(send_items, items=items))
+            counts = ask(url, agent, partial(send_items, items=items, as_backup=as_backup))
         total += counts
         if not as_json:
             Output(as_json=False).say(f"{path}: {_sentence(counts)}")
     if as_json:
-        Output(as_json=True).json({"files": len(found), **total})
+        Output(as_json=True).json({"files": len(found), **total, "problems": problems})
+    elif claims:
+        Output(as_json=False).say(
+            f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
+            "--as-backup restores an export of this account as it was."
+        )
+    _end(problems)
 
 
 def watch(
@@ -158,7 +190,7 @@ def watch(
     output = Output(as_json=False)
 
     async def look(client: RelayerClient) -> None:
-        watcher = _Watcher(client, context.identity, folder, output)
+        watcher = _Watcher(client, context.identity, named(folder), output)
         output.say(f"watching {folder} for {context.identity.namespace}; end with Ctrl-C")
         while True:
             await watcher.look()
@@ -186,12 +218,21 @@ class _Watcher:
     folder: Path
     output: Output
     seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    problems: set[str] = field(default_factory=set)
 
     async def look(self) -> None:
         """Import what changed; a failure is said, and one of the relayer's is tried again at the next look."""
-        for path, mark in await asyncio.to_thread(self._changed):
+        below = await asyncio.to_thread(files_of, self.folder)
+        problems = {str(error): None for error in below.left_out}
+        for problem in problems:
+            if problem not in self.problems:
+                self.output.say(problem)
+        self.problems = {*problems}
+        for path, mark in below.files:
+            if self.seen.get(path) == mark:
+                continue
             try:
-                items = await asyncio.to_thread(read_file, path, shown_name(self.folder, path))
+                items = await asyncio.to_thread(_read, self.folder, path)
                 counts = await send_items(self.client, self.identity, items)
             except ImportProblem as error:
                 self.output.say(str(error))
@@ -202,17 +243,31 @@ class _Watcher:
                 self.output.say(f"{path}: {_sentence(counts)}")
             self.seen[path] = mark
 
-    def _changed(self) -> list[tuple[Path, tuple[int, int]]]:
-        changed = []
-        for path in files_of(self.folder):
-            try:
-                status = path.stat()
-            except OSError:
-                continue  # gone since it was listed
-            mark = (status.st_mtime_ns, status.st_size)
-            if self.seen.get(path) != mark:
-                changed.append((path, mark))
-        return changed
+
+def _end(problems: list[str]) -> None:
+    for problem in problems:
+        as_error(problem, "")
+    if problems:
+        fix = "the rest is stored; after a repair import again: nothing is stored twice"
+        fail(FAILED, "not everything was read", fix)
+
+
+def _read_or_say(
+    root: Path, path: Path, backup_of: KeyHolder | None, problems: list[str]
+) -> list[ImportItem] | None:
+    try:
+        return _read(root, path, backup_of)
+    except NoBackup as error:
+        fix = "without --as-backup it is imported as what a file says, with --unsigned as it is"
+        problems.append(f"{error}; {fix}")
+    except ImportProblem as error:
+        problems.append(str(error))
+    return None
+
+
+def _read(root: Path, path: Path, backup_of: KeyHolder | None = None) -> list[ImportItem]:
+    """Read a file that was named, or that lies in a folder that was."""
+    return read_file(path, shown_name(root, path), root=None if path == root else root, backup_of=backup_of)
 
 
 def _sentence(counts: Counter[str]) -> str:

@@ -77,7 +77,7 @@ def _objection(hit: RecallHit, settings: RecallSettings, audience: Audience | No
     audible = audible_to(audience)
     if audible and hit.audience not in audible:
         return "audience"
-    # The reference is shown beside the text, as a label.
+    # The reference is shown beside the text.
     verdict = scan(f"{hit.source.reference}\n{hit.text}" if hit.source.reference else hit.text)
     if verdict.blocked:
         return "injection"
@@ -103,5 +103,6 @@ def _item(hit: RecallHit) -> RecalledMemory:
         text=hit.text,
         relevance=hit.relevance,
         at=datetime.fromtimestamp(at / 1000, UTC),
-        label=hit.source.reference or _LABELS.get(hit.trust, ""),
+        label=_LABELS.get(hit.trust, ""),
+        reference=hit.source.reference,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,12 +12,16 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from gateway_plugin.bounded_files import FilesBelow, NotRead, files_below, mark_of, read_below
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.identity import Identity, KeyHolder
+from gateway_plugin.injection import scan
 from gateway_plugin.transfer.markdown import read_markdown
 from gateway_plugin.transfer.profile_file import without_profiles
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.transfer import ImportItem
 
-__all__ = ["ImportProblem", "files_of", "read_file"]
+__all__ = ["ImportProblem", "NoBackup", "files_of", "read_file", "seal"]
 
 _SUFFIXES: Final = frozenset({".md", ".markdown", ".jsonl", ".json"})
 # mem0's names for the text of a memory, over its versions.
@@ -26,38 +32,57 @@ class ImportProblem(Exception):
     """Raised when a file holds nothing that can be imported; names the file and the fix."""
 
 
-def files_of(path: Path) -> list[Path]:
+class NoBackup(ImportProblem):
+    """Raised when a file is not what this account exported, or no longer."""
+
+
+def files_of(path: Path) -> FilesBelow:
     """Return what an import of a path reads: the file, or the Markdown and JSON files below a directory."""
-    if not path.is_dir():
-        return [path]
-    return sorted(
-        one
-        for one in path.rglob("*")
-        if one.suffix.lower() in _SUFFIXES and one.is_file() and not one.name.startswith(".")
-    )
+    if path.is_dir():
+        return files_below(
+            path, lambda below: below.suffix.lower() in _SUFFIXES and not below.name.startswith(".")
+        )
+    try:
+        return FilesBelow([(path, mark_of(path.lstat()))])
+    except OSError:
+        return FilesBelow([(path, (0, 0))])  # its reading says why
 
 
-def read_file(path: Path, shown: str) -> list[ImportItem]:
+def read_file(
+    path: Path, shown: str, *, root: Path | None = None, backup_of: KeyHolder | None = None
+) -> list[ImportItem]:
     """Read a file by its suffix.
 
     Args:
         path: of the file.
         shown: how its memories name it as their source.
+        root: the real path of the folder that nothing may lead out of; without it the file's own.
+        backup_of: whose own export it has to be, if it has to be one.
 
     Raises:
-        ImportProblem: it cannot be read, or is not what its suffix says.
+        ImportProblem: it cannot be read, is nothing that is read, or is not what its suffix says.
+        NoBackup: it is nobody's export, another's, or was changed since.
     """
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ImportProblem(f"{path}: {why}") from error
+        folder = path.parent.resolve() if root is None else root
+        data = read_below(folder, path.name if root is None else path.relative_to(root))
+        text = data.decode()
+    except NotRead as error:
+        raise ImportProblem(f"{path}: {error.cause}") from error
+    except UnicodeDecodeError as error:
+        raise ImportProblem(f"{path}: it is not UTF-8") from error
+    objection = "" if backup_of is None else _objection(data, backup_of)
+    if objection:
+        raise NoBackup(f"{path}: {objection}")
     try:
         if path.suffix.lower() == ".jsonl":
-            return list(_own_lines(text))
-        if path.suffix.lower() == ".json":
-            return list(_mem0(json.loads(text)))
-        return read_markdown(without_profiles(text), shown, datetime.now(UTC).astimezone().tzinfo or UTC)
+            items = list(_own_lines(text))
+        elif path.suffix.lower() == ".json":
+            items = list(_mem0(json.loads(text)))
+        else:
+            place = datetime.now(UTC).astimezone().tzinfo or UTC
+            items = read_markdown(without_profiles(text), shown, place)
+        return items if backup_of is not None else [_doubted(item) for item in items]
     except json.JSONDecodeError as error:
         raise ImportProblem(f"{path}: line {error.lineno} is not JSON") from None
     except ValidationError as error:
@@ -66,6 +91,35 @@ def read_file(path: Path, shown: str) -> list[ImportItem]:
         raise ImportProblem(f"{path}: {field}: {first['msg']}") from None
     except _NotThat as error:
         raise ImportProblem(f"{path}: {error}") from None
+
+
+def seal(body: bytes, identity: Identity) -> bytes:
+    """Return the line that ends an export: by it the account that wrote it knows it again, byte by byte."""
+    mac = hmac.new(identity.keys.backup_key, body, hashlib.sha256).hexdigest()
+    line = {"seal": {"account": identity.account, "agent": identity.agent, "mac": mac}}
+    return json.dumps(line).encode() + b"\n"
+
+
+def _objection(data: bytes, holder: KeyHolder) -> str:
+    """Say why a file is no backup of this account; nothing if it is one."""
+    body, line_end, last = data.removesuffix(b"\n").rpartition(b"\n")
+    try:
+        found = json.loads(last)["seal"]
+        account, agent, mac = (str(found[name]) for name in ("account", "agent", "mac"))
+        if account != holder.account:
+            return "another account exported it"
+        known = hmac.new(holder.agent(agent).backup_key, body + line_end, hashlib.sha256).hexdigest()
+    except IdentityError:
+        return "another agent exported it, whose keys are not held here"
+    except (ValueError, KeyError, TypeError):
+        return "it ends with no seal of an export"
+    return "" if hmac.compare_digest(known.encode(), mac.encode()) else "it was changed since it was exported"
+
+
+def _doubted(item: ImportItem) -> ImportItem:
+    """Return a memory with what its text gives reason to."""
+    verdict = scan(f"{item.source.reference}\n{item.text}")
+    return item.model_copy(update={"suspect": True}) if verdict.suspect or verdict.blocked else item
 
 
 class _NotThat(Exception):
@@ -85,8 +139,8 @@ def _own_lines(text: str) -> Iterator[ImportItem]:
             headed = True
         elif document.get("end") is True:
             ended = document.get("memories")
-        elif "turn" in document:
-            continue  # it would hang on no memory here, and no erasure would find it
+        elif "turn" in document or "seal" in document:
+            continue  # a turn would hang on no memory here, and no erasure would find it
         elif set(document) == {"proof"}:
             continue  # of a relayer's answer, for who asked
         else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
+from gateway_plugin.bounded_files import FilesBelow, NotRead, files_below
 from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private, state_directory
 from gateway_plugin.settings import CaptureSettings
@@ -20,7 +22,9 @@ from relayer.wire.transfer import ImportItem
 
 __all__ = ["Found", "Index", "Root", "RootKind"]
 
-_NOTES: Final = ("MEMORY.md", "memory.md", "USER.md", "memory/**/*.md", "wiki/**/*.md")
+# What a host reads of a workspace: these files, and the Markdown of these folders.
+_NOTES: Final = frozenset({"MEMORY.md", "memory.md", "USER.md"})
+_FOLDERS: Final = frozenset({"memory", "wiki"})
 _FORMAT: Final = 1
 
 
@@ -34,26 +38,41 @@ class RootKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Root:
-    """A place that is indexed: an agent's workspace, a host's directory of session logs, or any file or folder."""
+    """A place that is indexed: an agent's workspace, a host's directory of session logs, or any file or folder.
+
+    Attributes:
+        kind: what it is.
+        path: its real path when it was named: where a link stands now, nothing is read.
+    """
 
     kind: RootKind
     path: Path
 
-    def files(self) -> list[Path]:
+    def files(self) -> FilesBelow:
         """Return what is read there now, in order."""
-        if self.kind is RootKind.PATH:
-            return [path for path in files_of(self.path) if path.is_file()]
-        patterns = _NOTES if self.kind is RootKind.WORKSPACE else ("**/*.jsonl",)
-        found = {path for pattern in patterns for path in self.path.glob(pattern) if path.is_file()}
-        return sorted(found)
+        match self.kind:
+            case RootKind.PATH:
+                return files_of(self.path) if os.path.lexists(self.path) else FilesBelow()
+            case RootKind.SESSIONS:
+                return files_below(self.path, lambda below: below.suffix == ".jsonl")
+            case RootKind.WORKSPACE:
+                return files_below(self.path, _is_note, enter=lambda below: below.parts[0] in _FOLDERS)
 
     def read(self, path: Path, settings: CaptureSettings) -> list[ImportItem]:
         """Read one file of it; raises `ImportProblem`."""
         shown = shown_name(self.path, path)
+        root = None if path == self.path else self.path
         if self.kind is RootKind.SESSIONS:
-            return read_session_log(path, shown, settings)
+            return read_session_log(path, shown, settings, root=self.path)
         # Inside a workspace a source is named as hosts name it: memory/2026-05-01.md.
-        return read_file(path, shown.partition("/")[2] if self.kind is RootKind.WORKSPACE else shown)
+        name = shown.partition("/")[2] if self.kind is RootKind.WORKSPACE else shown
+        return read_file(path, name, root=root)
+
+
+def _is_note(below: PurePosixPath) -> bool:
+    if len(below.parts) == 1:
+        return below.name in _NOTES
+    return below.parts[0] in _FOLDERS and below.suffix == ".md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +116,17 @@ class Index:
             index.roots, index.seen = set(), {}
         return index
 
-    def files(self) -> Iterator[Found]:
-        """Yield every file of the roots, each once."""
-        known: set[Path] = set()
+    def files(self) -> tuple[list[Found], list[NotRead]]:
+        """Return every file of the roots, each once, and what is left out."""
+        found: dict[Path, Found] = {}
+        left_out: dict[Path, NotRead] = {}
         for root in sorted(self.roots):
-            for path in root.files():
-                if path in known:
-                    continue
-                known.add(path)
-                try:
-                    status = path.stat()
-                except OSError:
-                    continue  # gone since it was listed
-                yield Found(root, path, (status.st_mtime_ns, status.st_size))
+            below = root.files()
+            for path, mark in below.files:
+                found.setdefault(path, Found(root, path, mark))
+            for error in below.left_out:
+                left_out.setdefault(error.path, error)
+        return [*found.values()], [*left_out.values()]
 
     def is_new(self, found: Found) -> bool:
         """Whether a file changed since it was stored, or never was."""

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from gateway_plugin.bounded_files import NotRead, opened_below, read_below
 from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.text.wrappers import OUR_TAG
@@ -30,7 +31,8 @@ class ProfileFileProblem(GatewayError):
 def put_profile(path: Path, namespace: str, document: str) -> bool:
     """Put a profile into a file, in the place of an earlier one of the same namespace, or at its end.
 
-    A file that is not there is made, for its owner alone; one that is there keeps its mode, and a link its target.
+    A file that is not there is made, for its owner alone; one that is there keeps its mode. A link is not followed: who
+    planted it would have a file of their choice read and written.
 
     Args:
         path: of the file.
@@ -43,16 +45,13 @@ def put_profile(path: Path, namespace: str, document: str) -> bool:
     Raises:
         ProfileFileProblem: it is no file of UTF-8, has a damaged block, or cannot be read or written.
     """
-    target = path.resolve()
-    before, mode = _read(path, target)
+    before, mode = _read(path)
     after = _with_block(path, before, namespace, document)
     if after == before:
         return False
     try:
-        replace_private(target, after.encode())
-        if mode is not None:
-            target.chmod(mode)
-    except (IdentityError, OSError) as error:
+        replace_private(path, after.encode(), mode=mode)
+    except IdentityError as error:
         raise ProfileFileProblem(
             f"{path} cannot be written: may this user write it and its directory?"
         ) from error
@@ -68,19 +67,19 @@ def without_profiles(text: str) -> str:
     return "".join([*parts, text[start:]])
 
 
-def _read(path: Path, target: Path) -> tuple[str, int | None]:
-    """Return what a file says, and its mode; nothing for one that is not there."""
+def _read(path: Path) -> tuple[str, int]:
+    """Return what a file says, and its mode; nothing, and a new one's, for one that is not there."""
+    folder = path.parent.resolve()
     try:
-        mode = target.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise ProfileFileProblem(f"{path} is no file: name one, such as USER.md")
-        return target.read_bytes().decode(), stat.S_IMODE(mode)
-    except FileNotFoundError:
-        return "", None
+        with opened_below(folder, path.name) as descriptor:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        return read_below(folder, path.name).decode(), mode
+    except NotRead as error:
+        if error.missing:
+            return "", 0o600
+        raise ProfileFileProblem(f"{path}: {error.cause}; name a file, such as USER.md") from error
     except UnicodeDecodeError as error:
         raise ProfileFileProblem(f"{path} is not UTF-8: convert it, or name another file") from error
-    except OSError as error:
-        raise ProfileFileProblem(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
 
 
 def _with_block(path: Path, text: str, namespace: str, document: str) -> str:

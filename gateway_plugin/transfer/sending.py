@@ -16,7 +16,12 @@ __all__ = ["send_items", "shown_name"]
 
 
 async def send_items(
-    client: RelayerClient, identity: Identity, items: Sequence[ImportItem], *, anew: bool = False
+    client: RelayerClient,
+    identity: Identity,
+    items: Sequence[ImportItem],
+    *,
+    anew: bool = False,
+    as_backup: bool = False,
 ) -> Counter[str]:
     """Store memories; the same ones again are stored once. Raises as the client does.
 
@@ -25,11 +30,14 @@ async def send_items(
         identity: whose memories they become.
         items: the memories.
         anew: have a page that was sent before judged again, instead of being told what became of it then.
+        as_backup: store them as they say they were; otherwise as imported ones.
     """
     counts: Counter[str] = Counter()
     for page in pages(items):
-        key = {"idempotency_key": secrets.token_hex(16)} if anew else {}
-        request = ImportRequest.model_validate({"memories": page, **key})
+        said: dict[str, object] = {"idempotency_key": secrets.token_hex(16)} if anew else {}
+        if as_backup:
+            said["as_backup"] = True
+        request = ImportRequest.model_validate({"memories": page, **said})
         answer = await client.import_memories(identity, request, deadline=60)
         counts.update(one.status for one in answer.memories)
     return counts
@@ -37,4 +45,4 @@ async def send_items(
 
 def shown_name(root: Path, path: Path) -> str:
     """Return how a file is named as a source: below its directory, never where that lies on this machine."""
-    return f"{root.name}/{path.relative_to(root).as_posix()}" if root.is_dir() else path.name
+    return path.name if path == root else f"{root.name}/{path.relative_to(root).as_posix()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from gateway_plugin.bounded_files import NotRead
 from gateway_plugin.capture.filters import Origin, judge
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.transfer.exports import ImportProblem
@@ -18,7 +19,7 @@ __all__ = ["read_session_log"]
 _MAX_REFERENCE: Final = 500
 
 
-def read_session_log(path: Path, shown: str, settings: CaptureSettings) -> list[ImportItem]:
+def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root: Path) -> list[ImportItem]:
     """Read a log of OpenClaw, Claude Code or Codex.
 
     What a capture would leave out is left out, secrets are taken out, and what is left is heard in direct messages alone:
@@ -28,14 +29,15 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings) -> list[
         path: of the log.
         shown: how its memories name it as their source.
         settings: the bounds of a capture.
+        root: the real path of the folder that nothing may lead out of.
 
     Raises:
         ImportProblem: it cannot be read.
     """
     try:
-        said = [*dialogue(path)]
-    except OSError as error:
-        raise ImportProblem(f"{path}: {error.strerror}") from error
+        said = [*dialogue(root, path.relative_to(root))]
+    except NotRead as error:
+        raise ImportProblem(str(error)) from error
     items = []
     for one in said:
         origin = Origin.USER if one.speaker == "User" else Origin.ASSISTANT

@@ -7,12 +7,12 @@ Claude Code and Codex keep them: lines of JSON in a folder, or what a host's ada
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Protocol
 
+from gateway_plugin.bounded_files import NotRead, read_below
 from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import ToolError
@@ -75,9 +75,7 @@ def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str |
         NoSuchLog: there is no such log here.
         ToolError: it may not be read, or not now; or the anchor is not in it.
     """
-    entries = (
-        _file_entries(_inside(logs, path)) if logs is None or isinstance(logs, Path) else logs.entries(path)
-    )
+    entries = _of_folder(logs, path) if logs is None or isinstance(logs, Path) else logs.entries(path)
     said = [one for entry in entries for one in _told(entry)]
     if not said:
         raise NoSuchLog("path: the log holds no dialogue")
@@ -87,9 +85,9 @@ def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str |
     return "\n".join(one.line for one in said[max(0, end - turns) : end])
 
 
-def dialogue(path: Path) -> Iterator[Said]:
-    """Yield what a file tells, oldest first; of one of more than 16 MiB the end. Raises `OSError`."""
-    for entry in _file_entries(path):
+def dialogue(folder: Path, name: str | PurePath) -> Iterator[Said]:
+    """Yield what a file below a folder tells, oldest first; of one of more than 16 MiB the end. Raises `NotRead`."""
+    for entry in _file_entries(folder, name):
         yield from _told(entry)
 
 
@@ -104,32 +102,27 @@ def _place(said: list[Said], anchor: str) -> int:
     return before[-1]
 
 
-def _inside(root: Path | None, path: str) -> Path:
+def _of_folder(root: Path | None, path: str) -> Iterator[Mapping[str, Any]]:
     if root is None:
         raise NoSuchLog("path: this host keeps no session logs that can be read")
+    # One that is given in full has to begin as the folder does.
+    below = Path(path).relative_to(root) if Path(path).is_relative_to(root) else path
     try:
-        base = root.resolve(strict=True)
-        place = (base / path).resolve(strict=True)
-    except (OSError, ValueError, RuntimeError):
-        raise NoSuchLog("path: there is no such log in the host's directory of sessions") from None
-    # Symbolic links are resolved by now: what is outside is outside.
-    if not place.is_relative_to(base) or not place.is_file():
-        raise NoSuchLog("path: there is no such log in the host's directory of sessions")
-    return place
+        yield from _file_entries(root.resolve(), below)
+    except NotRead as error:
+        cause = "there is no such log" if error.missing else error.cause
+        raise NoSuchLog(f"path: in the host's directory of sessions: {cause}") from None
 
 
-def _file_entries(path: Path) -> Iterator[Mapping[str, Any]]:
+def _file_entries(folder: Path, name: str | PurePath) -> Iterator[Mapping[str, Any]]:
     """Yield the messages of a file; of a long one the end."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _MAX_BYTES))
-        for raw in file.read(_MAX_BYTES).split(b"\n"):
-            try:
-                entry = json.loads(raw)
-            except ValueError:
-                continue
-            if isinstance(entry, Mapping):
-                yield entry
+    for raw in read_below(folder, name, most=_MAX_BYTES, tail=True).split(b"\n"):
+        try:
+            entry = json.loads(raw)
+        except ValueError:
+            continue
+        if isinstance(entry, Mapping):
+            yield entry
 
 
 def _told(entry: Mapping[str, Any]) -> Iterator[Said]:

@@ -1,7 +1,7 @@
 """From one secret to every key of a gateway.
 
 root secret ─ account identity (Ed25519)
-            ├ agent secret ─ agent identity (Ed25519), outbox key, namespace secrets
+            ├ agent secret ─ agent identity (Ed25519), outbox key, backup key, namespace secrets
             └ shared secrets, for namespaces that agents share
 
 HKDF-SHA512 everywhere; the labels are part of the format and frozen in ``tests/vectors``.
@@ -108,6 +108,11 @@ class AgentKeys:
     def outbox_key(self) -> bytes:
         """The key that seals this agent's items waiting on the gateway's disk."""
         return derive(self.secret, "outbox")
+
+    @property
+    def backup_key(self) -> bytes:
+        """The key under which this agent knows the exports that it wrote itself."""
+        return derive(self.secret, "backup")
 
     def namespace_secret(self, namespace: str, generation: int) -> bytes:
         """The secret that opens one namespace of this agent."""

@@ -116,11 +116,15 @@ class ImportItem(Request):
 
 
 class ImportRequest(Request):
-    """``POST /v1/import``: a page of memories; the same page again stores nothing twice."""
+    """``POST /v1/import``: a page of memories; the same page again stores nothing twice.
+
+    ``as_backup`` stores them as they say they were: as the user's own words, pinned, important. Without it none of that holds.
+    """
 
     memories: Annotated[tuple[ImportItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS), *NOT_EMPTY]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
+    as_backup: bool = False
 
 
 class Imported(Answer):

@@ -21,7 +21,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from s3_servers import ACCESS_KEY, BUCKET, SECRET_KEY, free_ports
 
-from gateway_plugin.demo.relayer_process import RelayerFailed, RelayerProcess
+from demo.relayer_process import RelayerFailed, RelayerProcess
 
 __all__ = ["Part", "RelayerUnit", "Store", "Victim", "a_cluster", "a_single_server"]
 

@@ -37,9 +37,9 @@ from rich.console import Console
 from rich.table import Table
 from s3_servers import BUCKET, CREDENTIALS
 
+from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.demo.relayer_process import RelayerProcess
 
 RELAYERS = 3
 CLIENTS = 8

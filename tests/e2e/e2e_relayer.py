@@ -11,7 +11,7 @@ from typing import Any, Self
 from fault_proxy import FaultProxy
 from openclaw_gateway import BRIDGE, Gateway, free_port
 
-from gateway_plugin.demo.relayer_process import RelayerProcess
+from demo.relayer_process import RelayerProcess
 
 
 class Relayer:

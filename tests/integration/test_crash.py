@@ -19,11 +19,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.endpoint import Endpoint
 from gateway_plugin.calls.transport import signed_headers
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.demo.relayer_process import RelayerProcess
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, identify
 from gateway_plugin.keys.holders import RootHolder

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_plugin.demo.sabotage import Sabotage
+from demo.sabotage import Sabotage
 
 # Short, so that a broken promise is found in seconds; every kind of probe is in it.
 SMALL = {
@@ -56,7 +56,7 @@ def write_small(folder: Path) -> Path:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "gateway_plugin.demo", *arguments]
+    return [sys.executable, "-m", "demo", *arguments]
 
 
 def surroundings(tmp_path: Path) -> dict[str, str]:
@@ -208,7 +208,7 @@ def test_a_relayer_that_does_not_start_is_shown_with_the_end_of_its_log(tmp_path
     root = Path(__file__).resolve().parents[2]
     (shim / "wire").symlink_to(root / "relayer" / "wire")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "gateway_plugin.demo"],
+        [sys.executable, "-P", "-m", "demo"],
         capture_output=True,
         text=True,
         env=surroundings(tmp_path)

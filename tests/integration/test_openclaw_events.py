@@ -9,7 +9,7 @@ from bridge_process import BridgeProcess
 from openclaw_sessions import write_sessions
 from processes import wait_until
 
-from gateway_plugin.demo.relayer_process import RelayerProcess
+from demo.relayer_process import RelayerProcess
 
 CONTEXT = {"sessionKey": "agent:main:openai-user:one", "agentId": "main", "trigger": "user"}
 FACT = "Our dinghy lies at berth seven of the old harbour."

@@ -21,9 +21,9 @@ import pytest
 from outbox_gateway import SECRET, text_of
 from processes import CLEAN
 
+from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.demo.relayer_process import RelayerProcess
 from gateway_plugin.identity import identify
 from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.outbox import OutboxFull, OutboxItem

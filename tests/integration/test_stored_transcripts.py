@@ -12,9 +12,9 @@ from bridge_process import BridgeProcess
 from openclaw_sessions import write_sessions
 from processes import wait_until
 
+from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.demo.relayer_process import RelayerProcess
 from gateway_plugin.keys.holders import RootHolder
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_plugin.demo.relayer_process import RelayerProcess
+from demo.relayer_process import RelayerProcess
 from relayer.testing.scripted_model_server import ScriptedModelServer
 
 

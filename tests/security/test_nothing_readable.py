@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from signed_calls import Gateway, encode
 
+from demo.relayer_process import RelayerProcess
+from demo.traces import Traces, views
 from gateway_plugin.async_plugin import AsyncMemoryPlugin
-from gateway_plugin.demo.relayer_process import RelayerProcess
-from gateway_plugin.demo.traces import Traces, views
 from gateway_plugin.turn.host_turn import HostTurn
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.crypto.relayer_keys import RelayerKeys

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_plugin.demo.relayer_process import RelayerProcess
+from demo.relayer_process import RelayerProcess
 
 
 def serve(data: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from signed_calls import Gateway, encode
 
-from gateway_plugin.demo.relayer_process import RelayerProcess
+from demo.relayer_process import RelayerProcess
 from relayer.wire import base64url, signing, ulid
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.keys import RootKeys

@@ -68,7 +68,7 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def _modules() -> list[str]:
-    files = [Path(name) for name in _tracked() if name.startswith(("relayer/", "gateway_plugin/"))]
+    files = [Path(name) for name in _tracked() if name.startswith(("relayer/", "gateway_plugin/", "demo/"))]
     dotted = [".".join(file.with_suffix("").parts) for file in files if file.suffix == ".py"]
     return [name.removesuffix(".__init__") for name in dotted]
 
@@ -124,7 +124,7 @@ def test_the_layout_of_the_code_names_every_package() -> None:
     named = re.findall(r"^((?:relayer|gateway_plugin)/[a-z_]+) {2,}\S", contributing, re.MULTILINE)
     there = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/__init__.py")}
     assert len(named) == len(set(named))
-    assert set(named) == {name for name in there if name.startswith(("relayer/", "gateway_plugin/"))}
+    assert set(named) == {name for name in there if name.startswith(("relayer/", "gateway_plugin/", "demo/"))}
 
 
 @pytest.mark.parametrize("name", [name for name in _modules() if not name.endswith("__main__")])

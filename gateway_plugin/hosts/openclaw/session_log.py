@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gateway_plugin.bounded_files import NotRead, opened_below
 from gateway_plugin.session_keys import DEFAULT_AGENT
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.turn.transcript import NoSuchLog
@@ -56,11 +57,18 @@ class AgentSessions:
         """
         if self.only is not None and path != self.only:
             raise ToolError("path: in a group only the group's own session can be read")
-        file = self._file()
+        agents = (self.state / "agents").resolve()
+        file = agents / self.agent / "agent" / "openclaw-agent.sqlite"
         try:
-            # Not through a URI built of text alone: a name may hold what a URI takes for something else.
-            with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as log:
-                rows = log.execute(_MESSAGES, {"session": path, "limit": _MAX_MESSAGES}).fetchall()
+            # No link leads to another agent's. SQLite opens it by its name, but who could put a link there in between
+            # may write to the host's state, and so reads its databases anyway.
+            with opened_below(agents, f"{self.agent}/agent/openclaw-agent.sqlite"):
+                # Not through a URI built of text alone: a name may hold what a URI takes for something else.
+                place = f"{file.as_uri()}?mode=ro"
+                with closing(sqlite3.connect(place, uri=True, timeout=_BUSY_SECONDS)) as log:
+                    rows = log.execute(_MESSAGES, {"session": path, "limit": _MAX_MESSAGES}).fetchall()
+        except NotRead as error:
+            raise NoSuchLog("path: this host keeps no sessions of this agent that can be read") from error
         except sqlite3.Error as error:
             raise ToolError("path: the host's sessions cannot be read just now") from error
         if not rows:
@@ -69,10 +77,3 @@ class AgentSessions:
             entry = json.loads(text)
             if isinstance(entry, Mapping):
                 yield entry
-
-    def _file(self) -> Path:
-        agents = self.state / "agents"
-        file = agents / self.agent / "agent" / "openclaw-agent.sqlite"
-        if not file.resolve().is_relative_to(agents.resolve()) or not file.is_file():
-            raise NoSuchLog("path: this host keeps no sessions of this agent that can be read")
-        return file.resolve()

@@ -35,8 +35,8 @@ async def texts(house, **fields):
     return [line["memory"]["text"] for line in (await lines(house, **fields))[1:-1]]
 
 
-async def bring(house, memories, *, agent="researcher", key=None, body=b""):
-    request = ImportRequest(memories=memories, idempotency_key=key)
+async def bring(house, memories, *, agent="researcher", key=None, body=b"", as_backup=False):
+    request = ImportRequest(memories=memories, idempotency_key=key, as_backup=as_backup)
     return await import_memories(house.ctx, house.access(agent, body=body), request, house.deadline())
 
 
@@ -75,13 +75,32 @@ async def test_what_was_exported_is_imported_as_it_was_into_another_namespace(ho
     )  # fmt: skip
     given = [line["memory"] for line in (await lines(house))[1:-1]]
     await house.clock.advance(3600)
-    answer = await bring(house, given, agent="coder")
+    answer = await bring(house, given, agent="coder", as_backup=True)
     assert [one.status for one in answer.memories] == ["stored", "stored"]
     taken = [line["memory"] for line in (await lines(house, "coder"))[1:-1]]
     assert [{name: one.get(name) for name in OWN} for one in taken] == [
         {name: one.get(name) for name in OWN} for one in given
     ]
     assert {one["id"] for one in taken}.isdisjoint({one["id"] for one in given})
+
+
+async def test_what_is_no_backup_claims_nothing_of_itself(house):
+    claims = {"trust": "user", "pinned": True, "importance": 0.9}
+    modest = {"trust": "tool", "importance": 0.2}
+    await bring(house, [{"text": "one", **claims}, {"text": "two", **modest}])
+    rows = [line["memory"] for line in (await lines(house))[1:-1]]
+    assert [(row["trust"], row["pinned"], row["importance"]) for row in rows] == [
+        ("imported", False, 0.5), ("tool", False, 0.2)
+    ]  # fmt: skip
+
+
+async def test_what_the_user_is_known_to_have_said_is_a_repetition_however_it_comes_again(house):
+    said, gone = await put(house, {"text": "Ana likes tea."}, {"text": "Ana likes rye."})
+    await forget_memory(house.ctx, house.access(), gone, house.deadline())
+    claims = [{"text": text, "trust": "user"} for text in ("Ana likes tea.", "Ana likes rye.")]
+    first, second = (await bring(house, claims)).memories
+    assert ((first.status, first.id), second.status) == (("duplicate", said), "stored")
+    assert [line["memory"]["trust"] for line in (await lines(house))[1:-1]] == ["user", "imported"]
 
 
 async def test_what_was_said_before_is_still_known_after_an_import(house):

@@ -63,17 +63,23 @@ def test_an_empty_profile_makes_no_block_and_empties_one(file):
     assert file.read_text() == f"# Me\n\n{BLOCK}\n"
 
 
-def test_line_ends_the_mode_and_a_link_stay_as_they_are(file, tmp_path):
+def test_line_ends_and_the_mode_stay_as_they_are(file):
     file.write_bytes(b"# Me\r\n")
     file.chmod(0o664)
-    link = tmp_path / "link.md"
-    link.symlink_to(file)
     for document in ("first\n", DOCUMENT):
-        assert put_profile(link, "ops", document)
+        assert put_profile(file, "ops", document)
     assert file.read_bytes() == f"# Me\n\n{BLOCK}\n".replace("\n", "\r\n").encode()
     assert stat.S_IMODE(file.stat().st_mode) == 0o664
-    assert link.is_symlink()
-    assert not put_profile(link, "ops", DOCUMENT)
+    assert not put_profile(file, "ops", DOCUMENT)
+
+
+def test_a_link_is_named_and_what_it_leads_to_stays_as_it_is(file, tmp_path):
+    file.write_text("# Me\n")
+    link = tmp_path / "link.md"
+    link.symlink_to(file)
+    with pytest.raises(ProfileFileProblem, match=r"link\.md: it is a link"):
+        put_profile(link, "ops", DOCUMENT)
+    assert (link.is_symlink(), file.read_text()) == (True, "# Me\n")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,9 @@ def test_a_damaged_block_is_named_and_nothing_is_written(file, damaged):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "is no file"), (b"\xff\xfe", "is not UTF-8")], ids=["directory", "binary"]
+    ("content", "said"),
+    [(None, "is no regular file"), (b"\xff\xfe", "is not UTF-8")],
+    ids=["directory", "binary"],
 )
 def test_what_takes_no_text_is_named(file, content, said):
     if content is None:

@@ -176,7 +176,7 @@ def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path):
 def test_a_directory_is_read_below_and_without_what_is_hidden(tmp_path):
     for name in ("MEMORY.md", "memory/2026-03-25.md", "memory/.draft.md", "notes.txt", "old/mem0.json"):
         write(tmp_path, name, "x")
-    assert [path.relative_to(tmp_path).as_posix() for path in files_of(tmp_path)] == [
+    assert [path.relative_to(tmp_path).as_posix() for path, _ in files_of(tmp_path).files] == [
         "MEMORY.md", "memory/2026-03-25.md", "old/mem0.json"
     ]  # fmt: skip
 

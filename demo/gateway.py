@@ -14,11 +14,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from demo.checks import Observation
+from demo.conversation import AgentScript, Probe, ProbeKind, ScriptTurn
 from gateway_plugin.async_plugin import AsyncMemoryPlugin
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.demo.checks import Observation
-from gateway_plugin.demo.conversation import AgentScript, Probe, ProbeKind, ScriptTurn
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, identify
 from gateway_plugin.keys.holders import RootHolder

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway_plugin.demo.conversation import Probe, ProbeKind
+from demo.conversation import Probe, ProbeKind
 from gateway_plugin.text.measures import one_line
 
 __all__ = [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway_plugin.demo.conversation import ConversationFileError, ProbeKind, load_conversation
+from demo.conversation import ConversationFileError, ProbeKind, load_conversation
 from relayer.domain.record import Role
 from relayer.extraction.statements import StatementExtractor
 from relayer.extraction.turns import Turn

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.demo import checks
-from gateway_plugin.demo.checks import Observation
-from gateway_plugin.demo.conversation import Probe, ProbeKind
-from gateway_plugin.demo.traces import Traces
+from demo import checks
+from demo.checks import Observation
+from demo.conversation import Probe, ProbeKind
+from demo.traces import Traces
 
 RELATED = Probe(ProbeKind.RELATED, "What is the cat called?", expected="Biscuit & Co")
 UNRELATED = Probe(ProbeKind.UNRELATED, "What is ethanol?")

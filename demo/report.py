@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from gateway_plugin.demo.checks import LEAST_SAME, LEAST_SILENCE, Check, Observation, percentile
-from gateway_plugin.demo.gateway import Played
-from gateway_plugin.demo.runner import Excerpt, Outcome
+from demo.checks import LEAST_SAME, LEAST_SILENCE, Check, Observation, percentile
+from demo.gateway import Played
+from demo.runner import Excerpt, Outcome
 from gateway_plugin.text.measures import clip, one_line
 
 __all__ = ["Report", "as_document"]

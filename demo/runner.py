@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from gateway_plugin.demo import checks
-from gateway_plugin.demo.checks import Check, Observation
-from gateway_plugin.demo.conversation import AgentScript, Conversation, ProbeKind
-from gateway_plugin.demo.gateway import DemoGateway, Played
-from gateway_plugin.demo.relayer_process import RelayerFailed, RelayerProcess
-from gateway_plugin.demo.sabotage import Sabotage, lose_last_entries, write_plainly
-from gateway_plugin.demo.traces import Traces
+from demo import checks
+from demo.checks import Check, Observation
+from demo.conversation import AgentScript, Conversation, ProbeKind
+from demo.gateway import DemoGateway, Played
+from demo.relayer_process import RelayerFailed, RelayerProcess
+from demo.sabotage import Sabotage, lose_last_entries, write_plainly
+from demo.traces import Traces
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import Identity
 from gateway_plugin.text.measures import one_line

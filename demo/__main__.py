@@ -1,4 +1,4 @@
-"""``python -m gateway_plugin.demo``: the product's main job, for real, on this machine, with nothing set up.
+"""``python -m demo``: the product's main job, for real, on this machine, with nothing set up.
 
 Exit codes: 0 every assertion holds; 1 one does not; 2 it could not be run; 130 interrupted.
 """
@@ -19,11 +19,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from gateway_plugin.demo.conversation import Conversation, load_conversation
-from gateway_plugin.demo.relayer_process import RelayerProcess
-from gateway_plugin.demo.report import Report, as_document
-from gateway_plugin.demo.runner import Outcome, run
-from gateway_plugin.demo.sabotage import Sabotage
+from demo.conversation import Conversation, load_conversation
+from demo.relayer_process import RelayerProcess
+from demo.report import Report, as_document
+from demo.runner import Outcome, run
+from demo.sabotage import Sabotage
 from gateway_plugin.errors import GatewayError
 
 __all__ = ["main"]
@@ -145,7 +145,7 @@ def _as_interrupt(number: int, frame: FrameType | None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m gateway_plugin.demo",
+        prog="python -m demo",
         description="Play two agents' conversations through the plugin and a relayer, kill it, and check every promise.",
         epilog="Exit codes: 0 every assertion holds, 1 one does not, 2 it could not be run.",
     )
@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         "--conversation",
         type=Path,
         metavar="FILE",
-        help="play this one; see gateway_plugin/demo/conversation.py",
+        help="play this one; see demo/conversation.py",
     )
     parser.add_argument(
         "--keep",

@@ -1,0 +1,1 @@
+"""``python -m demo``: a relayer and two agents for real, what they replay, and what must come of it."""

@@ -1,1 +1,0 @@
-"""``python -m gateway_plugin.demo``: a relayer and two agents for real, what they replay, and what must come of it."""
