@@ -18,9 +18,9 @@ from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import (
     FAILED,
     AgentOption,
-    CliContext,
     JsonOption,
     UrlOption,
+    agent_identity,
     fail,
     find_context,
     guarded,
@@ -32,9 +32,7 @@ from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_
 from gateway_plugin.hosts.openclaw.config import core_config
 from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config
 from gateway_plugin.hosts.openclaw.host_config import read_config
-from gateway_plugin.identity import Identity, identify
 from gateway_plugin.outbox.positions import Positions
-from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import safe_load
 from gateway_plugin.setup import secret_source
 from gateway_plugin.turn.identities import owner_of
@@ -92,7 +90,10 @@ def doctor(
         found += [check async for check in check_bridge(config, os.environ)] if config is not None else []
         found += [check async for check in checks]
         if config is not None and found[-1].ok:
-            agents = {name: agent_identity(context, name) for name in config.agents}
+            agents = {
+                name: agent_identity(settings, context.holder, settings.agent or name)
+                for name in config.agents
+            }
             found += [check async for check in check_agents(client, agents, outbox, SystemClock())]
         return found
 
@@ -153,12 +154,6 @@ def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None
     Output(as_json=False).say(
         f"accepted for {context.identity.namespace}; a running gateway takes it over when it starts next"
     )
-
-
-def agent_identity(context: CliContext, name: str) -> Identity:
-    """Return who an agent of the host is to the relayer."""
-    fallback = None if context.holder.only_agent else context.settings.namespace.default
-    return identify(context.holder, parse_session_key(f"agent:{name}:main"), default_agent=fallback)
 
 
 def _print(checks: list[Check], *, as_json: bool) -> None:

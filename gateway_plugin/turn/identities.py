@@ -48,11 +48,11 @@ class Identities:
         """Tell whose turn it is; raises `IdentityError`."""
         holder = self._held()
         fixed = host.agent or (self._settings.agent if self._agent is None else None)
-        fallback = self._agent or (None if holder.only_agent else self._settings.namespace.default)
         return identify(
             holder,
-            replace(ref, agent=fixed) if fixed is not None else ref,
-            default_agent=fallback,
+            ref if fixed is None else replace(ref, agent=fixed),
+            default_agent=self._agent or None,
+            default_namespace=self._settings.namespace.default,
             scope=self._settings.namespace.scope,
             sender=host.sender,
             workspace=host.workspace,
