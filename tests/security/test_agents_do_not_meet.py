@@ -6,11 +6,12 @@ at one relayer.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from bridge_process import BridgeProcess
 from processes import CLEAN, wait_until
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.trust import TrustStore
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import SystemClock
 from gateway_plugin.demo.relayer_process import RelayerProcess
+from gateway_plugin.identity import Identity
+from gateway_plugin.keys.holders import RootHolder
+from relayer.wire.keys import RootKeys
+from relayer.wire.schemas import MemoryItem, RememberRequest
 
 MAINS = "The spare key of my boathouse hangs behind the third oar."
 OTHERS = "The archive of the rowing club is kept in the yellow cabinet."
@@ -34,6 +42,7 @@ class Gateway:
     def __init__(self, place: Path, relayer: RelayerProcess, **config: Any) -> None:
         place.mkdir()
         self.place = place
+        self._bridge: BridgeProcess | None = None
         self.config = {"url": relayer.url, "recall": {"deadlineMs": 20_000}, **config}
         self.environment = CLEAN | {
             "HOME": str(place),
@@ -53,10 +62,24 @@ class Gateway:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
+    @property
+    def home(self) -> str:
+        """The namespace of the default agent."""
+        return "default/namespace-research" if "defaultNamespace" in self.config else "default"
+
+    @property
     def bridge(self) -> BridgeProcess:
-        started = BridgeProcess(self.place, self.config, self.environment)
-        started.initialize()
-        return started
+        if self._bridge is None:
+            self._bridge = BridgeProcess(self.place, self.config, self.environment)
+            self._bridge.initialize()
+        return self._bridge
+
+    def ends(self) -> None:
+        """End the host, so that the next turn is asked of one that remembers nothing."""
+        bridge, self._bridge = self._bridge, None
+        if bridge is not None:
+            bridge.close()
+            bridge.__exit__()
 
     def hears(self, session: str, said: str) -> None:
         """Have the host say something to an agent, and wait until the relayer has it."""
@@ -65,26 +88,33 @@ class Gateway:
             {"role": "assistant", "content": "I will keep it in mind."},
         ]
         context = {"sessionKey": session, "trigger": "user", "runId": secrets.token_hex(4)}
-        with self.bridge() as bridge:
-            report = bridge.call("turn.after", messages=turn, historyLength=2, success=True, context=context)
-            assert report["status"] == "queued"
-            wait_until(lambda: bridge.call("status")["delivered"] == 1)
+        delivered = self.bridge.call("status")["delivered"]
+        report = self.bridge.call("turn.after", messages=turn, historyLength=2, success=True, context=context)
+        assert report["status"] == "queued"
+        wait_until(lambda: self.bridge.call("status")["delivered"] == delivered + 1)
 
     def recalls(self, session: str, question: str) -> str:
         """Return what the host's agent is told of a question: what enters the prompt, and what a tool answers."""
         context = {"sessionKey": session, "trigger": "user", "runId": secrets.token_hex(4)}
-        with self.bridge() as bridge:
-            turn = bridge.call("turn.before", prompt=question, messages=[], historyLength=0, context=context)
-            assert turn["status"] in {"ok", "empty"}, turn
-            found = bridge.call(
-                "tool.call", name="memory_search", arguments={"query": question}, context=context
-            )
+        turn = self.bridge.call("turn.before", prompt=question, messages=[], historyLength=0, context=context)
+        assert turn["status"] in {"ok", "empty"}, turn
+        found = self.bridge.call(
+            "tool.call", name="memory_search", arguments={"query": question}, context=context
+        )
         return json.dumps(turn["result"]) + found["text"]
 
 
 @pytest.fixture
-def gateway(relayer: RelayerProcess, tmp_path: Path) -> Callable[..., Gateway]:
-    return lambda **config: Gateway(tmp_path / secrets.token_hex(4), relayer, **config)
+def gateway(relayer: RelayerProcess, tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
+    made: list[Gateway] = []
+
+    def make(**config: Any) -> Gateway:
+        made.append(Gateway(tmp_path / str(len(made)), relayer, **config))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.ends()
 
 
 CLASHES = [({}, "default"), ({"defaultNamespace": "research"}, "research"), ({"defaultNamespace": "research"}, "default")]  # fmt: skip
@@ -126,6 +156,7 @@ def test_the_default_agent_of_a_command_is_the_host_s(gateway, config):
     assert OTHERS in host.run("list", "--agent", "MAIN")
     assert OTHERS in host.run("list")
     host.run("erase", "--namespace", "--agent", "main", "--yes")
+    host.ends()
     assert OTHERS not in host.recalls("agent:main:main", OTHERS_QUESTION)
     assert MAINS not in host.recalls("agent:main:main", MAINS_QUESTION)
 
@@ -151,6 +182,45 @@ def test_another_default_namespace_later_makes_nobody_meet(gateway, before, afte
     host.hears("agent:main:main", MAINS)
     host.hears("agent:research:main", OTHERS)
     host.config["defaultNamespace"] = after
+    host.ends()
     assert OTHERS not in host.recalls("agent:main:main", OTHERS_QUESTION)
     assert MAINS not in host.recalls("agent:research:main", MAINS_QUESTION)
     assert OTHERS in host.recalls("agent:research:main", OTHERS_QUESTION)
+
+
+def kept_before(host: Gateway, agent: str, text: str) -> None:
+    """Store a memory where an earlier version did: in a namespace of a plain name, under the keys of that name."""
+    holder = RootHolder(RootKeys(bytes.fromhex(host.environment["MEMRELAY_SECRET"])))
+    whose = Identity(agent, holder.account, agent, 1, holder.agent(agent), holder.credential(agent))
+
+    async def store() -> None:
+        trust = TrustStore(host.place / "trust.json")
+        client = RelayerClient(host.config["url"], trust=trust, clock=SystemClock())
+        await client.remember(whose, RememberRequest(items=(MemoryItem(text=text),)))
+        await client.aclose()
+
+    asyncio.run(store())
+
+
+def test_memories_of_the_default_agent_from_before_are_where_they_were(gateway):
+    host = gateway()
+    kept_before(host, "default", MAINS)
+    assert MAINS in host.recalls("agent:main:main", MAINS_QUESTION)
+    assert MAINS not in host.recalls("agent:default:main", MAINS_QUESTION)
+    assert "ok    default agent: main's memories are in namespace default\n" in host.run("doctor")
+
+
+@pytest.mark.parametrize(("config", "old"), [({}, "main"), ({"defaultNamespace": "research"}, "research")])
+def test_what_was_kept_for_the_default_agent_by_another_name_is_told_and_adopted(gateway, config, old):
+    host = gateway(**config)
+    kept_before(host, old, MAINS)
+    told = host.run("doctor", code=0 if old == "main" else 1)
+    assert f"memrelay-gateway adopt {old}" in told
+    assert f"would be copied to {host.home}: live memories of {old}\n" in host.run("adopt", old)
+    assert MAINS not in host.run("list")
+    adopted = host.run("adopt", old, "--erase", "--yes")
+    assert f"copied: {old} to {host.home}, 1 of 1 live memories\ndestroyed: {old}\n" in adopted
+    assert MAINS in host.recalls("agent:main:main", MAINS_QUESTION)
+    assert MAINS not in host.recalls("agent:research:main", MAINS_QUESTION)
+    assert f"ok    default agent: main's memories are in namespace {host.home}\n" in host.run("doctor")
+    assert "nothing is kept under" in host.run("adopt", old, "--yes")
