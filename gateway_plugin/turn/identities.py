@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway_plugin.errors import IdentityError
+from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.identity import Identity, KeyHolder, identify
 from gateway_plugin.outbox import Waiting
-from gateway_plugin.session_keys import SessionRef
+from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.turn.host_turn import HostTurn
 
@@ -58,6 +58,13 @@ class Identities:
             workspace=host.workspace,
             renamed=self._settings.namespace.renamed,
         )
+
+    def namespace_of(self, key: str | None, host: HostTurn) -> str:
+        """Return the namespace of a session; "" where whose it is cannot be told."""
+        try:
+            return self.of_turn(parse_session_key(key or ""), host).namespace
+        except GatewayError:
+            return ""
 
     def of_owner(self, owner: Waiting) -> Identity:
         """Return the identity that delivers an item; raises `IdentityError`."""

@@ -224,3 +224,26 @@ def test_what_was_kept_for_the_default_agent_by_another_name_is_told_and_adopted
     assert MAINS not in host.recalls("agent:research:main", MAINS_QUESTION)
     assert f"ok    default agent: main's memories are in namespace {host.home}\n" in host.run("doctor")
     assert "nothing is kept under" in host.run("adopt", old, "--yes")
+
+
+def test_what_a_chat_asks_of_memory_is_answered_of_its_own_session(gateway):
+    host = gateway(namespace={"scope": "agent+sender"})
+    mine = {"sessionKey": "agent:main:main", "senderId": "ana", "trigger": "user", "runId": "r1"}
+    turn = [{"role": "user", "content": MAINS}]
+    host.bridge.call("turn.after", messages=turn, historyLength=1, success=True, context=mine)
+    wait_until(lambda: host.bridge.call("status")["delivered"] == 1)
+    asked = mine | {"runId": "r2"}
+    host.bridge.call("turn.before", prompt=MAINS_QUESTION, messages=[], historyLength=0, context=asked)
+    own = host.bridge.call("command", args="why", context=mine)["text"]
+    assert "last turn: ok" in own
+    assert "injected" in own
+    for foreign in (
+        {"sessionKey": "agent:research:telegram:group:-100", "senderId": "ana"},
+        {"sessionKey": "agent:main:telegram:group:-100", "senderId": "ana"},
+        {"sessionKey": "agent:main:main", "senderId": "bob"},
+        {"agentId": "main", "senderId": "ana"},
+    ):
+        said = host.bridge.call("command", args="why", context=foreign)["text"]
+        assert said == "No turn of this session was looked at yet."
+        assert "last recall: none yet" in host.bridge.call("command", args="status", context=foreign)["text"]
+    assert host.bridge.call("command", args="why", context=mine)["text"] == own
