@@ -83,8 +83,7 @@ class DemoGateway:
 
     def identity(self, agent: str) -> Identity:
         """Return an agent's keys and namespace."""
-        fallback = self._settings.namespace.default
-        return identify(self._holder, parse_session_key(f"agent:{agent}:main"), default_agent=fallback)
+        return identify(self._holder, parse_session_key(f"agent:{agent}:main"))
 
     @asynccontextmanager
     async def plugin(

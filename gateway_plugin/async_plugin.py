@@ -354,9 +354,16 @@ class AsyncMemoryPlugin:
             notes=without_effect(self.settings, self._identities.account),
         )
 
-    def why(self) -> TurnTrace:
-        """Return why the last turn was given what it was given."""
-        return self._last.trace
+    def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
+        """Return why the last turn was given what it was given.
+
+        Args:
+            session_key: of this session alone, which is all that a chat may be told; None is the last turn of all.
+            host: as in `before_turn`.
+        """
+        if session_key is None:
+            return self._last.trace
+        return self._last.of(self._identities.namespace_of(session_key, host), session_key)
 
     async def aclose(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""

@@ -33,12 +33,13 @@ _PAUSE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; ``fix`` is what to do when it is not as it should be."""
+    """One thing that was looked at; ``fix`` is what to do when it is not as it should be, or when a ``warning`` is given."""
 
     name: str
     ok: bool
     found: str
     fix: str = ""
+    warning: bool = False
 
 
 async def examine(

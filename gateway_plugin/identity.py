@@ -2,6 +2,10 @@
 
 The agent comes from the host's session key, the namespace from the agent and the configured scope. The model has no
 say in either. Keys come from a holder, see `gateway_plugin.keys.holders`.
+
+No two agents meet by a name: `gateway_plugin.session_keys.named` is asked for every name, whoever gives it. The default agent's
+keys and namespaces are those of ``default``, which it gives to no other agent. A default namespace that is set lies below
+``default``, where no agent's name leads either.
 """
 
 from __future__ import annotations
@@ -12,14 +16,14 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.keys.credentials import OWNER, Credential
-from gateway_plugin.session_keys import SessionRef
+from gateway_plugin.keys.credentials import Credential
+from gateway_plugin.session_keys import DEFAULT_NAME, SessionRef, named
 from gateway_plugin.settings import NamespaceScope
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.keys import FIRST_GENERATION, AgentKeys, route
 
-__all__ = ["Identity", "KeyHolder", "identify", "named", "normal_part"]
+__all__ = ["Identity", "KeyHolder", "identify"]
 
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -87,7 +91,9 @@ def identify(
     holder: KeyHolder,
     ref: SessionRef,
     *,
-    default_agent: str | None,
+    default_agent: str | None = None,
+    shown: bool = False,
+    default_namespace: str = DEFAULT_NAME,
     scope: NamespaceScope = NamespaceScope.AGENT,
     sender: str | None = None,
     workspace: str | None = None,
@@ -98,54 +104,47 @@ def identify(
     Args:
         holder: the keys at hand.
         ref: the parsed session key.
-        default_agent: who speaks when the session key names nobody.
+        default_agent: who speaks when the session key names nobody, as a host or a person calls it; None is the host's
+            default agent: the one whose keys are held, where that is one alone.
+        shown: ``default_agent`` may be a name as commands show it; see `named`.
+        default_namespace: what sets the memories of the default agent apart from those of another gateway.
         scope: what separates memories.
         sender: the host's id of the person who wrote, for scope ``agent+sender``.
         workspace: the host's id or path of the workspace, for scope ``agent+workspace``.
         renamed: agents that go by another name here, because their keys were rotated; both in normal form.
 
     Raises:
-        IdentityError: a name has no normal form, the scope lacks its half, or the agent's keys are not held.
+        IdentityError: a name has no normal form or is another agent's here, the scope lacks its half, or the agent's keys
+            are not held.
     """
+    spelled = ref.agent if ref.agent is not None or ref.is_main else default_agent
     try:
-        named = ref.agent if ref.agent is not None else default_agent
-        agent = names.normalise(named) if named is not None else holder.only_agent
+        usual = DEFAULT_NAME if spelled is None else named(spelled, shown=shown)
         parts = _scope_parts(scope, sender=sender, workspace=workspace)
-    except InvalidName as error:
+        below = _below(default_namespace)
+    except (InvalidName, IdentityError) as error:
         raise IdentityError(f"no namespace for this turn: {error}") from error
-    if agent is None:
-        raise IdentityError("no namespace for this turn: the host named no agent")
-    agent = renamed.get(agent, agent)
-    if agent == OWNER:
-        raise IdentityError(f"no namespace for this turn: {OWNER} is the name of the account's owner")
+    if usual == DEFAULT_NAME:
+        usual = holder.only_agent or DEFAULT_NAME
+    agent = renamed.get(usual, usual)
+    if agent == usual and agent in renamed.values():
+        raise IdentityError(
+            f"no namespace for this turn: {agent} is what namespace.renamed calls another agent; rotate that one to another name"
+        )
     return Identity(
         agent=agent,
         account=holder.account,
-        namespace="/".join((agent, *parts)),
+        namespace="/".join((agent, *(below if usual == DEFAULT_NAME else ()), *parts)),
         generation=FIRST_GENERATION,
         keys=holder.agent(agent),
         credential=holder.credential(agent),
     )
 
 
-def normal_part(name: str) -> str:
-    """Return the normal form of one part of a namespace's name; raises `IdentityError` when it has none."""
-    try:
-        return names.normalise(name)
-    except InvalidName as error:
-        raise IdentityError(f"{error}") from error
-
-
-def named(agent: str) -> str:
-    """Return the normal form of an agent's name.
-
-    Raises:
-        IdentityError: it has none, or is the owner's.
-    """
-    normal = normal_part(agent)
-    if normal == OWNER:
-        raise IdentityError(f"{OWNER} is the name of the account's owner, and no agent's")
-    return normal
+def _below(default_namespace: str) -> tuple[str, ...]:
+    if names.normalise(default_namespace) == DEFAULT_NAME:
+        return ()
+    return (names.normalise(f"namespace-{default_namespace.strip()}"),)
 
 
 def _scope_parts(scope: NamespaceScope, *, sender: str | None, workspace: str | None) -> tuple[str, ...]:

@@ -130,9 +130,9 @@ class MemoryPlugin:
         """Return how things stand, also after `close`."""
         return self._plugin.status() if self._closed else self._here(self._plugin.status)
 
-    def why(self) -> TurnTrace:
-        """Return why the last turn was given what it was given."""
-        return self._plugin.why()
+    def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
+        """Return why the last turn was given what it was given; see `AsyncMemoryPlugin.why`."""
+        return self._plugin.why(session_key, host=host)
 
     def close(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; a second call does nothing."""

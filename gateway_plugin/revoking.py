@@ -123,10 +123,14 @@ async def namespaces_of(client: RelayerClient, holder: RootHolder, agent: str) -
 async def copy_memories(
     client: RelayerClient, holder: RootHolder, agent: str, new: str
 ) -> AsyncIterator[Moved]:
-    """Copy every live memory of an agent to another one's namespaces; what is there already is not stored again."""
+    """Copy every live memory of an agent to another one's namespaces; what is there already is not stored again.
+
+    ``new`` is a namespace: another agent's own, or one below it.
+    """
     for name in await namespaces_of(client, holder, agent):
         target = f"{new}{name.removeprefix(agent)}"
-        yield await _copy(client, holder.person(agent, name), holder.person(new, target))
+        owner = new.partition("/")[0]
+        yield await _copy(client, holder.person(agent, name), holder.person(owner, target))
 
 
 async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Moved:

@@ -1,4 +1,4 @@
-"""What a host's session key says about a turn: which agent, who listens, what kind of run.
+"""What a host's session key says about a turn: which agent, who listens, what kind of run; and which agent a name means.
 
 A session key is public: logged by hosts, guessable, partly chosen by users. It *selects* an agent and is never the
 source of a key. Shapes understood, with ``<id>`` an agent's name::
@@ -22,21 +22,33 @@ from enum import StrEnum
 from typing import Final
 
 from gateway_plugin.errors import IdentityError
+from relayer.wire import names
+from relayer.wire.errors import InvalidName
 from relayer.wire.schemas import AudienceName
 
 __all__ = [
     "DEFAULT_AGENT",
+    "DEFAULT_NAME",
     "MAX_SESSION_KEY_CHARS",
+    "OWNER",
     "Audience",
     "RunKind",
     "SessionRef",
     "audience_name",
+    "named",
     "parse_session_key",
+    "typed",
 ]
 
 MAX_SESSION_KEY_CHARS: Final = 512
 DEFAULT_AGENT: Final = "main"
 """The host's own name for its default agent; its memories live in the default namespace (MW-05)."""
+
+DEFAULT_NAME: Final = "default"
+"""The name by which keys and namespaces know the host's default agent, and no other."""
+
+OWNER: Final = "memrelay-owner"
+"""The name under which a person acts; no host's agent may have it."""
 
 
 class Audience(StrEnum):
@@ -68,6 +80,7 @@ class SessionRef:
         key: the key as given.
         agent: the agent's name as spelled in the key, not normalised; None for the host's default agent, whether the
             key says ``main`` or names none.
+        is_main: the key names the default agent: nobody else may speak in its place.
         audience: who reads the answer: as the key says; a group where it names a platform and no type of chat; direct
             where it names neither. A host that knows the chat's type better overrides it.
         said_to: to whom what is said there was said: the same, but direct where the key leaves it open.
@@ -82,6 +95,7 @@ class SessionRef:
     audience: Audience
     said_to: Audience
     run: RunKind
+    is_main: bool = False
     platform: str | None = None
     chat: str | None = None
     thread: str | None = None
@@ -148,6 +162,42 @@ _RUN_FIRST: Final = {
 }
 
 
+def named(agent: str, *, shown: bool = False) -> str:
+    """Return the normal name of an agent, from what its host, its program or a person calls it.
+
+    Names that are the same once folded (case, width, spaces around them) are one agent's. ``main`` is `DEFAULT_NAME`; an agent that
+    is called ``default`` is another, under a hashed name.
+
+    Args:
+        agent: the name.
+        shown: a person may repeat a hashed name as it was shown. A host's agent that is called so could take another's place.
+
+    Raises:
+        IdentityError: it has none, is the owner's, or has the form of a hashed name.
+    """
+    if names.is_hashed(agent):
+        if shown and names.is_normal(agent):
+            return agent
+        raise IdentityError(
+            "a name that begins with _h_ and ends with a digest stands for another agent's name"
+        )
+    if _is_main(agent):
+        return DEFAULT_NAME
+    try:
+        normal = names.normalise(agent)
+    except InvalidName as error:
+        raise IdentityError(f"{error}") from error
+    if normal == OWNER:
+        raise IdentityError(f"{OWNER} is the name of the account's owner, and no agent's")
+    return names.hashed(normal) if normal == DEFAULT_NAME else normal
+
+
+def typed(namespace: str) -> str:
+    """Return a namespace as a person types it: the default agent is ``main``, and ``default`` another."""
+    agent, slash, below = namespace.partition("/")
+    return f"{DEFAULT_AGENT if agent == DEFAULT_NAME else agent}{slash}{below}"
+
+
 def parse_session_key(key: str) -> SessionRef:
     """Parse a host's session key; an empty one (the host has none) is the default agent's.
 
@@ -163,12 +213,14 @@ def parse_session_key(key: str) -> SessionRef:
     else:
         agent = None
         rest = segments
+    main = agent is not None and _is_main(agent)
     words = [segment.lower() for segment in rest]
     told, platform, chat = _place(rest, words)
     open_to_doubt = told is None and len(words) > 1 and words[0] not in _NO_PLATFORM
     return SessionRef(
         key=key,
-        agent=agent,
+        agent=None if main else agent,
+        is_main=main,
         audience=told or (Audience.GROUP if open_to_doubt else Audience.DIRECT),
         said_to=told or Audience.DIRECT,
         run=_run(words),
@@ -176,6 +228,11 @@ def parse_session_key(key: str) -> SessionRef:
         chat=chat,
         thread=_thread(rest, words),
     )
+
+
+def _is_main(name: str) -> bool:
+    """Whether a name, however it is spelled, is that of the host's default agent."""
+    return unicodedata.normalize("NFKC", name).strip().casefold() == DEFAULT_AGENT
 
 
 def _check(key: object) -> None:
@@ -191,13 +248,13 @@ def _check(key: object) -> None:
         )
 
 
-def _agent(name: str) -> str | None:
+def _agent(name: str) -> str:
     # Two names that look alike must not be told apart by what nobody sees.
     if any(unicodedata.category(char) == "Cf" for char in name):
         raise IdentityError("the session key's agent name holds an invisible character")
     if not name:
         raise IdentityError("the session key names an empty agent")
-    return None if unicodedata.normalize("NFKC", name).casefold() == DEFAULT_AGENT else name
+    return name
 
 
 def _run(words: list[str]) -> RunKind:

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.session_keys import DEFAULT_NAME, named
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
-from relayer.wire import names
-from relayer.wire.errors import InvalidName
 from relayer.wire.redaction import CLASSES, Action
 
 __all__ = [
@@ -175,9 +175,18 @@ def _redaction(policy: dict[str, Action]) -> dict[str, Action]:
 
 def _renamed(pairs: dict[str, str]) -> dict[str, str]:
     try:
-        return {names.normalise(old): names.normalise(new) for old, new in pairs.items()}
-    except InvalidName as error:
-        raise ValueError("names an agent that has no name; write { old: new }") from error
+        # Keys know the default agent as `default`: so does `keys rotate`, which prints this setting.
+        whose = {
+            DEFAULT_NAME if old.strip().lower() == DEFAULT_NAME else named(old, shown=True): named(
+                new, shown=True
+            )
+            for old, new in pairs.items()
+        }
+    except IdentityError as error:
+        raise ValueError("names an agent that has no name of its own; write { old: new }") from error
+    if len({*whose.values()}) < len(pairs) or DEFAULT_NAME in whose.values():
+        raise ValueError("gives two agents one name; write another new name for each")
+    return whose
 
 
 Pattern = Annotated[str, AfterValidator(_pattern)]

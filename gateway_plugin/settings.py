@@ -1,6 +1,6 @@
 """The plugin's settings: one model, whatever host or earlier plugin the configuration was written for.
 
-Sources, first wins: the host's configuration, then ``MEMRELAY_URL`` and ``MEMRELAY_AGENT``. ``MEMRELAY_DISABLE`` is no
+Sources, first wins: the host's configuration, then ``MEMRELAY_URL``, ``MEMRELAY_AGENT`` and ``MEMRELAY_DEFAULT_NAMESPACE``. ``MEMRELAY_DISABLE`` is no
 setting but a switch: nothing can turn memory on again while it is set. Secrets of the environment are read elsewhere.
 Every key of the plugins that memrelay replaces is accepted, see ``crosswalk``.
 """
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, alias_genera
 
 from gateway_plugin import crosswalk
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.session_keys import Audience
+from gateway_plugin.session_keys import DEFAULT_NAME, Audience
 from gateway_plugin.setting_values import (
     AccountId,
     CaptureStrategy,
@@ -36,6 +36,7 @@ from gateway_plugin.setting_values import (
 )
 
 __all__ = [
+    "DEFAULT_NAMESPACE_VARIABLE",
     "DEFAULT_URL",
     "ActiveSettings",
     "CaptureSettings",
@@ -57,6 +58,7 @@ __all__ = [
 ]
 
 DEFAULT_URL: Final = "http://127.0.0.1:8787"
+DEFAULT_NAMESPACE_VARIABLE: Final = "MEMRELAY_DEFAULT_NAMESPACE"
 _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 
 
@@ -153,7 +155,9 @@ class CaptureSettings(_Settings):
 class NamespaceSettings(_Settings):
     """Whose memories are used; the model never chooses."""
 
-    default: NamespaceName = "default"
+    default: NamespaceName = Field(
+        DEFAULT_NAME, description="sets the default agent's memories apart from those of another gateway"
+    )
     scope: NamespaceScope = NamespaceScope.AGENT
     renamed: Renamed = Field(
         default_factory=dict,
@@ -258,6 +262,10 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
         tree["url"] = environ["MEMRELAY_URL"]
     if "agent" not in tree and environ.get("MEMRELAY_AGENT"):
         tree["agent"] = environ["MEMRELAY_AGENT"]
+    default = environ.get(DEFAULT_NAMESPACE_VARIABLE)
+    namespace = tree.setdefault("namespace", {}) if default else None
+    if isinstance(namespace, dict):
+        namespace.setdefault("default", default)
     # An unreadable value of the switch turns memory off: whoever sets it wants silence.
     tree["disabled"] = environ.get("MEMRELAY_DISABLE", "").strip().lower() not in _OFF_WORDS
     try:

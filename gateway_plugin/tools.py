@@ -287,7 +287,7 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
     if namespace is None or not namespace.strip():
         return identity
     try:
-        wanted = "/".join(names.normalise(part) for part in namespace.strip().split("/"))
+        wanted = "/".join(names.as_shown(part) for part in namespace.strip().split("/"))
     except InvalidName:
         raise ToolError("namespace: it is no name of a namespace; leave it out") from None
     if wanted in {identity.namespace, identity.agent}:

@@ -1,10 +1,12 @@
-"""``memrelay-gateway doctor``, ``canary``, ``why`` and ``acknowledge``: finding and mending what is wrong."""
+"""``memrelay-gateway doctor``, ``canary``, ``why``, ``acknowledge`` and ``adopt``: finding and mending what is wrong."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+from collections.abc import Collection
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
@@ -18,27 +20,38 @@ from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import (
     FAILED,
     AgentOption,
-    CliContext,
     JsonOption,
     UrlOption,
+    agent_identity,
     fail,
     find_context,
     guarded,
+    root_holder,
     used,
+    with_client,
 )
 from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
+from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
 from gateway_plugin.hosts.openclaw.config import core_config
-from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config
+from gateway_plugin.hosts.openclaw.examination import (
+    check_agents,
+    check_bridge,
+    check_config,
+    check_names,
+)
 from gateway_plugin.hosts.openclaw.host_config import read_config
-from gateway_plugin.identity import Identity, identify
+from gateway_plugin.identity import Identity, KeyHolder
+from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.outbox.positions import Positions
-from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.settings import safe_load
+from gateway_plugin.revoking import Moved, copy_memories, namespaces_of
+from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named
+from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
 from gateway_plugin.turn.identities import owner_of
 from gateway_plugin.turn.last_turn import WHY_MARK
+from relayer.wire import names
 
 __all__ = ["add_to"]
 
@@ -55,6 +68,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("canary")(canary_command)
     app.command("why")(why)
     app.command("acknowledge")(accept_rollback)
+    app.command("adopt")(adopt)
 
 
 def doctor(
@@ -91,8 +105,13 @@ def doctor(
         found = list(check_config(config, os.environ)) if config is not None else []
         found += [check async for check in check_bridge(config, os.environ)] if config is not None else []
         found += [check async for check in checks]
-        if config is not None and found[-1].ok:
-            agents = {name: agent_identity(context, name) for name in config.agents}
+        if not found[-1].ok:
+            return found
+        names = config.agents if config is not None else ()
+        found.append(await _default_agent(client, context.holder, settings, names))
+        if config is not None:
+            agents = _host_agents(context.holder, settings, names, found)
+            found.append(check_names(agents))
             found += [check async for check in check_agents(client, agents, outbox, SystemClock())]
         return found
 
@@ -155,10 +174,101 @@ def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None
     )
 
 
-def agent_identity(context: CliContext, name: str) -> Identity:
-    """Return who an agent of the host is to the relayer."""
-    fallback = None if context.holder.only_agent else context.settings.namespace.default
-    return identify(context.holder, parse_session_key(f"agent:{name}:main"), default_agent=fallback)
+def adopt(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="main, or a default namespace that was set.")],
+    *,
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Then destroy what is left under that name, with its history.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")] = False,
+    url: UrlOption = None,
+) -> None:
+    """Copy memories that an earlier version kept for the default agent under another name to where they are looked for now."""
+    context = find_context(url, DEFAULT_AGENT)
+    holder = root_holder(context, "adopting memories")
+    home = context.identity.namespace
+    # Commands of earlier versions took `main` for an agent's name, which no host's agent can have.
+    old = DEFAULT_AGENT if (given := guarded(lambda: named(name, shown=True))) == DEFAULT_NAME else given
+    output = Output(as_json=False)
+    if not yes:
+        found = with_client(context.settings, lambda client: namespaces_of(client, holder, old))
+        output.say(f"would be copied to {home}: live memories of {', '.join(found) or 'no namespace'}")
+        output.say("and then destroyed there\ndo it: --yes" if erase else "do it: --yes")
+        return
+
+    async def work(client: RelayerClient) -> list[Moved]:
+        copied = [moved async for moved in copy_memories(client, holder, old, home)]
+        for moved in copied:
+            output.say(
+                f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories"
+            )
+            if erase and moved.there == moved.found:
+                source = holder.person(old, moved.source)
+                counted = await client.erase_namespace(source)
+                await client.erase_namespace(source, confirm=counted.confirm)
+                output.say(f"destroyed: {moved.source}")
+        return copied
+
+    copied = with_client(context.settings, work)
+    if not copied:
+        output.say(f"nothing is kept under {old}")
+    elif not erase:
+        output.say(
+            f"until it is destroyed, an agent of that name reads what is left there: adopt {name} --erase --yes"
+        )
+    if any(moved.there < moved.found for moved in copied):
+        raise typer.Exit(FAILED)
+
+
+async def _default_agent(
+    client: RelayerClient, holder: KeyHolder, settings: PluginSettings, agents: Collection[str]
+) -> Check:
+    """Say where the default agent's memories are, and which names an earlier version filed them under."""
+    home = agent_identity(settings, holder, None)
+    said = f"{DEFAULT_AGENT}'s memories are in namespace {home.namespace}"
+    if not isinstance(holder, RootHolder):
+        return Check("default agent", True, f"{said}, whose keys alone are held here")
+    own = await namespaces_of(client, holder, home.agent)
+    left, fixes = [], []
+    if await namespaces_of(client, holder, DEFAULT_AGENT):
+        left.append(f"commands of an earlier version kept some in {DEFAULT_AGENT}")
+        fixes.append(f"memrelay-gateway adopt {DEFAULT_AGENT} --erase")
+    set_name = _named(settings.namespace.default)
+    begun = any(name == home.namespace or name.startswith(f"{home.namespace}/") for name in own)
+    if home.namespace != home.agent and set_name and await namespaces_of(client, holder, set_name):
+        left.append(f"an earlier version kept them in {set_name}, which is an agent's of that name now")
+        fixes.append(f"if they are {DEFAULT_AGENT}'s: memrelay-gateway adopt {set_name}")
+    else:
+        begun = True
+    clash = {name for name in agents if _named(name) in {names.hashed(DEFAULT_NAME), set_name} - {""}}
+    left += [
+        f"agent {name} has memories of its own; what an earlier version kept of it is among {DEFAULT_AGENT}'s"
+        for name in sorted(clash)
+    ]
+    fix = "; ".join(fixes or [f"look with: memrelay-gateway list --agent {DEFAULT_AGENT}"])
+    return Check("default agent", begun, "; ".join((said, *left)), fix, warning=bool(left))
+
+
+def _named(name: str) -> str:
+    """Return the normal name of an agent; "" of the default one, and of what none can be called."""
+    with contextlib.suppress(IdentityError):
+        normal = named(name)
+        return "" if normal == DEFAULT_NAME else normal
+    return ""
+
+
+def _host_agents(
+    holder: KeyHolder, settings: PluginSettings, agents: Collection[str], found: list[Check]
+) -> dict[str, Identity]:
+    """Return who the host's agents are to the relayer; of one that is nobody, a check says why."""
+    known = {}
+    for name in agents:
+        try:
+            known[name] = agent_identity(settings, holder, settings.agent or name)
+        except IdentityError as error:
+            fix = "call it otherwise in agents.entries, or let this host hold the root secret"
+            found.append(Check(f"openclaw agent {name}", False, str(error), fix))
+    return known
 
 
 def _print(checks: list[Check], *, as_json: bool) -> None:
@@ -166,8 +276,9 @@ def _print(checks: list[Check], *, as_json: bool) -> None:
     if as_json:
         output.json([asdict(check) for check in checks])
     for check in [] if as_json else checks:
-        output.say(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.found}")
-        if not check.ok:
+        word = "FAIL" if not check.ok else "warn" if check.warning else "ok  "
+        output.say(f"{word}  {check.name}: {check.found}")
+        if not check.ok or check.warning:
             output.say(f"      fix: {check.fix}")
     if not all(check.ok for check in checks):
         raise typer.Exit(FAILED)

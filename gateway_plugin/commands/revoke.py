@@ -21,10 +21,10 @@ from gateway_plugin.commands.run import (
     root_holder,
     with_client,
 )
-from gateway_plugin.identity import named
 from gateway_plugin.keys.credentials import OWNER
 from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.revoking import Moved, copy_memories, fetch, namespaces_of, revoke
+from gateway_plugin.session_keys import DEFAULT_NAME, named, typed
 from relayer.wire import base64url
 from relayer.wire.certificates import Certificate
 from relayer.wire.errors import Malformed, NotAccepted
@@ -65,12 +65,12 @@ def keys_revoke(
     agent_keys: tuple[bytes, ...] = ()
     serials: tuple[bytes, ...] = ()
     if agent is not None:
-        name = guarded(lambda: named(agent))
+        name = guarded(lambda: named(agent, shown=True))
         agent_keys = (_public_key(holder, name),)
         what = f"the keys of agent {name} ({agent_keys[0].hex()})"
         note = (
             f"Whoever has them is shut out, and agent {name} of this gateway with them. To keep its memories under "
-            f"other keys:\n  memrelay-gateway keys rotate --agent {name} --to {name}-2"
+            f"other keys:\n  memrelay-gateway keys rotate --agent {typed(name)} --to {typed(name)}-2"
         )
     else:
         found = _certificate(holder, certificate or "")
@@ -115,9 +115,15 @@ def keys_rotate(
     url: UrlOption = None,
 ) -> None:
     """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure."""
-    old, new = guarded(lambda: (named(agent), named(to)))
+    old, new = guarded(lambda: (named(agent, shown=True), named(to, shown=True)))
     if old == new:
-        fail(USAGE, "--to: another name: an agent's keys come from its name", f"--to {old}-2")
+        fail(USAGE, "--to: another name: an agent's keys come from its name", f"--to {typed(old)}-2")
+    if new == DEFAULT_NAME:
+        fail(
+            USAGE,
+            "--to: it is the default agent's name",
+            f"memrelay-gateway adopt {old}, if the memories are its own",
+        )
     context, holder = _owner(url)
     names = with_client(context.settings, lambda client: _movable(client, holder, old, new))
     output = Output(as_json=False)
@@ -139,7 +145,7 @@ def keys_rotate(
         f"and when that works, destroy what the old keys still open:"
     )
     for moved in copied:
-        output.say(f"  memrelay-gateway erase --namespace --agent {moved.source} --yes")
+        output.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
 
 
 async def _movable(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[str]:

@@ -26,13 +26,15 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.identity import Identity, KeyHolder, identify, normal_part
+from gateway_plugin.identity import Identity, KeyHolder, identify
 from gateway_plugin.keys.holders import RootHolder
 from gateway_plugin.keys.secret_store import secret_path
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.session_keys import DEFAULT_NAME, parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
+from gateway_plugin.telling import tell_person
 from relayer.wire import names
+from relayer.wire.errors import InvalidName
 
 __all__ = [
     "FAILED",
@@ -44,6 +46,7 @@ __all__ = [
     "JsonOption",
     "LimitOption",
     "UrlOption",
+    "agent_identity",
     "ask",
     "checked",
     "fail",
@@ -86,28 +89,54 @@ class CliContext:
 def find_context(url: str | None, agent: str | None) -> CliContext:
     """Find settings and keys; ``url`` and ``agent`` from the command line win.
 
-    ``agent`` may name a namespace below the agent's own, as `namespaces` shows them: ``coder/sender-ana``.
+    ``agent`` may name a namespace below the agent's own: ``coder/sender-ana``, ``main/sender-ana``.
     """
 
     def find() -> CliContext:
         settings = settings_from(None, os.environ, url=url)
         holder = holder_for(settings, os.environ)
         # An empty name, as of an unset variable, is refused: it must not fall back to somebody else's memories.
-        usual = settings.agent or (None if holder.only_agent else settings.namespace.default)
-        fallback = usual if agent is None else agent
-        named, slash, below = (fallback or "").partition("/")
-        identity = identify(holder, parse_session_key(""), default_agent=named if slash else fallback)
-        if slash:
-            parts = (identity.namespace, *(_part(part) for part in below.split("/")))
-            identity = replace(identity, namespace="/".join(parts))
+        whose, *below = (None,) if agent is None else agent.split("/")
+        try:
+            identity = agent_identity(
+                settings, holder, settings.agent if whose is None else whose, shown=True
+            )
+            parts = [names.as_shown(part) for part in below]
+            if whose is not None and names.normalise(whose) == DEFAULT_NAME:
+                tell_person(
+                    "memrelay: the default agent is main; this is an agent that its host calls default"
+                )
+        except InvalidName as error:
+            raise IdentityError(f"--agent: {error}") from error
+        if parts:
+            identity = replace(identity, namespace="/".join((identity.agent, *parts)))
         return CliContext(settings, holder, identity)
 
     return guarded(find)
 
 
-def _part(name: str) -> str:
-    # A name as `namespaces` shows it is taken as it is, also one that stands for a name that was not plain.
-    return name if names.is_normal(name) else normal_part(name)
+def agent_identity(
+    settings: PluginSettings, holder: KeyHolder, agent: str | None, *, shown: bool = False
+) -> Identity:
+    """Return who an agent of the host, or one that a person named, is to the relayer.
+
+    Args:
+        settings: those of the gateway.
+        holder: the keys at hand.
+        agent: as the host calls it; None is the host's default agent.
+        shown: it may be a name as commands show it.
+
+    Raises:
+        IdentityError: as `identify`.
+    """
+    return identify(
+        holder,
+        parse_session_key(""),
+        default_agent=agent,
+        shown=shown,
+        default_namespace=settings.namespace.default,
+        renamed=settings.namespace.renamed,
+    )
 
 
 def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHolder:

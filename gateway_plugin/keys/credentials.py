@@ -9,14 +9,12 @@ from __future__ import annotations
 import secrets
 from typing import Final, Protocol
 
+from gateway_plugin.session_keys import OWNER
 from relayer.wire import base64url
 from relayer.wire.certificates import SERIAL_SIZE, Certificate, Right
 from relayer.wire.keys import RootKeys
 
 __all__ = ["OWNER", "Credential", "MintedCredential", "PersonsCredential", "mint"]
-
-OWNER: Final = "memrelay-owner"
-"""The name under which a person acts; no host's agent may have it."""
 
 CERTIFICATE_SECONDS: Final = 24 * 3600
 _RENEW_BEFORE_END: Final = 3600

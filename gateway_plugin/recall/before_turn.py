@@ -92,7 +92,7 @@ class TurnRecall:
             injection, trace = self._silent(status_of(error), str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
-        self._last.trace = trace
+        self._last.saw(self._identities.namespace_of(key, host), key or "", trace)
         return injection
 
     async def _recall(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway_plugin.errors import IdentityError
+from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.identity import Identity, KeyHolder, identify
 from gateway_plugin.outbox import Waiting
-from gateway_plugin.session_keys import SessionRef
+from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.turn.host_turn import HostTurn
 
@@ -48,16 +48,23 @@ class Identities:
         """Tell whose turn it is; raises `IdentityError`."""
         holder = self._held()
         fixed = host.agent or (self._settings.agent if self._agent is None else None)
-        fallback = self._agent or (None if holder.only_agent else self._settings.namespace.default)
         return identify(
             holder,
-            replace(ref, agent=fixed) if fixed is not None else ref,
-            default_agent=fallback,
+            ref if fixed is None else replace(ref, agent=fixed),
+            default_agent=self._agent or None,
+            default_namespace=self._settings.namespace.default,
             scope=self._settings.namespace.scope,
             sender=host.sender,
             workspace=host.workspace,
             renamed=self._settings.namespace.renamed,
         )
+
+    def namespace_of(self, key: str | None, host: HostTurn) -> str:
+        """Return the namespace of a session; "" where whose it is cannot be told."""
+        try:
+            return self.of_turn(parse_session_key(key or ""), host).namespace
+        except GatewayError:
+            return ""
 
     def of_owner(self, owner: Waiting) -> Identity:
         """Return the identity that delivers an item; raises `IdentityError`."""

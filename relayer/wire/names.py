@@ -13,7 +13,17 @@ import unicodedata
 
 from relayer.wire.errors import InvalidName
 
-__all__ = ["MAX_NAME", "grants", "is_normal", "is_normal_namespace", "namespace", "normalise"]
+__all__ = [
+    "MAX_NAME",
+    "as_shown",
+    "grants",
+    "hashed",
+    "is_hashed",
+    "is_normal",
+    "is_normal_namespace",
+    "namespace",
+    "normalise",
+]
 
 MAX_NAME = 1024
 _MAX_SEGMENTS = 4
@@ -35,13 +45,34 @@ def normalise(name: str) -> str:
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).strip().lower())
     if not folded:
         raise InvalidName("a name must not be empty")
-    if _PLAIN.match(folded):
-        return folded
+    return folded if _PLAIN.match(folded) else hashed(folded)
+
+
+def hashed(folded: str) -> str:
+    """Return the hashed form of a folded name, also of a plain one, to which `normalise` never gives it.
+
+    Raises:
+        InvalidName: not valid Unicode.
+    """
     try:
         digest = hashlib.sha256(folded.encode()).hexdigest()
     except UnicodeEncodeError as error:
         raise InvalidName("a name must be valid Unicode: it contains a lone surrogate") from error
     return f"_h_{_NOT_SLUG.sub('-', folded).strip('-')[:32]}_{digest}"
+
+
+def is_hashed(name: str) -> bool:
+    """Whether a name, in whatever case, has the form that stands for another name."""
+    return bool(_HASHED.match(name.strip().lower()))
+
+
+def as_shown(name: str) -> str:
+    """Return the normal form of a name that may be one already, as people and models repeat what they were shown.
+
+    Raises:
+        InvalidName: as `normalise`.
+    """
+    return name if is_normal(name) else normalise(name)
 
 
 def is_normal(name: str) -> bool:

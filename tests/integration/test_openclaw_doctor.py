@@ -20,11 +20,11 @@ BRIDGE = Path(sys.executable).with_name("memrelay-gateway")
 def examine(tmp_path):
     """Runs doctor in a gateway of two agents; returns its checks by name, and its exit code."""
 
-    def run(url, **entry):
+    def run(url, agents=("main", "research"), **entry):
         block = settings_block(url=url, command=str(BRIDGE), consent=True)
         block["plugins"]["load"] = {"paths": [str(FOLDER)]}
         block["plugins"]["entries"]["memrelay"] |= entry
-        block["agents"] = {"entries": {"main": {}, "research": {}}}
+        block["agents"] = {"entries": {name: {} for name in agents}}
         (tmp_path / "openclaw.json").write_text(json.dumps(block))
         environment = CLEAN | {
             "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "OPENCLAW_STATE_DIR": str(tmp_path),
@@ -48,6 +48,22 @@ def test_where_nothing_is_wrong_it_proves_recall_and_capture_for_each_agent(serv
         found = checks[f"openclaw agent {agent}"]["found"]
         assert found.startswith("written and recalled in ")
         assert found.endswith("no turn was noted yet: send one, and look again")
+
+
+def test_an_agent_called_like_the_default_agents_namespace_is_warned_of(serve, examine):
+    checks, code = examine(serve("--accounts", "open").url, agents=("main", "default", "research"))
+    assert (checks["default agent"]["ok"], checks["default agent"]["warning"], code) == (True, True, 0)
+    assert checks["default agent"]["found"].startswith(
+        "main's memories are in namespace default; agent default "
+    )
+    assert not checks["openclaw agent names"]["warning"]
+
+
+def test_a_setting_that_makes_the_hosts_agents_one_is_warned_of(serve, examine):
+    url = serve("--accounts", "open").url
+    checks, code = examine(url, config={"url": url, "command": str(BRIDGE), "agent": "coder"})
+    assert (checks["openclaw agent names"]["warning"], code) == (True, 0)
+    assert checks["openclaw agent names"]["found"] == "main and research share their memories"
 
 
 def test_what_keeps_the_bridge_from_its_work_is_named_with_the_setting(examine):

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.keys import secret_store
+from gateway_plugin.turn.host_turn import HostTurn
 
 SAID = "The spare key of the boathouse hangs behind the third oar."
 TURN = [{"role": "user", "content": SAID}]
@@ -159,3 +160,21 @@ def test_a_rotation_to_keys_that_were_taken_back_is_refused(relayer: Served, own
     )
     for arguments in (("keys", "revoke"), ("keys", "revoke", "--certificate", "nonsense")):
         owner.run(relayer, *arguments, code=2)
+
+
+def test_the_default_agent_is_rotated_by_its_own_name(relayer: Served, owner: Home) -> None:
+    owner.run(relayer, "remember", SAID, "--agent", "main/sender-ana")
+    assert "default agent's name" in owner.run(
+        relayer, "keys", "rotate", "--agent", "coder", "--to", "main", "--yes", code=2
+    )
+    shown = owner.run(relayer, "keys", "rotate", "--agent", "main", "--to", "main-2", "--yes")
+    assert "copied: default/sender-ana to main-2/sender-ana, 1 of 1 live memories" in shown
+    assert '{"namespace": {"renamed": {"default": "main-2"}}}' in shown
+    assert "erase --namespace --agent main/sender-ana --yes" in shown
+    renamed = {"renamed": {"default": "main-2"}, "scope": "agent+sender"}
+    settings = {"url": relayer.url, "namespace": renamed}
+    with MemoryPlugin(settings=settings, secret=SECRET, environ=dict(owner.environment)) as gateway:
+        ana = HostTurn(sender="ana")
+        assert SAID in gateway.before_turn(QUESTION, session_key="agent:main:s", host=ana, deadline=20).text
+        told = gateway.before_turn(QUESTION, session_key="agent:main-2:s", host=ana, deadline=20)
+        assert (told.text, "namespace.renamed" in told.detail) == ("", True)

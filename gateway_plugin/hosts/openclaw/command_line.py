@@ -8,14 +8,13 @@ from typing import Final
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.config import SECRET_KEYS, core_config
-from gateway_plugin.settings import safe_load
+from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, safe_load
 
 __all__ = ["CONFIG_VARIABLE", "command_environment"]
 
 CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
 """Where the host's plugin puts its configuration, as JSON."""
 
-_ONE_AGENT: Final = "MEMRELAY_AGENT_SECRET"
 _SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
 
 
@@ -50,11 +49,12 @@ def _places(config: Mapping[str, object], environ: Mapping[str, str]) -> dict[st
     if settings is None:
         # What is wrong elsewhere in it must not send the command to another relayer.
         return {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
-    # Keys of one agent alone make no use of the default: they are that agent's.
-    set_default = "default" in settings.namespace.model_fields_set and not environ.get(_ONE_AGENT)
     return {
         "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
-        "MEMRELAY_AGENT": settings.agent or (settings.namespace.default if set_default else None),
+        "MEMRELAY_AGENT": settings.agent,
+        DEFAULT_NAMESPACE_VARIABLE: settings.namespace.default
+        if "default" in settings.namespace.model_fields_set
+        else None,
     }
 
 

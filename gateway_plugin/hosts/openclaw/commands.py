@@ -1,6 +1,7 @@
 """What ``/memory`` answers in a chat: how things stand, memory off and on, and why the last turn was given what it was.
 
-A session's switch is its own; ``--global`` is for the gateway's owner.
+A session's switch is its own; ``--global`` is for the gateway's owner. What is told of turns is told of the session that asks:
+others, of other people and agents, may be nobody's business there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from gateway_plugin.async_plugin import AsyncMemoryPlugin
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.outbox import OutboxUnavailable
+from gateway_plugin.status import TurnTrace
 
 __all__ = ["run_command"]
 
@@ -42,7 +44,7 @@ def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str,
         return _switch(plugin, context, enabled=_SWITCHES[action], everywhere=everywhere)
     if action == "status":
         return _status(plugin, context)
-    return _why(plugin) if action == "why" else _HELP
+    return _why(_trace(plugin, context)) if action == "why" else _HELP
 
 
 def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: bool, everywhere: bool) -> str:
@@ -69,14 +71,17 @@ def _may_decide_for_all(context: Mapping[str, Any]) -> bool:
 
 
 def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
-    status, trace = plugin.status(), plugin.why()
+    status, trace = plugin.status(), _trace(plugin, context)
     rows = [
         f"Memory: {_state(plugin, context)}",
         f"relayer: {status.url}",
         f"last recall: {trace.status or 'none yet'}{f' in {trace.milliseconds} ms' if trace.milliseconds else ''}",
         f"captured turns: {status.delivered} delivered, {status.waiting} waiting, {status.refused} refused",
     ]
-    notes = (trace.detail, status.last_error, status.last_refusal, status.warning, *status.notes)
+    refusal = (
+        status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
+    )
+    notes = (trace.detail, status.last_error, refusal, status.warning, *status.notes)
     return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
 
 
@@ -92,10 +97,14 @@ def _state(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
     return "on for this session" if on else "off for this session"
 
 
-def _why(plugin: AsyncMemoryPlugin) -> str:
-    trace = plugin.why()
+def _trace(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> TurnTrace:
+    key = session_key_of(context)
+    return TurnTrace("") if key is None else plugin.why(key, host=host_turn(context))
+
+
+def _why(trace: TurnTrace) -> str:
     if not trace.status:
-        return "No turn was looked at yet."
+        return "No turn of this session was looked at yet."
     rows = [f"last turn: {trace.status}{f': {trace.detail}' if trace.detail else ''}"]
     rows += [
         f"{'pass' if gate.allowed else 'STOP'}  {gate.gate}  {gate.reason}".rstrip() for gate in trace.gates

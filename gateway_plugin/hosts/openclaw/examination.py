@@ -24,7 +24,7 @@ from gateway_plugin.tool_arguments import TOOL_NAMES
 from gateway_plugin.turn.identities import owner_of
 from gateway_plugin.turn.last_turn import WHY_MARK
 
-__all__ = ["bridge_program", "check_agents", "check_bridge", "check_config"]
+__all__ = ["bridge_program", "check_agents", "check_bridge", "check_config", "check_names"]
 
 _START_SECONDS: Final = 60.0
 _UNSET: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -82,6 +82,17 @@ async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncI
     yield Check(
         "bridge", told["result"].get("version") == __version__, said, f"install {__version__} there, too"
     )
+
+
+def check_names(agents: Mapping[str, Identity]) -> Check:
+    """Tell which agents of the host are one to the relayer, because the settings make them one."""
+    shared: dict[str, list[str]] = {}
+    for name, identity in agents.items():
+        shared.setdefault(identity.namespace, []).append(name)
+    meet = [" and ".join(names) for names in shared.values() if len(names) > 1]
+    found = f"{'; '.join(meet)} share their memories" if meet else "each agent has memories of its own"
+    fix = "leave the setting agent out, and give agents names that differ in more than case"
+    return Check("openclaw agent names", True, found, fix, warning=bool(meet))
 
 
 async def check_agents(

@@ -37,4 +37,4 @@ def holder() -> RootHolder:
 
 @pytest.fixture
 def identity(holder: RootHolder) -> Identity:
-    return identify(holder, parse_session_key("agent:researcher:uuid-456"), default_agent="default")
+    return identify(holder, parse_session_key("agent:researcher:uuid-456"))

@@ -13,7 +13,7 @@ NOW = 1_767_225_600
 
 
 def of(holder, key, **more):
-    return identify(holder, parse_session_key(key), default_agent="default", **more)
+    return identify(holder, parse_session_key(key), **more)
 
 
 @pytest.mark.row("MW-05")

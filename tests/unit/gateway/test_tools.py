@@ -246,3 +246,14 @@ def test_the_model_may_ask_what_held_before_and_never_for_what_was_forgotten(cal
 def test_a_search_of_the_present_says_nothing_of_the_past(call, wire, known):
     call("memory_search", query="my coffee")
     assert not {"include", "as_of"} & wire.bodies("/v1/recall")[-1].keys()
+
+
+@pytest.mark.parametrize("agent", ["default", "Foo Bar"])
+def test_a_model_that_repeats_a_hashed_name_as_it_was_told_means_its_own_namespace(plugin, agent):
+    key = f"agent:{agent}:s"
+    plugin.tool("memory_store", {"text": "I drink oat milk coffee."}, session_key=key)
+    found = plugin.tool("memory_search", {"query": "coffee"}, session_key=key)
+    told = {"query": "coffee", "namespace": found.details["namespace"]}
+    assert told["namespace"].startswith("_h_")
+    assert plugin.tool("memory_search", told, session_key=key).details["count"] == 1
+    assert plugin.tool("memory_search", told, session_key="agent:main:s").failed

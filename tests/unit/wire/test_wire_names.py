@@ -77,3 +77,13 @@ def test_a_namespace_has_one_to_four_parts(count):
     with pytest.raises(InvalidName):
         names.namespace(*["a"] * count)
     assert names.namespace("Researcher", "Sender-42") == "researcher/sender-42"
+
+
+def test_a_plain_name_has_a_hashed_form_that_no_name_normalises_to():
+    hashed = names.hashed("default")
+    assert names.is_normal(hashed)
+    assert names.is_hashed(hashed)
+    assert names.normalise(hashed) != hashed
+    assert names.as_shown(hashed) == hashed
+    assert names.as_shown("Default ") == names.normalise("default") == "default"
+    assert not names.is_hashed("_h_default")

@@ -115,7 +115,7 @@ def test_a_doctor_without_complaint_ends_with_zero(run, wire):
     found = run("doctor")
     assert found.exit_code == 0, found.output
     assert [line.split()[1] for line in found.stdout.splitlines()] == [
-        "switches:", "keys:", "outbox:", "relayer:", "identity:", "accepted:", "clock:", "canary:",
+        "switches:", "keys:", "outbox:", "relayer:", "identity:", "accepted:", "clock:", "canary:", "default",
     ]  # fmt: skip
     assert [name for _, name in wire.memories] == ["default/memrelay-canary"]
     assert wire.texts("default/memrelay-canary") == []

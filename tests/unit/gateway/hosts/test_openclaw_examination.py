@@ -188,9 +188,9 @@ def test_a_command_of_the_host_uses_relayer_agent_and_secret_of_the_plugin():
 @pytest.mark.parametrize(
     "config",
     [
-        {"serverUrl": "http://127.0.0.1:1", "privateKey": "7b" * 32, "defaultNamespace": "ops"},
-        {"url": "http://127.0.0.1:1", "key": "7b" * 32, "namespace.default": "ops"},
-        {"url": "http://127.0.0.1:1", "key": "7b" * 32, "agent": "ops", "namespace": {"default": "else"}},
+        {"serverUrl": "http://127.0.0.1:1", "privateKey": "7b" * 32, "agent": "ops"},
+        {"url": "http://127.0.0.1:1", "key": "7b" * 32, "agent": "ops"},
+        {"url": "http://127.0.0.1:1", "key": "7b" * 32, "agent": "ops", "recall": {"maxResults": 3}},
     ],
 )
 def test_a_command_of_the_host_understands_every_spelling_that_the_plugin_does(config):
@@ -199,9 +199,12 @@ def test_a_command_of_the_host_understands_every_spelling_that_the_plugin_does(c
     }  # fmt: skip
 
 
-def test_the_default_is_nobodys_where_one_agents_keys_are_held():
-    environ = told(defaultNamespace="default") | {"MEMRELAY_AGENT_SECRET": "7b" * 32}
-    assert command_environment(environ) == {}
+@pytest.mark.parametrize(
+    "config",
+    [{"defaultNamespace": "home"}, {"namespace.default": "home"}, {"namespace": {"default": "home"}}],
+)
+def test_a_command_of_the_host_finds_the_default_agent_where_the_plugin_does(config):
+    assert command_environment(told(**config)) == {"MEMRELAY_DEFAULT_NAMESPACE": "home"}
 
 
 def test_a_wrong_setting_elsewhere_sends_a_command_to_no_other_relayer():
