@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from unrelated_prompts import HELD_OUT
 
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.search.calibration import calibrate
-from relayer.search.calibration_texts import UNRELATED_PROMPTS
+from relayer.search.calibration import UNRELATED_PROMPTS, calibrate
 from relayer.search.index import MemoryIndex
 from relayer.search.text import context_text, indexed_text
 from relayer.search.vectors import search_row

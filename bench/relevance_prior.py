@@ -2,7 +2,7 @@
 
     python bench/relevance_prior.py
 
-Uses only the texts of relayer/search/calibration_texts.py. Also prints, for each size of namespace, which share of
+Uses only the texts of relayer.search.calibration.py. Also prints, for each size of namespace, which share of
 prompts that the prior never saw (bench/unrelated_prompts.py) passes a floor of 0.3 among the statements.
 """
 
@@ -14,8 +14,7 @@ import random
 from unrelated_prompts import HELD_OUT
 
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.search.calibration import Calibration, fit_prior, statement_texts
-from relayer.search.calibration_texts import UNRELATED_PROMPTS
+from relayer.search.calibration import UNRELATED_PROMPTS, Calibration, fit_prior, statement_texts
 from relayer.search.index import MemoryIndex
 from relayer.search.relevance import Prior
 

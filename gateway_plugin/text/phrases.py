@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from typing import Final
 
 __all__ = ["FILLER", "TRIGGERS"]
 
 FILLER: Final = frozenset(
-    """
-    ok|okay|okey|k|kk|sure|thanks|thank you|thank you so much|thank you very much|thx|ty|many thanks|yes|yep|yeah|yup
-    no|nope|nah|got it|hmm|hm|mm|mhm|ah|aha|oh|lol|haha|hahaha|nice|cool|great|right|alright|all right|fine|perfect|awesome
-    sounds good|looks good|will do|never mind|nevermind|no problem|no worries|you too|please|hi|hello|hey|bye|good morning
-    good night|go ahead|continue|go on|i see|understood|makes sense|exactly|agreed|done|good|wow|so much|very much|a lot
-    that is all|that's all|remember|remember this|remember that|important|always|never|i am fine|i'm fine|i am good|i'm good|i am ok|i'm ok
-    ja|nein|danke|danke schön|vielen dank|genau|gut|alles klar|klar|super|passt|bitte|hallo|guten morgen|verstanden|weiter
-    oui|non|merci|merci beaucoup|d'accord|très bien|bien|parfait|bonjour|salut|ça marche|compris|d accord
-    sí|si|gracias|muchas gracias|vale|de acuerdo|claro|perfecto|bueno|hola|entendido|genial|está bien
-    grazie|grazie mille|va bene|certo|perfetto|ciao|capito|d'accordo|obrigado|obrigada|muito obrigado|sim|não|tá bom|beleza
-    dank je|bedankt|prima|goed|ja hoor|nee|tak|nie|dzięki|dziękuję|dobrze|jasne|ano|jo|díky|děkuji|dobře|dobrá|ne
-    да|нет|спасибо|большое спасибо|хорошо|ладно|понятно|понял|ясно|ок|угу|привет|так|ні|дякую|добре
-    好|好的|谢谢|多谢|嗯|嗯嗯|行|可以|是|是的|不|不是|明白|明白了|知道了|收到|没问题|对|哈哈|謝謝|好吧
-    はい|うん|いいえ|ありがとう|ありがとうございます|了解|わかった|わかりました|なるほど|オーケー|ok です
-    네|예|아니요|고마워|감사합니다|알겠습니다|알겠어|좋아|좋아요|ㅋㅋ|ㅋㅋㅋ
-    شكرا|نعم|لا|حسنا|תודה|כן|לא|teşekkürler|tamam|evet|hayır|धन्यवाद|हाँ|ठीक है|terima kasih|cảm ơn
-    """.strip()  # noqa: RUF001 -- Russian and Turkish words have such letters
-    .replace("\n    ", "|")
+    (files("gateway_plugin.text") / "data" / "filler.txt")
+    .read_text("utf-8")
+    .strip()
+    .replace("\n", "|")
     .split("|")
 )
 """Phrases, case-folded, that say nothing alone or in a row (MW-15)."""

@@ -7,10 +7,13 @@ word, so no text can make it slow.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
-__all__ = ["Phrases", "Word", "word_set", "words_of"]
+__all__ = ["Phrases", "Word", "read_data", "read_text", "word_set", "words_of"]
 
 # Vowel signs and accents that Unicode counts as marks belong to the letter before them; `\w` leaves them out.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
@@ -30,6 +33,16 @@ class Word:
 def words_of(sentence: str) -> list[Word]:
     """Return the words of ``sentence``; inner apostrophes, hyphens, dots and underscores do not split a word."""
     return [Word(found.translate(_APOSTROPHES).lower(), found) for found in _WORD.findall(sentence)]
+
+
+def read_text(name: str) -> str:
+    """Return a list that stands beside the code, in ``data``."""
+    return (files("relayer.extraction") / "data" / name).read_text("utf-8")
+
+
+def read_data(name: str) -> dict[str, Any]:
+    """Return lists by their names, from a file of TOML in ``data``."""
+    return tomllib.loads(read_text(name))
 
 
 def word_set(listing: str) -> frozenset[str]:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from math import log
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.ports import Embedder
-from relayer.search.calibration_texts import STATEMENTS, UNRELATED_PROMPTS
 from relayer.search.lexical import LexicalIndex
 from relayer.search.names import names
 from relayer.search.priors import PRIORS
@@ -22,6 +22,8 @@ from relayer.search.text import indexed_text
 from relayer.search.vectors import Vector
 
 __all__ = [
+    "STATEMENTS",
+    "UNRELATED_PROMPTS",
     "Calibration",
     "Probe",
     "calibrate",
@@ -30,6 +32,22 @@ __all__ = [
     "quantiles",
     "statement_texts",
 ]
+
+
+def _lines(name: str) -> list[str]:
+    return (files("relayer.search") / "data" / name).read_text("utf-8").splitlines()
+
+
+STATEMENTS: tuple[tuple[str | None, str], ...] = tuple(
+    (speaker or None, text)
+    for speaker, _, text in (line.partition("\t") for line in _lines("statements.txt"))
+)
+"""Statements worth remembering, as memories are indexed: some with a name, some with a role, some bare."""
+UNRELATED_PROMPTS = tuple(_lines("unrelated_prompts.txt"))
+"""Prompts that ask for nothing that a memory could hold (code, trivia, chores for a machine).
+
+Whatever they score against a memory is what *unrelated* looks like to a model. All of it was written for this purpose.
+"""
 
 # Sizes of the sample namespaces, and how many of each are looked at.
 SIZES = (1, 3, 10, 30, 100, len(STATEMENTS))

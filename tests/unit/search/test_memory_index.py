@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.search.calibration import Calibration, Probe, calibrate, fit_prior, statement_texts
-from relayer.search.calibration_texts import STATEMENTS, UNRELATED_PROMPTS
+from relayer.search.calibration import (
+    STATEMENTS,
+    UNRELATED_PROMPTS,
+    Calibration,
+    Probe,
+    calibrate,
+    fit_prior,
+    statement_texts,
+)
 from relayer.search.index import MemoryIndex
 from relayer.search.priors import LEXICAL_PRIOR, PRIORS
 from relayer.search.relevance import Null, Prior

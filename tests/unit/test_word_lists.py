@@ -1,0 +1,41 @@
+"""The lists that stand beside the code as data are those that results were measured with, whole and in their order."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from gateway_plugin.text.phrases import FILLER
+from relayer.extraction import courtesies, english, language
+from relayer.extraction.words import Phrases
+from relayer.search.calibration import STATEMENTS, UNRELATED_PROMPTS
+
+
+def plain(value: object) -> object:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return value._by_first if isinstance(value, Phrases) else value
+
+
+ENGLISH = sorted(name for name in vars(english) if name.isupper() and not name.startswith("_"))
+
+
+# Whoever changes a list on purpose measures again (make bench-quality) and writes the new digest here.
+@pytest.mark.parametrize(
+    ("lists", "digest"),
+    [
+        (STATEMENTS, "f5db6bfb0fbb183af0eac4b7135aa180"),
+        (UNRELATED_PROMPTS, "85a3691434314a6afb68b9b8ead9aa99"),
+        ([(name, plain(getattr(english, name))) for name in ENGLISH], "70faebffad264bb140b4394495f5b5ef"),
+        (courtesies._COURTESIES._by_first, "e4a7f908594b9250cd1ac8678a52ea0c"),
+        (
+            [(name, plain(words)) for name, words in language._FUNCTION_WORDS.items()],
+            "15fef280d7a4cfd5f6c150732cbec515",
+        ),
+        (plain(FILLER), "77951eefac59221c37d9ba5405c0ea13"),
+    ],
+    ids=["statements", "unrelated prompts", "english", "courtesies", "function words", "filler"],
+)
+def test_a_list_is_what_was_measured(lists: object, digest: str) -> None:
+    assert hashlib.sha256(repr(lists).encode()).hexdigest()[:32] == digest
