@@ -103,6 +103,10 @@ class Authenticator:
         self._limits.charge(principal.account, principal.author, cost)
         return signed
 
+    def charge_body(self, signed: Signed, size: int) -> None:
+        """Charge a request for its body, once that is there; raises `HttpProblem` ``rate_limited``."""
+        self._limits.charge_body(signed.principal.account, signed.principal.author, size)
+
     def admits_now(self, signed: Signed, *, creates: bool) -> bool:
         """Whether `admit` is sure to let the request in, so that it need not be asked."""
         return self._accounts.admits_now(signed.principal.certificate, creates=creates)
