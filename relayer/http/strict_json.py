@@ -72,4 +72,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(_: str) -> Never:
     raise _Rule("NaN and Infinity are not JSON.")
-

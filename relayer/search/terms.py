@@ -17,8 +17,8 @@ UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 LONGEST = 40
 # As how many terms a text is searched, and from how many characters for each of them, before and after compatibility
 # forms are folded: by its first 6,144 characters. It may be ten times as long, and is indexed in one step of the loop.
-MOST_TERMS = 1_024
-CHARACTERS = 6
+MOST_TERMS = 768
+CHARACTERS = 8
 _PIECE = 128
 
 # Words that carry no topic: a match on them alone is no evidence.
@@ -41,7 +41,7 @@ MONTHS = {
 
 
 def terms(text: str, most: int = MOST_TERMS) -> list[str]:
-    """Terms of a text's beginning, in order, repeated as often as they occur; at most ``most``, of six characters each."""
+    """Terms of a text's beginning, in order, repeated as often as they occur; at most ``most``, of eight characters each."""
     folded = _folded(text, most * CHARACTERS)
     if folded.isascii():  # most are: no word of theirs is without spaces
         return [stem for word in WORD.findall(folded) if (stem := _stem(word[:LONGEST])) is not None][:most]

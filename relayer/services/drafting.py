@@ -46,6 +46,7 @@ _FLOATS = np.dtype("<f4")
 _TINY = 1e-6
 # Characters of a text that is sealed in a step of the event loop of its own.
 _LONG = 4096
+_AT_ONCE = 10
 
 # Own, with context, and the model that made them.
 _Vectors = tuple[NDArray[np.float32] | None, NDArray[np.float32] | None, EmbeddingModel]
@@ -119,7 +120,7 @@ async def seal_drafts(
         )
         if own is None:
             without.append(record)
-        if draft.captured or len(draft.text) >= _LONG:
+        if draft.captured or len(draft.text) >= _LONG or index % _AT_ONCE == _AT_ONCE - 1:
             # Comparing and sealing take a while; the log decides, so nothing is lost by others' turns.
             await asyncio.sleep(0)
     return Sealed(operations, records, without, contents)

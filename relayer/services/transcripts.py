@@ -72,7 +72,9 @@ async def keep_turn(
         return
     texts = [item.text for item in request.turns]
     forms = (normal_text(clean(text)) for text in texts)
-    if any(_was_taken_back(opened, form) for form in await ctx.texts.make(access.account, forms, weight(texts))):
+    if any(
+        _was_taken_back(opened, form) for form in await ctx.texts.make(access.account, forms, weight(texts))
+    ):
         return
     memories = tuple(dict.fromkeys(outcome.subject for outcome in outcomes))
     dialogue = Dialogue(

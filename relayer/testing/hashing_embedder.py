@@ -16,7 +16,7 @@ from relayer.ports import EmbeddingModel
 __all__ = ["HashingEmbedder"]
 
 # What is hashed so fast that no thread is worth it, which would be as random as threads are.
-_INLINE_CHARACTERS = 4096
+_INLINE_CHARACTERS, _INLINE_TEXTS = 4096, 8
 _WORD = re.compile(r"\w+")
 
 
@@ -49,7 +49,7 @@ class HashingEmbedder:
         if self.down:
             raise EmbedderUnavailable("the embedder is down")
         self.calls.append(list(texts))
-        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
+        if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
             return self._rows(texts)
         return await asyncio.to_thread(self._rows, texts)
 

@@ -15,7 +15,9 @@ async def test_items_and_turns_lose_their_secrets_and_nothing_else(house):
     remembered = await without_secrets(
         house.ctx, "a", RememberRequest(items=(MemoryItem(text=TEXT, pinned=True),))
     )
-    said = await without_secrets_said(house.ctx, "a", AnalyzeRequest(turns=(TurnItem(role="user", text=TEXT),)))
+    said = await without_secrets_said(
+        house.ctx, "a", AnalyzeRequest(turns=(TurnItem(role="user", text=TEXT),))
+    )
     for text in (remembered.items[0].text, said.turns[0].text):
         assert text == "I push to the mirror with [redacted: github_token] every Monday."
     assert remembered.items[0].pinned
