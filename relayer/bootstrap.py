@@ -38,6 +38,7 @@ from relayer.services.index_keeping import IndexKeeper
 from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.upkeep import Upkeep, UpkeepLimits
+from relayer.services.work_pool import WorkPool
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.wire.schemas import VersionResponse
 
@@ -112,6 +113,7 @@ async def build(
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await models.chat()
+        limits = Limits(clock, enabled=settings.rate_limits == "on")
         context = Context(
             ports=ports,
             embedder=embedder,
@@ -122,8 +124,9 @@ async def build(
             redacts=settings.redaction == "on",
             collect_after_ms=int(settings.collect_after * 1000),
             former=former,
+            texts=WorkPool(on_used=limits.charge_work),
         )
-        relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
+        relayer = _assemble(settings, context, fleet, readiness, limits, metrics=metrics, port=port)
         await stack.enter_async_context(
             background(
                 context,
@@ -169,12 +172,13 @@ def _assemble(
     context: Context,
     fleet: FleetKeys,
     readiness: Readiness,
+    limits: Limits,
     *,
     metrics: Metrics,
     port: int,
 ) -> Relayer:
     accounts = Accounts(context.ports, served=settings.served)
-    authenticator = _authenticator(settings, context, fleet, accounts, port)
+    authenticator = _authenticator(settings, context, fleet, accounts, limits, port=port)
 
     async def revoked(account: str) -> None:
         authenticator.drop_keys_of(account)
@@ -191,6 +195,7 @@ def _assemble(
         metrics=metrics,
         clock=context.clock,
         randomness=context.randomness,
+        texts=context.texts,
     )
     indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
     publish(metrics, settings, context, front, version)
@@ -203,7 +208,13 @@ def _assemble(
 
 
 def _authenticator(
-    settings: RelayerSettings, context: Context, fleet: FleetKeys, accounts: Accounts, port: int
+    settings: RelayerSettings,
+    context: Context,
+    fleet: FleetKeys,
+    accounts: Accounts,
+    limits: Limits,
+    *,
+    port: int,
 ) -> Authenticator:
     accepted = accepted_authorities(
         settings.host, port, scheme=settings.scheme, public_url=settings.public_url
@@ -214,7 +225,7 @@ def _authenticator(
         fleet=fleet,
         keys=context.keys,
         clock=context.clock,
-        limits=Limits(context.clock, enabled=settings.rate_limits == "on"),
+        limits=limits,
     )
 
 

@@ -8,7 +8,7 @@ cue which of them does, are a conflict: both are kept, and the reader is told.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from relayer.extraction.gist import Gist, Slot, Token, gist_of, joined, tokens_of
@@ -28,7 +28,9 @@ class Relation(StrEnum):
 
 _LONGEST_NEW = 600
 _END = r"[^,;.:!?\n]{1,120}"
-_START = r"(?P<subject>[^,;.:!?\n]{0,120}?)"
+# What may stand before a cue, in the same clause: it is looked at backwards, from where a cue was found.
+_BEFORE = re.compile(r"[^,;.:!?\n]{0,120}\Z")
+_SUBJECT_CHARACTERS = 120
 _SHIFTS = (
     r"(?:switch|mov|migrat|chang|upgrad|downgrad|renam|rais|lower|reduc|increas|extend|shift|transition|shorten|"
     r"reschedul|postpon|push|brought|bump|convert|cut|grew|rose|fell|drop|went|gone|go)(?:e?d|es|e|ing|s|ped|ped)?"
@@ -37,10 +39,10 @@ _SHIFTS = (
 _NAMES_OLD = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"{_START}\b{_SHIFTS}\b[^,;.:!?\n]{{0,60}}?\bfrom\s+(?P<old>{_END}?)(?:\s+to\b|[,;.:!?\n]|$)",
-        rf"{_START}\b(?:replac|swapp?|trad|ditch|dropp?)(?:e?d|es|s|ing)?\s+(?P<old>{_END}?)\s+(?:with|by|for|as|in favou?r of)\b",
-        rf"{_START}\b(?:took|takes|taking|has taken) over\b[^,;.:!?\n]{{0,60}}?\bfrom\s+(?P<old>{_END}?)(?:\s+as\b|[,;.:!?\n]|$)",
-        rf"{_START}\b(?:instead|in place) of\s+(?P<old>{_END}?)(?:\s+from now on\b|\s+now\b|[,;.:!?\n]|$)",
+        rf"\b{_SHIFTS}\b[^,;.:!?\n]{{0,60}}?\bfrom\s+(?P<old>{_END}?)(?:\s+to\b|[,;.:!?\n]|$)",
+        rf"\b(?:replac|swapp?|trad|ditch|dropp?)(?:e?d|es|s|ing)?\s+(?P<old>{_END}?)\s+(?:with|by|for|as|in favou?r of)\b",
+        rf"\b(?:took|takes|taking|has taken) over\b[^,;.:!?\n]{{0,60}}?\bfrom\s+(?P<old>{_END}?)(?:\s+as\b|[,;.:!?\n]|$)",
+        rf"\b(?:instead|in place) of\s+(?P<old>{_END}?)(?:\s+from now on\b|\s+now\b|[,;.:!?\n]|$)",
     )
 )
 # A clause that ends what the older statement says.
@@ -109,9 +111,11 @@ def relation_of(old: str, new: str) -> Relation:
     Only an old text of one English sentence can be replaced: of a longer one, more would go than was taken back.
     """
     new = joined(new[:_LONGEST_NEW])
+    if len(split_sentences(old)) != 1:
+        return Relation.NONE
     before, after = gist_of(old), gist_of(new)
     compared = before.english and after.english and not (before.asks or after.asks)
-    if not compared or not before.tokens or len(split_sentences(old)) != 1:
+    if not compared or not before.tokens:
         return Relation.NONE
     shared = not set(before.forms).isdisjoint(after.forms)
     if _moved_home(before, new) or (shared and _is_replaced(before, old, new)):
@@ -133,19 +137,28 @@ def _is_replaced(old: Gist, text: str, new: str) -> bool:
     """Whether an explicit cue of ``new`` is about what ``old`` says."""
     known = set(old.forms)
     return (
-        any(_names_old(known, match, new) for pattern in _NAMES_OLD for match in pattern.finditer(new))
+        any(_names_old(known, *cue, new) for pattern in _NAMES_OLD for cue in _cues(pattern, new))
         or any(_ends(old, match["clause"]) for pattern in _ENDS for match in pattern.finditer(new))
         or any(_goes_on(old, text, sentence) for sentence in _sentences(new))
     )
 
 
-def _names_old(known: set[str], match: re.Match[str], new: str) -> bool:
+def _cues(pattern: re.Pattern[str], new: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """Yield what stands before each cue in its clause, and the cue."""
+    end = 0
+    for match in pattern.finditer(new):
+        before = _BEFORE.search(new[max(end, match.start() - _SUBJECT_CHARACTERS) : match.start()])
+        yield before.group() if before is not None else "", match
+        end = match.end()
+
+
+def _names_old(known: set[str], before: str, match: re.Match[str], new: str) -> bool:
     named = tokens_of(f"x {match['old']}")[1:]
-    subject = {token.form for token in _about(match["subject"])}
+    subject = {token.form for token in _about(before)}
     forms = {token.form for token in named}
     if not forms or not forms <= known:
         return False
-    if re.search(r"(?:instead|place) of", match.group(), re.IGNORECASE):
+    if re.search(r"(?:instead|place) of", before + match.group(), re.IGNORECASE):
         # "Use poetry instead of pip in the backend": the part before names the new value, and must share something
         # with the old statement unless the old value alone is unmistakable.
         return any(token.slot is Slot.NAME for token in named) or bool(subject & known) or len(forms) > 1

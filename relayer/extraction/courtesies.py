@@ -19,10 +19,14 @@ _COURTESIES = Phrases(read_text("courtesies.txt"))
 _DENSE_FROM = 0x2E80
 _FEWEST_DENSE_CHARACTERS = 4
 _FEWEST_WORDS = 2
+# Several of them after one another.
+_LONGEST_COURTESY = 200
 
 
 def is_courtesy(sentence: str) -> bool:
     """Whether the sentence is made of known courtesies alone, in any of the listed languages."""
+    if len(sentence) > _LONGEST_COURTESY:
+        return False
     words = words_of(normal_text(sentence))
     return bool(words) and _COURTESIES.covers(words) == len(words)
 

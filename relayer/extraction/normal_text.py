@@ -11,12 +11,17 @@ differently in a newer one; the price is one record more, never a lost one.
 from __future__ import annotations
 
 import unicodedata
+from itertools import accumulate
+
+from relayer.wire.lines import stream_safe
 
 __all__ = ["normal_text"]
 
-# UAX #15, Stream-Safe Text Format: no language needs more than 30 combining marks on one base. Without a bound the
-# canonical reordering of a long run of marks takes quadratic time.
-_MOST_MARKS = 30
+# A normal form has at most as many characters as a text of the largest size that the API takes. Only what grows beyond
+# all use can break it: NFKC makes up to eighteen characters of one.
+_LONGEST_FORM = 65_536
+_MOST_GROWTH = 18
+_PIECE = 512
 
 _VARIATION_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 _MUTE_TRAILERS = frozenset(".!,;:…。、，！；：․।۔")  # noqa: RUF001 - the full-width forms are the point
@@ -28,9 +33,12 @@ def normal_text(text: str) -> str:
 
     Case, compatibility variants, runs of whitespace, invisible characters and trailing punctuation make no difference;
     a trailing question mark does, because a question is not the statement. Applying it twice changes nothing. Time is
-    linear in the length.
+    linear in the length. A text whose compatibility form is longer than 65,536 characters is its own normal form.
     """
-    folded = _fold(_visible(text))
+    visible = _visible(text)
+    if _outgrows(visible):
+        return text
+    folded = _fold(visible)
     words = " ".join(_visible(folded).split())
     return _fold_trailing_punctuation(words)
 
@@ -39,19 +47,16 @@ def _visible(text: str) -> str:
     """Drop format characters, variation selectors, control characters, and marks beyond the stream-safe bound."""
     if text.isascii() and text.isprintable():
         return text
-    kept: list[str] = []
-    marks = 0
-    for char in text:
-        if unicodedata.combining(char):
-            marks += 1
-            if marks > _MOST_MARKS:
-                continue
-        elif _is_invisible(char):
-            continue
-        else:
-            marks = 0
-        kept.append(char)
-    return "".join(kept)
+    return stream_safe("".join([char for char in text if not _is_invisible(char)]))
+
+
+def _outgrows(text: str) -> bool:
+    """Whether the compatibility form is longer than a normal form may be; looked at in pieces, up to that length."""
+    if text.isascii() or len(text) * _MOST_GROWTH <= _LONGEST_FORM:
+        return False
+    pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+    lengths = accumulate(len(unicodedata.normalize("NFKC", piece)) for piece in pieces)
+    return any(length > _LONGEST_FORM for length in lengths)
 
 
 def _is_invisible(char: str) -> bool:

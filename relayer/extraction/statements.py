@@ -10,8 +10,9 @@ or only exchanges courtesies. What tools and the system say is never kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from relayer.domain.record import Kind, Role, Trust
 from relayer.extraction.courtesies import judge_unruled_sentence
@@ -39,6 +40,11 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.STATEMENT: 0.35,
 }
 _TOO_FEW_TO_TELL = 3
+# What of a turn is judged: its beginning, in sentences of so many characters and in so many of them. A turn is kept whole
+# or not at all, and one that says nothing worth keeping in three pages is a document.
+_READ_CHARACTERS = 8_192
+_LONGEST_SENTENCE = 1_000
+_MOST_SENTENCES = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +67,24 @@ class StatementExtractor:
         return "2"
 
     def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
-        """Return one candidate for each turn worth keeping, in order; linear in the length of the texts."""
+        """Return one candidate for each turn worth keeping, in order."""
+        return [candidate for candidate in self.steps(turns) if candidate is not None]
+
+    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | None]:
+        """Look at one turn after the other; linear in the length of the texts, and bounded for each."""
         present = frozenset(
             part.lower() for turn in turns if turn.speaker for part in turn.speaker.split() if len(part) > 1
         )
-        found: list[Candidate] = []
         for index, turn in enumerate(turns):
             answering = index > 0 and turns[index - 1].role != Role.TOOL and _asks(turns[index - 1].text)
-            candidate = _candidate(turn, index, present, answering=answering)
-            if candidate is not None:
-                found.append(candidate)
-        return found
+            yield _candidate(turn, index, present, answering=answering)
 
 
 def _candidate(turn: Turn, index: int, present: frozenset[str], *, answering: bool) -> Candidate | None:
     if turn.role in {Role.TOOL, Role.SYSTEM}:
         return None
     text = clean(turn.text)
-    prose = mask_non_prose(text)
+    prose = mask_non_prose(text[:_READ_CHARACTERS])
     if not has_words(prose):
         return None
     lang = guess_language(prose)
@@ -105,11 +111,23 @@ def _best_sentence(
 ) -> _Hit | None:
     """Return the passing sentence with the highest score, the first of equals."""
     best: _Hit | None = None
-    for start, end in split_sentences(prose):
+    for start, end in islice(_sentences(prose), _MOST_SENTENCES):
         verdict = _judge(turn, prose[start:end], lang, present, answering=answering)
         if verdict.passes and (best is None or verdict.score > best.verdict.score):
             best = _Hit((start, end), verdict)
     return best
+
+
+def _sentences(prose: str) -> Iterator[tuple[int, int]]:
+    """Yield sentences; one that does not end in time in pieces, at spaces where it has any."""
+    for start, end in split_sentences(prose):
+        at = start
+        while end - at > _LONGEST_SENTENCE:
+            cut = prose.rfind(" ", at + _LONGEST_SENTENCE // 2, at + _LONGEST_SENTENCE)
+            cut = at + _LONGEST_SENTENCE if cut < 0 else cut
+            yield at, cut
+            at = cut
+        yield at, end
 
 
 def _judge(turn: Turn, sentence: str, lang: str, present: frozenset[str], *, answering: bool) -> Verdict:

@@ -6,7 +6,7 @@ alone from its arguments: no clock, no randomness, no I/O, so the same turns giv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,6 +79,6 @@ class Extractor(Protocol):
         """Changes whenever the same turns may give other candidates."""
         ...
 
-    def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
-        """Propose memories for ``turns``, in their order; an empty list is a good answer."""
+    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | None]:
+        """Look at one of ``turns`` after the other, in their order; None for one that is not worth remembering."""
         ...

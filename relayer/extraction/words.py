@@ -51,28 +51,38 @@ def word_set(listing: str) -> frozenset[str]:
 
 
 class Phrases:
-    """A set of phrases of one or more lower-case words, found by their first word."""
+    """A set of phrases of one or more lower-case words, found by their first one or two words."""
 
     def __init__(self, lines: str, *more: Iterable[str]) -> None:
         """Take phrases separated by ``,`` or line ends, and further ones as iterables."""
-        self._by_first: dict[str, list[tuple[str, ...]]] = {}
+        self._words: set[str] = set()
+        self._longer: dict[str, dict[str, list[tuple[str, ...]]]] = {}
         phrases = [part for line in lines.splitlines() for part in line.split(",")]
         for phrase in (*phrases, *(one for group in more for one in group)):
-            if parts := tuple(phrase.split()):
-                self._by_first.setdefault(parts[0], []).append(parts)
-        for known in self._by_first.values():
-            known.sort(key=len, reverse=True)
+            first, *rest = phrase.split() or [""]
+            if rest:
+                by_second = self._longer.setdefault(first, {})
+                by_second.setdefault(rest[0], []).append(tuple(rest))
+            elif first:
+                self._words.add(first)
+        for by_second in self._longer.values():
+            for known in by_second.values():
+                known.sort(key=len, reverse=True)
 
     def at(self, words: Sequence[Word], position: int) -> int:
         """Return how many words the longest phrase starting at ``position`` has; 0 when none does."""
         if position >= len(words):
             return 0
-        for parts in self._by_first.get(words[position].lower, ()):
-            if position + len(parts) <= len(words) and all(
-                words[position + offset].lower == part for offset, part in enumerate(parts)
-            ):
-                return len(parts)
-        return 0
+        first = words[position].lower
+        by_second = self._longer.get(first)
+        # Most first words begin many phrases, and most second words none of them.
+        if by_second is not None and position + 1 < len(words):
+            for rest in by_second.get(words[position + 1].lower, ()):
+                if position + len(rest) < len(words) and all(
+                    words[position + offset].lower == part for offset, part in enumerate(rest, 1)
+                ):
+                    return 1 + len(rest)
+        return 1 if first in self._words else 0
 
     def found_in(self, words: Sequence[Word]) -> bool:
         """Whether any phrase occurs in ``words``."""

@@ -109,6 +109,10 @@ class Authenticator:
         signature = head.values.get(signing.SIGNATURE_HEADER)
         return None if signature is None else Prover(signature, self._keys.identity)
 
+    def charge_body(self, signed: Signed, size: int) -> None:
+        """Charge a request for its body, once that is there; raises `HttpProblem` ``rate_limited``."""
+        self._limits.charge_body(signed.principal.account, signed.principal.author, size)
+
     def admits_now(self, signed: Signed, *, creates: bool) -> bool:
         """Whether `admit` is sure to let the request in, so that it need not be asked."""
         return self._accounts.admits_now(signed.principal.certificate, creates=creates)

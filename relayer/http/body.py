@@ -96,31 +96,39 @@ async def read_body(request: BaseRequest, head: Head, digest: bytes, *, seconds:
     if head.values.get("expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
-    stream, most = request.content, _most(head)
-    body = stream.read_nowait() if stream.is_eof() else b""
+    stream = request.content
+    received = _Received(_most(head))
+    if stream.is_eof():
+        received.take(stream.read_nowait())
     if not stream.at_eof():
         try:
             async with asyncio.timeout(min(seconds, READ_SECONDS)):
-                body += await _rest(request, len(body), most)
+                async for chunk in stream.iter_any():
+                    received.take(chunk)
         except TimeoutError as error:
             raise HttpProblem("body_timeout") from error
         except (RequestPayloadError, ConnectionError) as error:
             raise HttpProblem("malformed", "The body is not in form, or ended early.") from error
-    if len(body) > most:
-        raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
-    if hashlib.sha256(body).digest() != digest:
+    if received.digest.digest() != digest:
         raise HttpProblem("digest_mismatch")
-    return body
+    return b"".join(received.chunks)
 
 
-async def _rest(request: BaseRequest, had: int, most: int) -> bytes:
-    chunks = []
-    async for chunk in request.content.iter_any():
-        had += len(chunk)
-        if had > most:
+class _Received:
+    """What came of a body, digested piece by piece: in one, a large one would hold the event loop."""
+
+    def __init__(self, most: int) -> None:
+        self.chunks: list[bytes] = []
+        self.digest = hashlib.sha256()
+        self._length = 0
+        self._most = most
+
+    def take(self, chunk: bytes) -> None:
+        self._length += len(chunk)
+        if self._length > self._most:
             raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
-        chunks.append(chunk)
-    return b"".join(chunks)
+        self.digest.update(chunk)
+        self.chunks.append(chunk)
 
 
 def parse_body(body: bytes, schema: type[B]) -> B:

@@ -20,6 +20,10 @@ ACCOUNT = Limit(capacity=6_000, per_second=600)
 # A misconfigured gateway retries a few times a minute; guessing needs millions.
 FAILURES = Limit(capacity=60, per_second=1)
 PEER_FAILURES = "peer_failures"
+# The largest body costs as much as two hundred and fifty recalls.
+_BYTES_PER_TOKEN = 8 * 1024
+# One account gets at most six tenths of the one thread that reads texts, for as long as it likes.
+_TOKENS_PER_SECOND = 1_000
 
 
 def peer_name(address: str) -> str:
@@ -65,6 +69,15 @@ class Limits:
         wait = take(buckets, cost, self._clock.monotonic())
         if wait:
             raise HttpProblem("rate_limited", retry_after=wait)
+
+    def charge_work(self, account: str, seconds: float) -> None:
+        """Charge what a request turned out to cost, in seconds of CPU; it is the next one that may have to wait."""
+        if self._enabled:
+            self._accounts.spend(account, seconds * _TOKENS_PER_SECOND, self._clock.monotonic())
+
+    def charge_body(self, account: str, agent_key: bytes, size: int) -> None:
+        """Charge the bytes of a body beyond those of an ordinary one; raises as `charge`."""
+        self.charge(account, agent_key, size // _BYTES_PER_TOKEN)
 
     def check_peer(self, address: str) -> None:
         """Refuse a peer that failed too often.

@@ -11,6 +11,8 @@ __all__ = ["parse"]
 
 # The largest object of the API has about twenty; each unknown one beyond is an error to collect.
 _MOST_KEYS = 64
+# The largest request has a hundred items with two or three in each.
+_MOST_OBJECTS = 4_096
 
 
 def parse(body: bytes) -> Any:
@@ -21,7 +23,7 @@ def parse(body: bytes) -> Any:
     """
     try:
         text = body.decode("utf-8")
-        value = _DECODER.decode(text)
+        value = _decoder().decode(text)
         # A lone surrogate can only come from an escape; most bodies have none, and need no second look.
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -46,6 +48,19 @@ def _invalid(detail: str) -> HttpProblem:
     return HttpProblem("invalid_json", detail)
 
 
+def _decoder() -> json.JSONDecoder:
+    left = _MOST_OBJECTS
+
+    def counted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _Rule(f"The body has more than {_MOST_OBJECTS} objects.")
+        return _object(pairs)
+
+    return json.JSONDecoder(object_pairs_hook=counted, parse_constant=_constant)
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > _MOST_KEYS:
         raise _Rule(f"An object has more than {_MOST_KEYS} keys.")
@@ -57,6 +72,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(_: str) -> Never:
     raise _Rule("NaN and Infinity are not JSON.")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

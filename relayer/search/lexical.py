@@ -34,6 +34,9 @@ IMAGINED_TERMS = 1.5
 SPEAKER = "\x1f"
 # Speakers that are parts and not people: a prompt about a user is not about who wrote it.
 ROLES = frozenset(["user", "assistant", "system", "tool", "agent", "human", "ai", "bot", "model"])
+# Of the text before, which is no more than a hint; and of a prompt, which is compared with every text.
+CONTEXT_TERMS = 192
+ASKED_TERMS = 256
 FREE = -1
 _AT_ONCE = 1000
 # Measured with the texts of the benchmarks: a term with its place in the dictionary; a posting that can change; a term of
@@ -93,7 +96,7 @@ class LexicalIndex:
         """
         self.remove(key)
         weights: dict[str, float] = dict(Counter(terms(text)))
-        for term, count in Counter(terms(context or "")).items():
+        for term, count in Counter(terms(context or "", CONTEXT_TERMS)).items():
             weights[term] = weights.get(term, 0.0) + context_weight * count
         slot = self._take_slot(key)
         self._lengths[slot] = sum(weights.values())
@@ -128,7 +131,7 @@ class LexicalIndex:
     def ask(self, query: str) -> LexicalQuery:
         """Put a query, to be used before anything is put or removed."""
         # In a fixed order: float addition is not associative, and replicas must agree.
-        asked = sorted(set(terms(query)))
+        asked = sorted(set(terms(query, ASKED_TERMS)))
         imagined = IMAGINED_TERMS * self._idf(0) if asked else 0.0
         ceiling = imagined + sum(self._idf(self._frequency(term)) for term in asked)
         return LexicalQuery(ceiling, self._slots, self._keys, self._scores(asked), self._spoken(asked))

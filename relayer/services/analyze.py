@@ -6,7 +6,6 @@ language model, the same entry promises a job that extracts facts beside the ver
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from relayer.domain.operations import JobAccepted
@@ -27,12 +26,15 @@ from relayer.services.redaction import without_secrets_said
 from relayer.services.remember import append_drafts
 from relayer.services.summarise import summarise
 from relayer.services.transcripts import keep_turn
+from relayer.services.work_pool import weight
 from relayer.wire import schemas, ulid
 
 __all__ = ["analyze"]
 
-# Above this, extraction leaves the event loop: it takes about 20 ms for a thousand characters on a busy core.
-_INLINE_CHARACTERS = 1024
+# What it takes to judge a sentence, as a multiple of what it takes to look for secrets in it.
+_JUDGING = 3
+# Turns are looked at one by one however short they are.
+_TURN_WEIGHT = 100
 
 
 async def analyze(
@@ -45,8 +47,8 @@ async def analyze(
         QueueFull: too many extractions of this account wait; the same request again goes on.
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log.
     """
-    request = await without_secrets_said(ctx, request)
-    candidates = await _extract(ctx, request, deadline)
+    request = await without_secrets_said(ctx, access.account, request)
+    candidates = await _extract(ctx, access, request, deadline)
     answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     if candidates:
         answer = await _keep(ctx, access, request, candidates, deadline)
@@ -67,6 +69,7 @@ async def _keep(
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.settle()
         promise = _Promise(ctx, opened, access, request, candidates)
+        await promise.prepare()
         drafts = _drafts(ctx, opened, access, request, candidates)
         sealed, outcomes, embedding, job = await append_drafts(
             ctx,
@@ -123,12 +126,19 @@ class _Promise:
         ]
         work = ctx.facts if ctx.facts is not None and ctx.facts.extracts else None
         wanted = work is not None and not self._kept.keys().isdisjoint(self._lines)
+        self._said: list[str] = []
         self.over_budget = False
         if work is not None and wanted:
             self.over_budget = work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
             if not self.over_budget:
                 check_room(ctx, work, opened)
         self._wanted = wanted and not self.over_budget
+
+    async def prepare(self) -> None:
+        """Read what the model is to be shown, before anything is promised."""
+        if self._wanted:
+            texts = [self.request.turns[number].text for number in self._lines]
+            self._said = await self.ctx.texts.make(self._access.account, map(clean, texts), weight(texts))
 
     def make(self, sealed: Sealed) -> JobAccepted | None:
         """Return the promise about what was sealed, or None when there is none to make."""
@@ -152,14 +162,14 @@ class _Promise:
     def _input(self, records: Sequence[bytes]) -> JobInput:
         request = self.request
         lines = []
-        for number in self._lines:
+        for number, said in zip(self._lines, self._said, strict=True):
             item = request.turns[number]
             kept = self._kept.get(number)
             record = records[kept] if kept is not None else b""
             lines.append(
                 JobLine(
                     Role(item.role),
-                    clean(item.text),
+                    said,
                     item.occurred_at,
                     item.speaker or "",
                     item.id or "",
@@ -212,19 +222,17 @@ async def _with_facts(
 
 
 async def _extract(
-    ctx: Context, request: schemas.AnalyzeRequest, deadline: Deadline
+    ctx: Context, access: Access, request: schemas.AnalyzeRequest, deadline: Deadline
 ) -> list[tuple[int, Candidate]]:
     """Return candidates with the index of the turn that each came from."""
     turns = [
         Turn(Role(item.role), item.text, item.occurred_at, f"{index}", item.speaker)
         for index, item in enumerate(request.turns)
     ]
+    work = _JUDGING * weight(turn.text for turn in turns) + _TURN_WEIGHT * len(turns)
     async with deadline.step("extract"):
-        if sum(len(turn.text) for turn in turns) <= _INLINE_CHARACTERS:
-            found = ctx.extractor.extract(turns)
-        else:
-            found = await asyncio.to_thread(ctx.extractor.extract, turns)
-    return [(int(candidate.turn_ids[0]), candidate) for candidate in found]
+        found = await ctx.texts.make(access.account, ctx.extractor.steps(turns), work)
+    return [(int(candidate.turn_ids[0]), candidate) for candidate in found if candidate is not None]
 
 
 def _drafts(

@@ -7,7 +7,7 @@ live when the entry's turn comes. So every replica gets the same outcome, whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from relayer.domain.standing import Standing
 from relayer.extraction.change import Relation, relation_of
 from relayer.extraction.gist import LONGEST, Gist, gist_of
 from relayer.extraction.sameness import NEAR, says_the_same
+from relayer.services.context import Context
 from relayer.services.draft import Draft
 from relayer.services.open_namespace import OpenNamespace
 
@@ -40,31 +41,46 @@ class Bearing:
 NOTHING_KNOWN = Bearing()
 
 
-def bearing_of(opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | None) -> Bearing:
-    """Return what a draft does to the memories near it; settle first, and append without waiting in between.
+# Of the nearest memories as many are compared as this allows, a capture's own text counted with each: two dozen where
+# they are as long as most.
+_COMPARED_CHARACTERS = 8_000
+# What it takes to compare, as a multiple of what it takes to look for secrets.
+_COMPARING = 6
+
+
+async def bearing_of(
+    ctx: Context, opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | None, account: str
+) -> Bearing:
+    """Return what a draft does to the memories near it, for an account; settle first, and append as soon as may be.
 
     Only what was captured is judged: what somebody stores by hand is meant as it stands. Only memories of the same voice
     among the same people count, and without a vector, or in a text too long for one statement, nothing does.
     """
     if not draft.captured or vector is None or len(draft.text) > LONGEST or draft.supersedes:
         return NOTHING_KNOWN
-    gist = gist_of(draft.text)
-    near = list(_near(opened, draft, vector))
-    twin = next(_twins(opened, gist, near), b"")
-    # Only the user's own word is enough to question what is known.
-    if twin or draft.suspect or draft.trust is not Trust.USER:
-        return Bearing(twin=twin)
-    return _change(opened, draft, [record for record, _ in near])
+    states = opened.log.state.records
+    near: list[_Near] = []
+    room = _COMPARED_CHARACTERS
+    for record, cosine in _near(opened, draft, vector):
+        room -= len(draft.text) + min(len(record.text), LONGEST)
+        if near and room < 0:
+            break
+        near.append(_Near(record, cosine, states[record.id].standing))
+    work = _COMPARING * (_COMPARED_CHARACTERS - room)
+    found = await ctx.texts.make(account, _bearings(draft, near), work)
+    return found[-1]
 
 
-def is_noted(opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | None) -> bool:
+async def is_noted(
+    ctx: Context, opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | None, account: str
+) -> bool:
     """Whether what a job made says what one made before, or what was forgotten; settle first.
 
     A verbatim turn that says the same is no reason to leave it out: it has neither a kind nor a weight.
     """
     if draft.kind is Kind.SUMMARY:
         return False
-    twin = bearing_of(opened, draft, vector).twin
+    twin = (await bearing_of(ctx, opened, draft, vector, account)).twin
     record = opened.view.get(twin) if twin else None
     if record is None:
         return False
@@ -99,27 +115,45 @@ def _is_over(opened: OpenNamespace, record: Record) -> bool:
     return state.standing is Standing.LIVE and not state.live_at(opened.log.state.last_time)
 
 
-def _twins(opened: OpenNamespace, gist: Gist, near: Iterable[tuple[Record, float]]) -> Iterator[bytes]:
-    """Yield what says the same: live, or forgotten, and then the log refuses the capture."""
-    states = opened.log.state.records
-    for record, cosine in near:
-        if cosine < NEAR or states[record.id].standing is Standing.SUPERSEDED or len(record.text) > LONGEST:
-            continue
-        if says_the_same(gist_of(record.text), gist):
-            yield record.id
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """A memory near a draft, as it stood when it was looked up."""
+
+    record: Record
+    cosine: float
+    standing: Standing
 
 
-def _change(opened: OpenNamespace, draft: Draft, near: Iterable[Record]) -> Bearing:
+def _bearings(draft: Draft, near: Sequence[_Near]) -> Iterator[Bearing]:
+    """Yield what a draft does to the memories near it, as far as is known after each of them; the last one counts."""
+    yield NOTHING_KNOWN
+    gist = gist_of(draft.text)
+    for one in near:
+        twin = _is_twin(one, gist)
+        yield Bearing(twin=one.record.id) if twin else NOTHING_KNOWN
+        if twin:
+            return
+    # Only the user's own word is enough to question what is known.
+    if draft.suspect or draft.trust is not Trust.USER:
+        return
     contradicts: list[bytes] = []
-    for record in near:
-        if opened.log.state.records[record.id].standing is not Standing.LIVE:
+    for one in near:
+        if one.standing is not Standing.LIVE:
             continue
-        relation = relation_of(record.text, draft.text)
-        if relation is Relation.REPLACES and not record.pinned and not _is_later(record, draft):
-            return Bearing(replaces=record.id)
+        relation = relation_of(one.record.text, draft.text)
+        if relation is Relation.REPLACES and not one.record.pinned and not _is_later(one.record, draft):
+            yield Bearing(replaces=one.record.id)
+            return
         if relation is not Relation.NONE:
-            contradicts.append(record.id)
-    return Bearing(contradicts=tuple(contradicts[:_MOST_CONTRADICTED]))
+            contradicts.append(one.record.id)
+        yield Bearing(contradicts=tuple(contradicts[:_MOST_CONTRADICTED]))
+
+
+def _is_twin(one: _Near, gist: Gist) -> bool:
+    """Whether a memory says the same: live, or forgotten, and then the log refuses the capture."""
+    if one.cosine < NEAR or one.standing is Standing.SUPERSEDED or len(one.record.text) > LONGEST:
+        return False
+    return says_the_same(gist_of(one.record.text), gist)
 
 
 def _is_later(record: Record, draft: Draft) -> bool:

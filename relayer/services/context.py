@@ -15,6 +15,7 @@ from relayer.services.erasing import Erasures
 from relayer.services.job_queue import JobQueue
 from relayer.services.model_budget import ModelBudget
 from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.work_pool import WorkPool
 
 __all__ = ["ChatWork", "Context", "FactWork"]
 
@@ -62,6 +63,7 @@ class Context:
         former: of the model before it, as long as namespaces are searched by that one.
         redacts: whether secrets are taken out of what is stored.
         collect_after_ms: see `relayer.services.upkeep.UpkeepLimits`.
+        texts: where work on texts is done that would hold the event loop.
         erasures: what this process does about erasures.
     """
 
@@ -74,6 +76,7 @@ class Context:
     redacts: bool = True
     collect_after_ms: int = GRACE_MS
     former: Embedder | None = None
+    texts: WorkPool = field(default_factory=WorkPool)
     erasures: Erasures = field(init=False)
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ from relayer.services.draft import Draft
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.searched_form import encode_vector, header_of
 from relayer.services.unsealed import Unsealed
+from relayer.services.work_pool import weight
 from relayer.wire import ulid
 from relayer.wire.sealing import SALT_SIZE
 
@@ -43,6 +44,9 @@ __all__ = [
 EMBED = "embed"
 _FLOATS = np.dtype("<f4")
 _TINY = 1e-6
+# Characters of a text that is sealed in a step of the event loop of its own.
+_LONG = 4096
+_AT_ONCE = 10
 
 # Own, with context, and the model that made them.
 _Vectors = tuple[NDArray[np.float32] | None, NDArray[np.float32] | None, EmbeddingModel]
@@ -91,6 +95,7 @@ async def seal_drafts(
     records = [ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)) for _ in drafts]
     contexts = [_context_of(draft, drafts, records, opened) for draft in drafts]
     vectors = await _embed(ctx, opened, drafts, [text for _, text in contexts], deadline)
+    macs = await _macs(ctx, opened, access.account, drafts)
     await opened.settle()
     operations: list[Operation] = []
     without: list[bytes] = []
@@ -98,11 +103,13 @@ async def seal_drafts(
     for index, (given, record) in enumerate(zip(drafts, records, strict=True)):
         own, context, model = vectors[index]
         # Compared with what is known by vectors of one model only.
-        bearing = bearing_of(opened, given, own if model == opened.view.model else None)
+        bearing = await bearing_of(
+            ctx, opened, given, own if model == opened.view.model else None, access.account
+        )
         draft = _with_bearing(ctx, given, bearing)
         voice = _Voice(access.namespace, access.principal.author, idempotency_key or "")
         built = _record(ctx, voice, draft, model, record=record, context_of=contexts[index][0])
-        content = _seal(ctx, opened, draft, built, own=own, context=context)
+        content = _seal(ctx, opened, draft, built, macs=macs[index], own=own, context=context)
         contents.append(content)
         stored = content.stored
         origin = request_origin(opened, access, index, idempotency_key)
@@ -113,10 +120,9 @@ async def seal_drafts(
         )
         if own is None:
             without.append(record)
-        if draft.captured:
-            await asyncio.sleep(
-                0
-            )  # comparing takes a while; the log decides, so nothing is lost by others' turns
+        if draft.captured or len(draft.text) >= _LONG or index % _AT_ONCE == _AT_ONCE - 1:
+            # Comparing and sealing take a while; the log decides, so nothing is lost by others' turns.
+            await asyncio.sleep(0)
     return Sealed(operations, records, without, contents)
 
 
@@ -140,15 +146,17 @@ async def seal_results(
     """
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
     voice = _Voice(opened.namespace.pointer.name, author, "")
+    account = opened.namespace.account
+    macs = await _macs(ctx, opened, account, drafts)
     await opened.settle()
     results: list[Stored | None] = []
-    for draft, (own, _, model) in zip(drafts, vectors, strict=True):
-        if is_noted(opened, draft, own if model == opened.view.model else None):
+    for index, (draft, (own, _, model)) in enumerate(zip(drafts, vectors, strict=True)):
+        if await is_noted(ctx, opened, draft, own if model == opened.view.model else None, account):
             results.append(None)
             continue
         record = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
         built = _record(ctx, voice, draft, model, record=record, context_of=b"")
-        results.append(_seal(ctx, opened, draft, built, own=own, context=None).stored)
+        results.append(_seal(ctx, opened, draft, built, macs=macs[index], own=own, context=None).stored)
     return results
 
 
@@ -272,24 +280,38 @@ def _record(
     )
 
 
+async def _macs(
+    ctx: Context, opened: OpenNamespace, account: str, drafts: Sequence[Draft]
+) -> list[tuple[bytes, bytes]]:
+    """Return by what each draft is known to repeat another: the MACs of its text alone, and with its voice."""
+    keys = opened.keys
+
+    def macs_of(draft: Draft) -> tuple[bytes, bytes]:
+        normal = normal_text(draft.text)
+        likeness = keys.likeness_mac(normal, draft.audience, draft.trust, suspect=draft.suspect)
+        return keys.content_mac(normal), likeness
+
+    return await ctx.texts.make(account, map(macs_of, drafts), weight(draft.text for draft in drafts))
+
+
 def _seal(
     ctx: Context,
     opened: OpenNamespace,
     draft: Draft,
     record: Record,
     *,
+    macs: tuple[bytes, bytes],
     own: NDArray[np.float32] | None,
     context: NDArray[np.float32] | None,
 ) -> Unsealed:
     keys = opened.keys
-    normal = normal_text(draft.text)
     encoded = encode_record(record)
     encoded_own = b"" if own is None else encode_vector(own)
     encoded_context = b"" if context is None else encode_vector(context)
     stored = Stored(
         record=record.id,
-        content=keys.content_mac(normal),
-        likeness=keys.likeness_mac(normal, draft.audience, draft.trust, suspect=draft.suspect),
+        content=macs[0],
+        likeness=macs[1],
         sealed=keys.seal_record(record.id, encoded, salt=ctx.randomness.bytes(SALT_SIZE)),
         vector=_sealed_vector(ctx, opened, record.id, "own", encoded_own),
         context_vector=_sealed_vector(ctx, opened, record.id, "context", encoded_context),

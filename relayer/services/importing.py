@@ -94,7 +94,7 @@ async def _draft(ctx: Context, access: Access, item: ImportItem, before: Sequenc
         number for number, one in enumerate(before) if one.id is not None and one.id == item.context_of
     ]
     return Draft(
-        text=await without_secrets_in(ctx, item.text),
+        text=await without_secrets_in(ctx, access.account, item.text),
         kind=Kind(item.kind),
         audience=Audience(item.audience),
         trust=Trust(item.trust),

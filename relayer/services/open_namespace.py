@@ -31,8 +31,10 @@ from relayer.wire import schemas
 
 __all__ = ["OpenNamespace"]
 
-# Indexing takes about 0.1 ms for a KiB of text; after this much the others get a turn.
-SLICE_BYTES = 32 * 1024
+# Indexing takes about 0.1 ms for a memory and as much for a KiB of its text, up to what is searched of one; after this
+# much the others get a turn.
+SLICE_BYTES = 6 * 1024
+_MEMORY_BYTES = 1024
 # What an open namespace takes without a memory in it: measured, the tasks and the log's tables included.
 _EMPTY_BYTES = 24 * 1024
 
@@ -297,8 +299,8 @@ def _weight(item: Applied) -> int:
     """How much there is to index in an operation, in bytes of its sealed text."""
     match item.operation:
         case Put(stored=stored) | Supersede(stored=stored):
-            return len(stored.sealed)
+            return _MEMORY_BYTES + len(stored.sealed)
         case JobFinished(stored=results):
-            return sum(len(stored.sealed) for stored in results)
+            return sum(_MEMORY_BYTES + len(stored.sealed) for stored in results)
         case _:
             return 0

@@ -5,49 +5,43 @@ Gateways redact before they send. This is for those that do not: other clients, 
 
 from __future__ import annotations
 
-import asyncio
 from typing import TypeVar
 
 from relayer.services.context import Context
+from relayer.services.work_pool import weight
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RememberRequest, TurnItem
 
 __all__ = ["without_secrets", "without_secrets_in", "without_secrets_said"]
 
-# Above this, the search leaves the event loop: it takes a few ms for a thousand characters on a busy core.
-_INLINE_CHARACTERS = 4096
-
 _Said = TypeVar("_Said", MemoryItem, TurnItem)
 
 
-async def without_secrets(ctx: Context, request: RememberRequest) -> RememberRequest:
+async def without_secrets(ctx: Context, account: str, request: RememberRequest) -> RememberRequest:
     """Return a request whose texts hold no secrets; the same one where there are none or redaction is off."""
-    items = await _without_secrets(ctx, request.items)
+    items = await _without_secrets(ctx, account, request.items)
     return request if items is request.items else request.model_copy(update={"items": items})
 
 
-async def without_secrets_said(ctx: Context, request: AnalyzeRequest) -> AnalyzeRequest:
+async def without_secrets_said(ctx: Context, account: str, request: AnalyzeRequest) -> AnalyzeRequest:
     """Return a request whose turns hold no secrets; the same one where there are none or redaction is off."""
-    turns = await _without_secrets(ctx, request.turns)
+    turns = await _without_secrets(ctx, account, request.turns)
     return request if turns is request.turns else request.model_copy(update={"turns": turns})
 
 
-async def without_secrets_in(ctx: Context, text: str) -> str:
+async def without_secrets_in(ctx: Context, account: str, text: str) -> str:
     """Return a text that holds no secrets; the same one where redaction is off."""
-    return (await _redacted([text]))[0] if ctx.redacts else text
+    return (await _redacted(ctx, account, [text]))[0] if ctx.redacts else text
 
 
-async def _without_secrets(ctx: Context, said: tuple[_Said, ...]) -> tuple[_Said, ...]:
+async def _without_secrets(ctx: Context, account: str, said: tuple[_Said, ...]) -> tuple[_Said, ...]:
     """Return the same tuple where there are no secrets or redaction is off."""
     given = [one.text for one in said]
-    texts = await _redacted(given) if ctx.redacts else given
+    texts = await _redacted(ctx, account, given) if ctx.redacts else given
     if texts == given:
         return said
     return tuple(one.model_copy(update={"text": text}) for one, text in zip(said, texts, strict=True))
 
 
-async def _redacted(texts: list[str]) -> list[str]:
-    def work() -> list[str]:
-        return [redact(text).text for text in texts]
-
-    return work() if sum(map(len, texts)) <= _INLINE_CHARACTERS else await asyncio.to_thread(work)
+async def _redacted(ctx: Context, account: str, texts: list[str]) -> list[str]:
+    return await ctx.texts.make(account, (redact(text).text for text in texts), weight(texts))

@@ -29,7 +29,7 @@ async def remember(
         Refused: ``bad_vector`` or ``idempotency_conflict``.
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log.
     """
-    request = await without_secrets(ctx, request)
+    request = await without_secrets(ctx, access.account, request)
     drafts = [_draft(ctx, access, item) for item in request.items]
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         sealed, outcomes, job, _ = await append_drafts(

@@ -41,7 +41,9 @@ async def supersede(
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log.
     """
     if request.text is not None:
-        request = request.model_copy(update={"text": await without_secrets_in(ctx, request.text)})
+        request = request.model_copy(
+            update={"text": await without_secrets_in(ctx, access.account, request.text)}
+        )
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         record, state = opened.view.get(wanted), opened.log.state.records.get(wanted)
         if record is None or state is None:

@@ -23,6 +23,7 @@ from relayer.services.drafting import request_origin
 from relayer.services.finding import fresh
 from relayer.services.open_namespace import OpenNamespace
 from relayer.services.presentation import position
+from relayer.services.work_pool import weight
 from relayer.wire import ulid
 from relayer.wire.capture import AnalyzeRequest, TurnItem
 from relayer.wire.lines import clip, one_line
@@ -67,7 +68,13 @@ async def keep_turn(
     if not request.store_transcript or any(outcome.refusal is not None for outcome in outcomes):
         return
     lines = tuple(_lines(request.turns))
-    if not lines or any(_was_taken_back(opened, item.text) for item in request.turns):
+    if not lines:
+        return
+    texts = [item.text for item in request.turns]
+    forms = (normal_text(clean(text)) for text in texts)
+    if any(
+        _was_taken_back(opened, form) for form in await ctx.texts.make(access.account, forms, weight(texts))
+    ):
         return
     memories = tuple(dict.fromkeys(outcome.subject for outcome in outcomes))
     dialogue = Dialogue(
@@ -179,7 +186,8 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
     for item in turns:
         if item.role not in {"user", "assistant"} or item.suspect:
             continue
-        text = clip(one_line(item.text), _MOST_SAID)
+        # Where most of it is white space, less is kept.
+        text = clip(one_line(item.text[: 4 * _MOST_SAID]), _MOST_SAID)
         if text:
             yield Line(Role(item.role), text, item.occurred_at, item.id or "")
         for name in item.calls:
@@ -187,10 +195,10 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
             yield Line(Role.ASSISTANT, called, item.occurred_at, item.id or "", call=True)
 
 
-def _was_taken_back(opened: OpenNamespace, text: str) -> bool:
-    """Whether somebody forgot or erased this text."""
+def _was_taken_back(opened: OpenNamespace, form: str) -> bool:
+    """Whether somebody forgot or erased the text of this normal form."""
     state = opened.log.state
-    content = opened.keys.content_mac(normal_text(clean(text)))
+    content = opened.keys.content_mac(form)
     known = (state.records[record] for record in state.twins.saying(content) if record in state.records)
     return state.twins.was_erased(content) or any(one.standing is Standing.FORGOTTEN for one in known)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from relayer.ports import EmbeddingModel
 
 __all__ = ["HashingEmbedder"]
 
+# What is hashed so fast that no thread is worth it, which would be as random as threads are.
+_INLINE_CHARACTERS, _INLINE_TEXTS = 4096, 8
 _WORD = re.compile(r"\w+")
 
 
@@ -46,6 +49,11 @@ class HashingEmbedder:
         if self.down:
             raise EmbedderUnavailable("the embedder is down")
         self.calls.append(list(texts))
+        if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
+            return self._rows(texts)
+        return await asyncio.to_thread(self._rows, texts)
+
+    def _rows(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return np.stack([self._direction(text) for text in texts])
 
     def _direction(self, text: str) -> NDArray[np.float32]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
-__all__ = ["clip", "is_no_recall", "one_line", "remove_invisible"]
+__all__ = ["clip", "is_no_recall", "one_line", "remove_invisible", "stream_safe"]
 
 _INVISIBLE: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -13,6 +14,10 @@ _INVISIBLE: Final = re.compile(
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE: Final = re.compile(r"\s+")
+# UAX #15, Stream-Safe Text Format: no language needs more than 30 combining marks on one base. Without a bound the
+# canonical reordering of a long run of marks takes quadratic time.
+_MOST_MARKS: Final = 30
+_TOO_MANY_MARKS: Final = re.compile(rb"[^\0]{%d,}" % (_MOST_MARKS + 1))
 # active-memory's words for "nothing to say" (AM-11).
 _NO_RECALL: Final = frozenset(
     {
@@ -30,6 +35,17 @@ def remove_invisible(text: str) -> str:
 def one_line(text: str) -> str:
     """Turn a text into one visible line: white space runs become one space, invisible and control characters go."""
     return _SPACE.sub(" ", _CONTROL.sub(" ", remove_invisible(text))).strip()
+
+
+def stream_safe(text: str) -> str:
+    """Drop combining marks beyond the thirtieth of a run, so that normalising takes linear time."""
+    if text.isascii():
+        return text
+    kept, at = [], 0
+    for run in _TOO_MANY_MARKS.finditer(bytes(map(unicodedata.combining, text))):
+        kept.append(text[at : run.start() + _MOST_MARKS])
+        at = run.end()
+    return "".join([*kept, text[at:]])
 
 
 def clip(text: str, limit: int) -> str:
