@@ -15,6 +15,7 @@ from relayer.extraction.statements import StatementExtractor
 from relayer.figures import publish, publish_erasures, publish_idle, publish_indexes, publish_upkeep
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
+from relayer.http.connections import ConnectionLimits, Connections
 from relayer.http.front import Front
 from relayer.http.limits import Limits
 from relayer.http.metrics import Metrics
@@ -26,7 +27,7 @@ from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
 from relayer.models import Models, fact_work
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
-from relayer.process import product_version
+from relayer.process import connections_within, product_version
 from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
@@ -191,6 +192,7 @@ def _assemble(
         metrics=metrics,
         clock=context.clock,
         randomness=context.randomness,
+        connections=Connections(_connection_limits(settings)),
     )
     indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
     publish(metrics, settings, context, front, version)
@@ -215,6 +217,14 @@ def _authenticator(
         keys=context.keys,
         clock=context.clock,
         limits=Limits(context.clock, enabled=settings.rate_limits == "on"),
+    )
+
+
+def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:
+    return ConnectionLimits(
+        most=connections_within(settings.connections),
+        per_address=settings.most_per_address,
+        answer_seconds=settings.answer_timeout,
     )
 
 

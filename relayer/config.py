@@ -26,6 +26,8 @@ __all__ = ["RelayerSettings", "load_settings"]
 
 # Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.log_ports.TRUST_MS`).
 _SHORTEST_COLLECT_AFTER = 1200
+# A gateway has at most a hundred; a building may be behind one address.
+_PER_ADDRESS = 256
 # The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
 FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
 
@@ -61,6 +63,9 @@ class RelayerSettings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     rate_limits: Literal["on", "off"] = "on"
+    connections: Annotated[int, Field(ge=8, le=65_536)] = 1024
+    connections_per_address: Annotated[int, Field(ge=0, le=65_536)] | None = None
+    answer_timeout: Annotated[float, Field(ge=1, le=600)] = 30.0
     redaction: Literal["on", "off"] = "on"
     compact_entries: Annotated[int, Field(ge=1, le=4096)] = 64
     collect_after: Annotated[float, Field(ge=0, le=30 * 86_400)] = 3600.0
@@ -225,6 +230,18 @@ class RelayerSettings(BaseSettings):
     def served(self) -> frozenset[str] | None:
         """The ids of the accounts that are served; None means all."""
         return None if self.accounts is None or self.accounts == "open" else frozenset(self.accounts)
+
+    @property
+    def behind_proxy(self) -> bool:
+        """Whether connections come from a proxy, and tell nothing about who is behind it."""
+        return self.public_url is not None and self.tls_cert is None
+
+    @property
+    def most_per_address(self) -> int:
+        """How many connections a peer address may have; 0: any number, as from this machine and from a proxy."""
+        if self.connections_per_address is not None:
+            return self.connections_per_address
+        return 0 if self.behind_proxy or is_loopback(self.host) else _PER_ADDRESS
 
     @property
     def scheme(self) -> Literal["http", "https"]:

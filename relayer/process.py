@@ -7,6 +7,7 @@ import gc
 import importlib.metadata
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -17,11 +18,14 @@ from pathlib import Path
 
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
+from relayer.observability import log
 
 __all__ = [
     "bind",
+    "connections_within",
     "free_bytes",
     "product_version",
+    "raise_descriptor_limit",
     "ready_file",
     "spare_the_collector",
     "stop_event",
@@ -29,6 +33,9 @@ __all__ = [
     "url_of",
 ]
 
+_MOST_FILES = 65_536
+# A store takes up to some sixty at once, models, logs and what is read at the start some dozens.
+_RESERVED_FILES = 192
 _COLLECTOR = (50_000, 50, 100)
 
 
@@ -64,6 +71,27 @@ def bind(settings: RelayerSettings) -> socket.socket:
             "Choose another port"
         ) from error
     return listening
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many files and connections open as the machine allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        # Some systems promise more than they give; what is there already has to do then.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connections_within(wanted: int) -> int:
+    """Return how many connections there may be, so that descriptors are left for the store and for everything else."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    room = soft - min(_RESERVED_FILES, soft // 2)
+    if room < wanted:
+        log.warning("fewer_connections", most=room, wanted=wanted, why=f"the limit of open files is {soft}")
+    return min(wanted, room)
 
 
 def free_bytes(directory: Path) -> int:

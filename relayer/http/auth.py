@@ -120,6 +120,21 @@ class Authenticator:
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
 
+    async def still_admits(self, signed: Signed) -> None:
+        """Hold a request that was let in against what its account has taken back since; it must not see an answer then.
+
+        Raises:
+            HttpProblem: ``unauthorized``.
+            StoreError: as for `admit`.
+        """
+        certificate = signed.principal.certificate
+        if self._accounts.admits_now(certificate, creates=False):
+            return
+        try:
+            await self._accounts.admit(certificate, address=None, creates=False)
+        except NotAccepted as error:
+            raise unauthorized(error.rule) from error
+
     def access(self, signed: Signed, namespace: str | None, right: Right) -> Access:
         """Return the way into the request's one namespace, the body's (``namespace``) being known now.
 

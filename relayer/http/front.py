@@ -13,11 +13,13 @@ from aiohttp import web
 
 from relayer.http.auth import Authenticator, Signed
 from relayer.http.body import check_head, parse_body, read_body
+from relayer.http.connections import Connections
 from relayer.http.head import Head, read_head
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of, unauthorized
 from relayer.http.queries import parse_query
 from relayer.http.routing import Call, Reply, Route, Routes
+from relayer.http.unread import NotTaken, UnreadAnswers, taken
 from relayer.observability import describe, log
 from relayer.ports import Clock, Randomness
 from relayer.services.access import Access
@@ -44,6 +46,7 @@ class Front:
         metrics: counts.
         clock: for deadlines.
         randomness: for request ids.
+        connections: told which of them are worth keeping.
     """
 
     def __init__(
@@ -54,8 +57,11 @@ class Front:
         metrics: Metrics,
         clock: Clock,
         randomness: Randomness,
+        connections: Connections,
     ) -> None:
         self.routes = routes
+        self.connections = connections
+        self.unread = UnreadAnswers()
         self._authenticator = authenticator
         self._metrics = metrics
         self._clock = clock
@@ -70,10 +76,12 @@ class Front:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raises but for cancellation."""
         self._under_way.add(request.protocol)
+        self.connections.asked(request.protocol)
         try:
             response = await self._respond(request)
         finally:
             self._under_way.discard(request.protocol)
+            self.connections.answered(request.protocol)
             if self._draining and not self._under_way:
                 self._drained.set()
         if self._draining:
@@ -106,48 +114,61 @@ class Front:
         try:
             head = read_head(request)
             route, parameter, query = self.routes.find(head.method, head.target)
-            reply = await self._answer(request, head, route, (parameter, query))
+            call, reply = await self._answer(request, head, route, (parameter, query))
         except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
-            return self.refuse(request, error, request_id, route, started)
+            response = self.refuse(request, error, request_id, route, started)
+            await self._send(request, response)
+            return response
         self._note(request.method, route, reply.status, None, started)
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         if reply.chunks is not None:
-            if reply.endless:
-                return await self._send_endless(request, route, reply.chunks, headers)
-            return await self._send(request, route, reply.chunks, headers)
-        return web.Response(body=reply.body, status=reply.status, headers=headers)
+            return await self._send_chunks(request, route, (call, reply, reply.chunks), headers)
+        answer = web.Response(body=reply.body, status=reply.status, headers=headers)
+        with self.unread.counted(_account(call), len(reply.body)):
+            await self._send(request, answer)
+        return answer
 
-    async def _send(
-        self, request: web.BaseRequest, route: Route, chunks: AsyncIterator[bytes], headers: dict[str, str]
-    ) -> web.StreamResponse:
-        """Send an answer piece by piece; when that fails, the connection breaks: its reader must not take it for whole."""
-        response = web.StreamResponse(headers=headers)
-        try:
-            async with asyncio.timeout(route.seconds):
-                await response.prepare(request)
-                async for chunk in chunks:
-                    await response.write(chunk)
-                await response.write_eof()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
-            self._log.warning("answer_broken_off", route=route.path, **describe(error))
-            if request.transport is not None:
-                request.transport.abort()
-        return response
-
-    async def _send_endless(
-        self, request: web.BaseRequest, route: Route, chunks: AsyncIterator[bytes], headers: dict[str, str]
-    ) -> web.StreamResponse:
-        """Send what comes, until it ends, the caller is gone, or the relayer stops."""
-        # A proxy must not wait for more before it passes events on.
-        response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
-        stopping = asyncio.create_task(self._stopping.wait())
+    async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
+        """Send an answer, and wait until its reader has it."""
+        if self._draining:
+            response.force_close()
         try:
             await response.prepare(request)
-            while (chunk := await _before(stopping, chunks)) is not None:
-                await response.write(chunk)
-            await response.write_eof()
+            size = response.content_length or 0
+            await taken(request, response.write_eof(), size, self.connections.limits.answer_seconds)
+        except NotTaken as error:
+            self._log.warning("answer_broken_off", **describe(error))
+        except ConnectionError:
+            # Whoever is gone has no use for it; aiohttp finds the connection closed and ends it.
+            return
+
+    async def _send_chunks(
+        self,
+        request: web.BaseRequest,
+        route: Route,
+        answer: tuple[Call, Reply, AsyncIterator[bytes]],
+        headers: dict[str, str],
+    ) -> web.StreamResponse:
+        """Send an answer piece by piece; when that fails, the connection breaks: its reader must not take it for whole.
+
+        All has to come within the route's time. An endless one goes on until it ends, the caller is gone or not let in any
+        more, or the relayer stops, and ends as a whole answer.
+        """
+        call, reply, chunks = answer
+        seconds = self.connections.limits.answer_seconds
+        # A proxy must not wait for more before it passes events on.
+        more = {"X-Accel-Buffering": "no"} if reply.endless else {}
+        response = web.StreamResponse(headers=headers | more)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            async with asyncio.timeout(None if reply.endless else route.seconds):
+                await response.prepare(request)
+                while (chunk := await self._next(call, reply, chunks, stopping)) is not None:
+                    with self.unread.counted(_account(call), len(chunk)):
+                        await taken(request, response.write(chunk), len(chunk), seconds)
+                await taken(request, response.write_eof(), 0, seconds)
         except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
-            if not isinstance(error, ConnectionError):
+            if isinstance(error, NotTaken) or not (reply.endless and isinstance(error, ConnectionError)):
                 self._log.warning("answer_broken_off", route=route.path, **describe(error))
             if request.transport is not None:
                 request.transport.abort()
@@ -155,6 +176,23 @@ class Front:
             stopping.cancel()
             await _ended(chunks)
         return response
+
+    async def _next(
+        self, call: Call, reply: Reply, chunks: AsyncIterator[bytes], stopping: asyncio.Task[bool]
+    ) -> bytes | None:
+        """Return what is to be sent next, None at the end; it is held against what was taken back since the last one."""
+        if not reply.endless:
+            chunk = await anext(chunks, None)
+        elif (chunk := await _before(stopping, chunks)) is None:
+            return None
+        try:
+            if call.signed is not None:
+                await self._authenticator.still_admits(call.signed)
+        except HttpProblem:
+            if reply.endless:
+                return None
+            raise
+        return chunk
 
     def request_id(self, request: web.BaseRequest) -> str:
         """Return the client's request id if it is a plain one, else a new one."""
@@ -174,7 +212,7 @@ class Front:
 
     async def _answer(
         self, request: web.BaseRequest, head: Head, route: Route, target: tuple[str, str]
-    ) -> Reply:
+    ) -> tuple[Call, Reply]:
         check_head(head, expects_body=route.body is not None)
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
         parameter, raw_query = target
@@ -185,9 +223,14 @@ class Front:
         try:
             async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
                 work = route.handle(call)
-                return await (_while_there(request, work) if route.ends_with_caller else work)
+                reply = await (_while_there(request, work) if route.ends_with_caller else work)
+                if call.signed is not None and not route.writes:
+                    # What was taken back while the answer was made counts for it, and most of all for one that waited.
+                    await self._authenticator.still_admits(call.signed)
+                    self.unread.check(_account(call), len(reply.body))
         except TimeoutError as error:
             raise HttpProblem("deadline_exceeded") from error
+        return call, reply
 
     async def _accept(
         self,
@@ -201,6 +244,8 @@ class Front:
         signed = authenticator.accept(
             head, right=right if route.namespaced else None, writes=route.writes, cost=route.cost
         )
+        if not route.writes:
+            self.unread.check(signed.principal.account)
         parameter, raw_query = target
         query = parse_query(raw_query, route.query)
         body = None
@@ -212,6 +257,7 @@ class Front:
         if not authenticator.admits_now(signed, creates=route.writes):
             async with deadline.step("admit"):
                 await authenticator.admit(signed, head, creates=route.writes)
+        self.connections.accepted(request.protocol, signed.principal.account)
         last_event = head.values.get("last-event-id", "")
         return Call(deadline, parameter, query, body, signed, access, head.wants_events, last_event)
 
@@ -278,6 +324,11 @@ async def _ended(chunks: AsyncIterator[bytes]) -> None:
     close = getattr(chunks, "aclose", None)
     if close is not None:
         await close()
+
+
+def _account(call: Call) -> str:
+    """Return whose answer it is; the open routes' are nobody's."""
+    return call.principal.account if call.signed is not None else ""
 
 
 def _common(request_id: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from relayer.services.erasing import Erasures
 from relayer.services.job_queue import JobQueue
 from relayer.services.model_budget import ModelBudget
 from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.shares import Shares
 
 __all__ = ["ChatWork", "Context", "FactWork"]
 
@@ -62,6 +63,7 @@ class Context:
         former: of the model before it, as long as namespaces are searched by that one.
         redacts: whether secrets are taken out of what is stored.
         collect_after_ms: see `relayer.services.upkeep.UpkeepLimits`.
+        polls: places for requests that wait for something to happen.
         erasures: what this process does about erasures.
     """
 
@@ -74,6 +76,7 @@ class Context:
     redacts: bool = True
     collect_after_ms: int = GRACE_MS
     former: Embedder | None = None
+    polls: Shares = field(default_factory=lambda: Shares("polls", most=1024, per_account=128))
     erasures: Erasures = field(init=False)
 
     def __post_init__(self) -> None:
