@@ -17,10 +17,11 @@ from pydantic_settings import (
 )
 
 from relayer.errors import ConfigurationError
-from relayer.http.authorities import is_loopback, public_authority
+from relayer.http.authorities import public_authority
 from relayer.settings.file import SettingsFile
 from relayer.settings.store_address import BucketAddress, parse_store
 from relayer.settings.values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, StoreUrl
+from relayer.wire.loopback import is_loopback
 
 __all__ = ["RelayerSettings", "load_settings"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.http.authorities import Authorities, is_loopback
+from relayer.http.authorities import Authorities
 from relayer.http.bounded_cache import BoundedCache
 from relayer.http.head import Head
 from relayer.http.limits import Limits, peer_name
@@ -27,6 +27,7 @@ from relayer.wire import base64url, signing
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.keys import FIRST_GENERATION
+from relayer.wire.loopback import is_loopback
 from relayer.wire.lp import Reader
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, named_fleet_key
 from relayer.wire.signing import SKEW_SECONDS, RequestSignature

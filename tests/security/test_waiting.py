@@ -13,7 +13,7 @@ import pytest
 from border import Border, border
 from signed_calls import Gateway, encode
 
-from relayer.domain.operations import Origin, Promise
+from relayer.domain.operations import JobAccepted, Origin
 from relayer.wire import base64url, ulid
 from relayer.wire.certificates import Right
 from relayer.wire.keys import RootKeys
@@ -42,7 +42,7 @@ async def revoke(at: Border, gateway: Gateway) -> None:
 
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not true():
+        while not true():  # noqa: ASYNC110 - nobody tells when a request has begun to wait
             await asyncio.sleep(0)
 
 
@@ -59,7 +59,7 @@ async def a_job(at: Border, thief: Gateway, key: str) -> httpx.Response:
     [opened] = at.relayer.context.namespaces.all()
     job = ulid.make(at.relayer.context.clock.now_ms(), secrets.token_bytes(10))
     origin = Origin(bytes(thief.identity.verify_key), secrets.token_bytes(16), 0, 2**53)
-    await opened.log.append([Promise(origin, job, "extract", ())])
+    await opened.log.append([JobAccepted(origin, job, "extract", ())])
     return await at.call("GET", f"/v1/jobs/{ulid.render(job)}?wait_ms=20000", gateway=thief, key=key)
 
 

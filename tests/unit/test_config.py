@@ -9,9 +9,9 @@ import pytest
 
 from relayer.config import RelayerSettings, load_settings
 from relayer.errors import ConfigurationError
-from relayer.http.authorities import is_loopback
 from relayer.settings.model_keys import find_model_key
 from relayer.settings.relayer_key import find_relayer_key, make_relayer_key, read_sheet, recovery_sheet
+from relayer.wire.loopback import is_loopback
 
 ACCOUNT = "0x" + "ab" * 32
 
