@@ -19,7 +19,7 @@ from relayer.http.connections import ConnectionLimits, Connections
 from relayer.http.front import Front
 from relayer.http.limits import Limits
 from relayer.http.metrics import Metrics
-from relayer.http.operations import OpenRoutes
+from relayer.http.operations import MetricsReaders, OpenRoutes
 from relayer.http.readiness import Readiness
 from relayer.http.routing import Routes
 from relayer.http.signed_routes import signed_routes
@@ -39,6 +39,7 @@ from relayer.services.index_keeping import IndexKeeper
 from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.upkeep import Upkeep, UpkeepLimits
+from relayer.settings.model_keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.wire.schemas import VersionResponse
 
@@ -185,7 +186,10 @@ def _assemble(
 
     version = _version(context)
     signed = signed_routes(context, accounts, revoked)
-    open_routes = OpenRoutes(version, fleet, readiness, metrics, signed).table()
+    readers = MetricsReaders(find_metrics_token(settings), proxied=settings.behind_proxy)
+    open_routes = OpenRoutes(
+        version, fleet, readiness, metrics, signed, readers=readers, clock=context.clock
+    ).table()
     front = Front(
         Routes((*signed, *open_routes)),
         authenticator=authenticator,

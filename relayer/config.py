@@ -72,6 +72,8 @@ class RelayerSettings(BaseSettings):
     collect_after: Annotated[float, Field(ge=0, le=30 * 86_400)] = 3600.0
     collect_idle_every: Annotated[float, Field(ge=0, le=365 * 86_400)] = 86_400.0
     commit_check: Literal["recent", "always"] = "recent"
+    metrics_token: SecretStr | None = None
+    metrics_token_file: Path | None = None
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     ready_file: Path | None = None
@@ -160,7 +162,7 @@ class RelayerSettings(BaseSettings):
         self._check_fallback()
         if self.embedder != "openai" and self.embeddings_dimension is not None:
             raise ValueError("--embeddings-dimension: only with --embedder openai")
-        for name in ("embeddings_api_key", "model_api_key"):
+        for name in ("embeddings_api_key", "model_api_key", "metrics_token"):
             if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
                 raise ValueError(
                     f"MEMRELAY_{name.upper()} and MEMRELAY_{name.upper()}_FILE: give one of them"
@@ -234,8 +236,12 @@ class RelayerSettings(BaseSettings):
 
     @property
     def behind_proxy(self) -> bool:
-        """Whether connections come from a proxy, and tell nothing about who is behind it."""
-        return self.public_url is not None and self.tls_cert is None
+        """Whether connections come from a proxy that others reach, and tell nothing about who is behind it."""
+        return (
+            self.public_url is not None
+            and self.tls_cert is None
+            and not is_loopback(urlsplit(self.public_url).hostname or "")
+        )
 
     @property
     def most_per_address(self) -> int:

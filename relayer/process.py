@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import resource
+import secrets
 import shutil
 import signal
 import socket
@@ -156,11 +157,21 @@ def url_of(settings: RelayerSettings, port: int) -> str:
 
 @contextmanager
 def ready_file(path: Path, url: str) -> Iterator[None]:
-    """Say in a file that requests are answered; others never see half of it, and it is gone when they are not."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    """Say in a file (0600) that requests are answered; others never see half of it, and it is gone when they are not.
+
+    No link is followed: what has the name, a file that an earlier run left or a link, is replaced itself.
+    """
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    text = json.dumps({"url": url, "pid": os.getpid(), "version": product_version()})
     try:
-        draft.write_text(json.dumps({"url": url, "pid": os.getpid(), "version": product_version()}))
-        draft.replace(path)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        try:
+            draft.replace(path)
+        except OSError:
+            draft.unlink()
+            raise
     except OSError as error:
         raise ConfigurationError(f"--ready-file: {path} cannot be written ({error.strerror})") from error
     try:

@@ -217,7 +217,9 @@ class Front:
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
         parameter, raw_query = target
         if not route.signed:
-            call = Call(deadline, parameter, parse_query(raw_query, route.query))
+            query = parse_query(raw_query, route.query)
+            authorization = head.values.get("authorization", "")
+            call = Call(deadline, parameter, query, peer=head.peer, authorization=authorization)
         else:
             call = await self._accept(request, head, route, deadline, target)
         try:

@@ -226,6 +226,7 @@ class TestTheRelayerKey:
     ) -> None:
         file = tmp_path / "key"
         file.write_text("ab" * 32 + "\n")
+        file.chmod(0o600)
         monkeypatch.setenv("MEMRELAY_RELAYER_KEY", "cd" * 32)
         assert find_relayer_key(_load(data=tmp_path)) == b"\xcd" * 32
         monkeypatch.setenv("MEMRELAY_RELAYER_KEY_FILE", str(file))
