@@ -6,7 +6,6 @@ A value that does not do is refused with a problem and a fix, ``problem; fix``, 
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import re
 from enum import StrEnum
 from typing import Annotated, Final
@@ -17,6 +16,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.session_keys import DEFAULT_NAME, named
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
+from relayer.wire.loopback import is_loopback
 from relayer.wire.redaction import CLASSES, Action
 
 __all__ = [
@@ -125,20 +125,11 @@ def _url(url: str) -> str:
         raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ValueError("carries credentials, a query or a fragment; write the address alone")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ValueError(
             "would travel unencrypted; use https, or http for this machine's loopback address only"
         )
     return url.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _key(key: SecretStr) -> SecretStr:

@@ -15,10 +15,11 @@ from relayer.extraction.statements import StatementExtractor
 from relayer.figures import publish, publish_erasures, publish_idle, publish_indexes, publish_upkeep
 from relayer.http.auth import Authenticator
 from relayer.http.authorities import Authorities, accepted_authorities
+from relayer.http.connections import ConnectionLimits, Connections
 from relayer.http.front import Front
 from relayer.http.limits import Limits
 from relayer.http.metrics import Metrics
-from relayer.http.operations import OpenRoutes
+from relayer.http.operations import MetricsReaders, OpenRoutes
 from relayer.http.readiness import Readiness
 from relayer.http.routing import Routes
 from relayer.http.signed_routes import signed_routes
@@ -26,7 +27,7 @@ from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
 from relayer.models import Models, fact_work
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
-from relayer.process import product_version
+from relayer.process import connections_within, product_version
 from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
 from relayer.services.accounts import Accounts
@@ -39,6 +40,7 @@ from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.upkeep import Upkeep, UpkeepLimits
 from relayer.services.work_pool import WorkPool
+from relayer.settings.model_keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.wire.schemas import VersionResponse
 
@@ -188,7 +190,10 @@ def _assemble(
 
     version = _version(context)
     signed = signed_routes(context, accounts, revoked)
-    open_routes = OpenRoutes(version, fleet, readiness, metrics, signed).table()
+    readers = MetricsReaders(find_metrics_token(settings), proxied=settings.behind_proxy)
+    open_routes = OpenRoutes(
+        version, fleet, readiness, metrics, signed, readers=readers, clock=context.clock
+    ).table()
     front = Front(
         Routes((*signed, *open_routes)),
         authenticator=authenticator,
@@ -196,6 +201,7 @@ def _assemble(
         clock=context.clock,
         randomness=context.randomness,
         texts=context.texts,
+        connections=Connections(_connection_limits(settings)),
     )
     indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
     publish(metrics, settings, context, front, version)
@@ -226,6 +232,14 @@ def _authenticator(
         keys=context.keys,
         clock=context.clock,
         limits=limits,
+    )
+
+
+def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:
+    return ConnectionLimits(
+        most=connections_within(settings.connections),
+        per_address=settings.most_per_address,
+        answer_seconds=settings.answer_timeout,
     )
 
 

@@ -57,6 +57,13 @@ def serve(
     tls_cert: _File = None,
     tls_key: _File = None,
     rate_limits: Annotated[str | None, typer.Option(help="on or off.")] = None,
+    connections: Annotated[int | None, typer.Option(help="At once, in all.")] = None,
+    connections_per_address: Annotated[
+        int | None, typer.Option(help="At once, of one peer address; 0: any number.")
+    ] = None,
+    answer_timeout: Annotated[
+        float | None, typer.Option(help="Seconds in which a peer must take some of its answer.")
+    ] = None,
     redaction: Annotated[str | None, typer.Option(help="Take secrets out of texts: on or off.")] = None,
     embedder: Annotated[str | None, typer.Option(help="local, or openai for an endpoint.")] = None,
     embeddings_url: Annotated[str | None, typer.Option(help="As in https://api.example.org/v1.")] = None,

@@ -17,15 +17,18 @@ from pydantic_settings import (
 )
 
 from relayer.errors import ConfigurationError
-from relayer.http.authorities import is_loopback, public_authority
+from relayer.http.authorities import public_authority
 from relayer.settings.file import SettingsFile
 from relayer.settings.store_address import BucketAddress, parse_store
 from relayer.settings.values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, StoreUrl
+from relayer.wire.loopback import is_loopback
 
 __all__ = ["RelayerSettings", "load_settings"]
 
 # Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.log_ports.TRUST_MS`).
 _SHORTEST_COLLECT_AFTER = 1200
+# A gateway has at most a hundred; a building may be behind one address.
+_PER_ADDRESS = 256
 # The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
 FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
 
@@ -61,11 +64,16 @@ class RelayerSettings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     rate_limits: Literal["on", "off"] = "on"
+    connections: Annotated[int, Field(ge=8, le=65_536)] = 1024
+    connections_per_address: Annotated[int, Field(ge=0, le=65_536)] | None = None
+    answer_timeout: Annotated[float, Field(ge=1, le=600)] = 30.0
     redaction: Literal["on", "off"] = "on"
     compact_entries: Annotated[int, Field(ge=1, le=4096)] = 64
     collect_after: Annotated[float, Field(ge=0, le=30 * 86_400)] = 3600.0
     collect_idle_every: Annotated[float, Field(ge=0, le=365 * 86_400)] = 86_400.0
     commit_check: Literal["recent", "always"] = "recent"
+    metrics_token: SecretStr | None = None
+    metrics_token_file: Path | None = None
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     ready_file: Path | None = None
@@ -154,7 +162,7 @@ class RelayerSettings(BaseSettings):
         self._check_fallback()
         if self.embedder != "openai" and self.embeddings_dimension is not None:
             raise ValueError("--embeddings-dimension: only with --embedder openai")
-        for name in ("embeddings_api_key", "model_api_key"):
+        for name in ("embeddings_api_key", "model_api_key", "metrics_token"):
             if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
                 raise ValueError(
                     f"MEMRELAY_{name.upper()} and MEMRELAY_{name.upper()}_FILE: give one of them"
@@ -225,6 +233,22 @@ class RelayerSettings(BaseSettings):
     def served(self) -> frozenset[str] | None:
         """The ids of the accounts that are served; None means all."""
         return None if self.accounts is None or self.accounts == "open" else frozenset(self.accounts)
+
+    @property
+    def behind_proxy(self) -> bool:
+        """Whether connections come from a proxy that others reach, and tell nothing about who is behind it."""
+        return (
+            self.public_url is not None
+            and self.tls_cert is None
+            and not is_loopback(urlsplit(self.public_url).hostname or "")
+        )
+
+    @property
+    def most_per_address(self) -> int:
+        """How many connections a peer address may have; 0: any number, as from this machine and from a proxy."""
+        if self.connections_per_address is not None:
+            return self.connections_per_address
+        return 0 if self.behind_proxy or is_loopback(self.host) else _PER_ADDRESS
 
     @property
     def scheme(self) -> Literal["http", "https"]:

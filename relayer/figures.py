@@ -55,6 +55,17 @@ def publish(
         "Memories that got a vector after they were stored.",
         lambda: namespaces.embedded,
     )
+    metrics.gauge("connections", "Connections that are open.", lambda: float(len(front.connections)))
+    metrics.counter(
+        "connections_ended",
+        "Connections broken off: to make room, or because no request came.",
+        lambda: front.connections.ended,
+    )
+    metrics.gauge(
+        "answers_waiting_bytes",
+        "Answers of more than 64 KiB that are being sent.",
+        lambda: float(front.unread.nbytes),
+    )
     metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
     if context.facts is not None:
         _publish_facts(metrics, context.facts.queue)

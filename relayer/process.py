@@ -7,6 +7,8 @@ import gc
 import importlib.metadata
 import json
 import os
+import resource
+import secrets
 import shutil
 import signal
 import socket
@@ -17,11 +19,14 @@ from pathlib import Path
 
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
+from relayer.observability import log
 
 __all__ = [
     "bind",
+    "connections_within",
     "free_bytes",
     "product_version",
+    "raise_descriptor_limit",
     "ready_file",
     "spare_the_collector",
     "stop_event",
@@ -29,6 +34,9 @@ __all__ = [
     "url_of",
 ]
 
+_MOST_FILES = 65_536
+# A store takes up to some sixty at once, models, logs and what is read at the start some dozens.
+_RESERVED_FILES = 192
 _COLLECTOR = (50_000, 50, 100)
 
 
@@ -64,6 +72,27 @@ def bind(settings: RelayerSettings) -> socket.socket:
             "Choose another port"
         ) from error
     return listening
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many files and connections open as the machine allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        # Some systems promise more than they give; what is there already has to do then.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connections_within(wanted: int) -> int:
+    """Return how many connections there may be, so that descriptors are left for the store and for everything else."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    room = soft - min(_RESERVED_FILES, soft // 2)
+    if room < wanted:
+        log.warning("fewer_connections", most=room, wanted=wanted, why=f"the limit of open files is {soft}")
+    return min(wanted, room)
 
 
 def free_bytes(directory: Path) -> int:
@@ -128,11 +157,21 @@ def url_of(settings: RelayerSettings, port: int) -> str:
 
 @contextmanager
 def ready_file(path: Path, url: str) -> Iterator[None]:
-    """Say in a file that requests are answered; others never see half of it, and it is gone when they are not."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    """Say in a file (0600) that requests are answered; others never see half of it, and it is gone when they are not.
+
+    No link is followed: what has the name, a file that an earlier run left or a link, is replaced itself.
+    """
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    text = json.dumps({"url": url, "pid": os.getpid(), "version": product_version()})
     try:
-        draft.write_text(json.dumps({"url": url, "pid": os.getpid(), "version": product_version()}))
-        draft.replace(path)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        try:
+            draft.replace(path)
+        except OSError:
+            draft.unlink()
+            raise
     except OSError as error:
         raise ConfigurationError(f"--ready-file: {path} cannot be written ({error.strerror})") from error
     try:

@@ -10,11 +10,12 @@ from aiohttp import web
 
 from relayer.bootstrap import STOP_SECONDS, build
 from relayer.config import RelayerSettings
-from relayer.http.server import RelayerServer
+from relayer.http.server import Door, RelayerServer
 from relayer.observability import log, loop_error
 from relayer.process import (
     bind,
     product_version,
+    raise_descriptor_limit,
     ready_file,
     spare_the_collector,
     stop_event,
@@ -41,6 +42,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(loop_error)
     stop = stop_event(loop)
+    raise_descriptor_limit()
     tls = tls_context(settings)
     listening = bind(settings)
     async with AsyncExitStack() as stack:
@@ -48,10 +50,11 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         port = listening.getsockname()[1]
         key = require_relayer_key(settings, say)
         relayer = await stack.enter_async_context(build(settings, key, port=port))
-        runner = web.ServerRunner(RelayerServer(relayer.front), shutdown_timeout=STOP_SECONDS)
+        server = RelayerServer(relayer.front)
+        runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await web.SockSite(runner, listening, ssl_context=tls).start()
+        await Door(runner, listening, server, tls).start()
         url = url_of(settings, port)
         model = relayer.context.embedder.model.name
         spare_the_collector()

@@ -16,7 +16,7 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.bootstrap import Relayer, build
 from relayer.config import RelayerSettings
-from relayer.http.server import RelayerServer
+from relayer.http.server import Door, RelayerServer
 from relayer.process import bind
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
@@ -99,10 +99,11 @@ async def border(
         relayer = await stack.enter_async_context(
             build(chosen, b"k" * 32, port=port, store=recording, embedder=HashingEmbedder(), clock=clock)
         )
-        runner = web.ServerRunner(RelayerServer(relayer.front), shutdown_timeout=2.0)
+        server = RelayerServer(relayer.front)
+        runner = web.ServerRunner(server, shutdown_timeout=2.0)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await web.SockSite(runner, listening).start()
+        await Door(runner, listening, server).start()
         # Plain http: without certificates to load, a client is made in no time.
         http = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30, verify=False))
         yield Border(relayer, recording, f"http://127.0.0.1:{port}", http)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
+from relayer.wire.loopback import is_loopback
 from relayer.wire.signing import normal_authority
 
 __all__ = ["Endpoint"]
@@ -49,21 +49,12 @@ class Endpoint:
             raise _wrong("is no URL of a relayer")
         if parts.path.strip("/") or parts.query or parts.fragment:
             raise _wrong("has a path; a relayer needs a host name, or a port, of its own")
-        loopback = _is_loopback(host)
+        loopback = is_loopback(host)
         if parts.scheme == "http" and not loopback:
             raise _wrong("would send keys unencrypted; http is for this machine's loopback address only")
         name = f"[{host}]" if ":" in host else host
         authority = normal_authority(name if port is None else f"{name}:{port}", parts.scheme)
         return cls(parts.scheme, authority, loopback)
-
-
-def _is_loopback(host: str) -> bool:
-    if host.rstrip(".").lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _wrong(problem: str) -> SettingsError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.http.authorities import Authorities, is_loopback
+from relayer.http.authorities import Authorities
 from relayer.http.bounded_cache import BoundedCache
 from relayer.http.head import Head
 from relayer.http.limits import Limits, peer_name
@@ -27,6 +27,7 @@ from relayer.wire import base64url, signing
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.keys import FIRST_GENERATION
+from relayer.wire.loopback import is_loopback
 from relayer.wire.lp import Reader
 from relayer.wire.proofs import Prover
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, named_fleet_key
@@ -131,6 +132,21 @@ class Authenticator:
             await self._accounts.admit(
                 signed.principal.certificate, address=address, creates=creates, revokes=revokes
             )
+        except NotAccepted as error:
+            raise unauthorized(error.rule) from error
+
+    async def still_admits(self, signed: Signed) -> None:
+        """Hold a request that was let in against what its account has taken back since; it must not see an answer then.
+
+        Raises:
+            HttpProblem: ``unauthorized``.
+            StoreError: as for `admit`.
+        """
+        certificate = signed.principal.certificate
+        if self._accounts.admits_now(certificate, creates=False):
+            return
+        try:
+            await self._accounts.admit(certificate, address=None, creates=False)
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
 

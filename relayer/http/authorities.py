@@ -7,18 +7,14 @@ from urllib.parse import urlsplit
 
 from relayer.errors import ConfigurationError
 from relayer.http.problems import HttpProblem
+from relayer.wire.loopback import is_loopback
 from relayer.wire.signing import normal_authority
 
-__all__ = ["Authorities", "accepted_authorities", "is_loopback", "public_authority"]
+__all__ = ["Authorities", "accepted_authorities", "public_authority"]
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _ANY = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound to
 _MOST_SPELLINGS = 256
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a bound address is reachable from this machine only."""
-    return host in {"localhost", "::1", "[::1]"} or host.startswith("127.")
 
 
 def public_authority(url: str) -> str:

@@ -14,12 +14,14 @@ from pydantic import BaseModel
 
 from relayer.http.auth import Authenticator, Signed
 from relayer.http.body import check_head, is_sealed, parse_body, read_body, unsealed
+from relayer.http.connections import Connections
 from relayer.http.head import Head, read_head
 from relayer.http.limits import PEER_FAILURES
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of, unauthorized
 from relayer.http.queries import parse_query
 from relayer.http.routing import Call, Reply, Route, Routes
+from relayer.http.unread import NotTaken, UnreadAnswers, taken
 from relayer.observability import describe, log
 from relayer.ports import Clock, Randomness
 from relayer.services.access import Access
@@ -51,6 +53,7 @@ class Front:
         clock: for deadlines.
         randomness: for request ids.
         texts: where large bodies are parsed.
+        connections: told which of them are worth keeping.
     """
 
     def __init__(
@@ -61,9 +64,12 @@ class Front:
         metrics: Metrics,
         clock: Clock,
         randomness: Randomness,
+        connections: Connections,
         texts: WorkPool | None = None,
     ) -> None:
         self.routes = routes
+        self.connections = connections
+        self.unread = UnreadAnswers()
         self._authenticator = authenticator
         self._metrics = metrics
         self._clock = clock
@@ -79,10 +85,12 @@ class Front:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raises but for cancellation."""
         self._under_way.add(request.protocol)
+        self.connections.asked(request.protocol)
         try:
             response = await self._respond(request)
         finally:
             self._under_way.discard(request.protocol)
+            self.connections.answered(request.protocol)
             if self._draining and not self._under_way:
                 self._drained.set()
         if self._draining:
@@ -117,61 +125,67 @@ class Front:
             head = read_head(request)
             prover = self._authenticator.prover(head)
             route, parameter, query = self.routes.find(head.method, head.target)
-            reply = await self._answer(request, head, route, (parameter, query), prover)
+            call, reply = await self._answer(request, head, route, (parameter, query), prover)
         except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
-            return self.refuse(request, error, request_id, route, started, prover=prover)
+            response = self.refuse(request, error, request_id, route, started, prover=prover)
+            await self._send(request, response)
+            return response
         self._note(request.method, route, reply.status, None, started)
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         if reply.chunks is not None:
             assert prover is not None  # streams are answers to signed requests
-            if reply.endless:
-                return await self._send_endless(request, route, reply.chunks, headers, prover)
-            return await self._send(request, route, reply.chunks, headers, prover)
+            return await self._send_chunks(request, route, (call, reply, reply.chunks), headers, prover)
         if route.signed and prover is not None:
             headers[PROOF_HEADER] = prover.whole(reply.status, reply.body)
-        return web.Response(body=reply.body, status=reply.status, headers=headers)
+        answer = web.Response(body=reply.body, status=reply.status, headers=headers)
+        with self.unread.counted(_account(call), len(reply.body)):
+            await self._send(request, answer)
+        return answer
 
-    async def _send(
-        self,
-        request: web.BaseRequest,
-        route: Route,
-        chunks: AsyncIterator[bytes],
-        headers: dict[str, str],
-        prover: Prover,
-    ) -> web.StreamResponse:
-        """Send an answer piece by piece; when that fails, the connection breaks: its reader must not take it for whole."""
-        response = web.StreamResponse(headers=headers)
-        try:
-            async with asyncio.timeout(route.seconds):
-                await response.prepare(request)
-                async for chunk in chunks:
-                    await response.write(prover.line(chunk))
-                await response.write_eof()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
-            self._log.warning("answer_broken_off", route=route.path, **describe(error))
-            if request.transport is not None:
-                request.transport.abort()
-        return response
-
-    async def _send_endless(
-        self,
-        request: web.BaseRequest,
-        route: Route,
-        chunks: AsyncIterator[bytes],
-        headers: dict[str, str],
-        prover: Prover,
-    ) -> web.StreamResponse:
-        """Send what comes, until it ends, the caller is gone, or the relayer stops."""
-        # A proxy must not wait for more before it passes events on.
-        response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
-        stopping = asyncio.create_task(self._stopping.wait())
+    async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
+        """Send an answer, and wait until its reader has it."""
+        if self._draining:
+            response.force_close()
         try:
             await response.prepare(request)
-            while (chunk := await _before(stopping, chunks)) is not None:
-                await response.write(prover.comment(chunk))
-            await response.write_eof()
+            size = response.content_length or 0
+            await taken(request, response.write_eof(), size, self.connections.limits.answer_seconds)
+        except NotTaken as error:
+            self._log.warning("answer_broken_off", **describe(error))
+        except ConnectionError:
+            # Whoever is gone has no use for it; aiohttp finds the connection closed and ends it.
+            return
+
+    async def _send_chunks(
+        self,
+        request: web.BaseRequest,
+        route: Route,
+        answer: tuple[Call, Reply, AsyncIterator[bytes]],
+        headers: dict[str, str],
+        prover: Prover,
+    ) -> web.StreamResponse:
+        """Send an answer piece by piece; when that fails, the connection breaks: its reader must not take it for whole.
+
+        All has to come within the route's time. An endless one goes on until it ends, the caller is gone or not let in any
+        more, or the relayer stops, and ends as a whole answer.
+        """
+        call, reply, chunks = answer
+        proven = prover.comment if reply.endless else prover.line
+        seconds = self.connections.limits.answer_seconds
+        # A proxy must not wait for more before it passes events on.
+        more = {"X-Accel-Buffering": "no"} if reply.endless else {}
+        response = web.StreamResponse(headers=headers | more)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            async with asyncio.timeout(None if reply.endless else route.seconds):
+                await response.prepare(request)
+                while (chunk := await self._next(call, reply, chunks, stopping)) is not None:
+                    chunk = proven(chunk)
+                    with self.unread.counted(_account(call), len(chunk)):
+                        await taken(request, response.write(chunk), len(chunk), seconds)
+                await taken(request, response.write_eof(), 0, seconds)
         except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
-            if not isinstance(error, ConnectionError):
+            if isinstance(error, NotTaken) or not (reply.endless and isinstance(error, ConnectionError)):
                 self._log.warning("answer_broken_off", route=route.path, **describe(error))
             if request.transport is not None:
                 request.transport.abort()
@@ -179,6 +193,23 @@ class Front:
             stopping.cancel()
             await _ended(chunks)
         return response
+
+    async def _next(
+        self, call: Call, reply: Reply, chunks: AsyncIterator[bytes], stopping: asyncio.Task[bool]
+    ) -> bytes | None:
+        """Return what is to be sent next, None at the end; it is held against what was taken back since the last one."""
+        if not reply.endless:
+            chunk = await anext(chunks, None)
+        elif (chunk := await _before(stopping, chunks)) is None:
+            return None
+        try:
+            if call.signed is not None:
+                await self._authenticator.still_admits(call.signed)
+        except HttpProblem:
+            if reply.endless:
+                return None
+            raise
+        return chunk
 
     def request_id(self, request: web.BaseRequest) -> str:
         """Return the client's request id if it is a plain one, else a new one."""
@@ -217,20 +248,27 @@ class Front:
         route: Route,
         target: tuple[str, str],
         prover: Prover | None,
-    ) -> Reply:
+    ) -> tuple[Call, Reply]:
         check_head(head, expects_body=route.body is not None)
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
         parameter, raw_query = target
         if not route.signed:
-            call = Call(deadline, parameter, parse_query(raw_query, route.query))
+            query = parse_query(raw_query, route.query)
+            authorization = head.values.get("authorization", "")
+            call = Call(deadline, parameter, query, peer=head.peer, authorization=authorization)
         else:
             call = await self._accept(request, head, route, deadline, target, prover=prover)
         try:
             async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
                 work = route.handle(call)
-                return await (_while_there(request, work) if route.ends_with_caller else work)
+                reply = await (_while_there(request, work) if route.ends_with_caller else work)
+                if call.signed is not None and not route.writes:
+                    # What was taken back while the answer was made counts for it, and most of all for one that waited.
+                    await self._authenticator.still_admits(call.signed)
+                    self.unread.check(_account(call), len(reply.body))
         except TimeoutError as error:
             raise HttpProblem("deadline_exceeded") from error
+        return call, reply
 
     async def _accept(
         self,
@@ -246,6 +284,8 @@ class Front:
         signed = authenticator.accept(
             head, right=right if route.namespaced else None, writes=route.writes, cost=route.cost
         )
+        if not route.writes:
+            self.unread.check(signed.principal.account)
         if prover is not None and signed.sealed is not None:
             prover.opened(signed.sealed.answer_key)
         parameter, raw_query = target
@@ -262,6 +302,7 @@ class Front:
                 # The list of revocations is all that admin rights without a namespace lead to.
                 revokes = right is Right.ADMIN and not route.namespaced
                 await authenticator.admit(signed, head, creates=route.writes, revokes=revokes)
+        self.connections.accepted(request.protocol, signed.principal.account)
         last_event = head.values.get("last-event-id", "")
         return Call(deadline, parameter, query, body, signed, access, head.wants_events, last_event)
 
@@ -342,6 +383,11 @@ async def _ended(chunks: AsyncIterator[bytes]) -> None:
     close = getattr(chunks, "aclose", None)
     if close is not None:
         await close()
+
+
+def _account(call: Call) -> str:
+    """Return whose answer it is; the open routes' are nobody's."""
+    return call.principal.account if call.signed is not None else ""
 
 
 def _common(request_id: str) -> dict[str, str]:

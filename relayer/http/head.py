@@ -38,6 +38,7 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
     DEADLINE_HEADER.encode(): (DEADLINE_HEADER, 16),
     b"accept": ("accept", 1024),
     b"last-event-id": ("last-event-id", 64),
+    b"authorization": ("authorization", 8190),
 }
 
 

@@ -54,6 +54,7 @@ class Call:
     """A request after everything was checked: what a handler works with.
 
     ``events`` says that a stream of server-sent events is asked for, ``last_event`` the id of the last one that was heard.
+    ``peer`` is the address that an open route is asked from, and ``authorization`` that header.
     """
 
     deadline: Deadline
@@ -64,6 +65,8 @@ class Call:
     namespace_access: Access | None = None
     events: bool = False
     last_event: str = ""
+    peer: str = ""
+    authorization: str = ""
 
     @property
     def access(self) -> Access:

@@ -7,12 +7,11 @@ minutes in any case. Whoever listens asks again with ``Last-Event-ID``, is judge
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from relayer.errors import QueueFull, RelayerError
+from relayer.errors import RelayerError
 from relayer.services.access import Access
 from relayer.services.changes import changes_after, check_cursor, cursor_of, mark_of, shown
 from relayer.services.context import Context
@@ -20,6 +19,7 @@ from relayer.services.deadline import Deadline
 from relayer.services.finding import fresh
 from relayer.services.journal import Change
 from relayer.services.open_namespace import OpenNamespace
+from relayer.services.shares import Place, Shares
 
 __all__ = ["ChangeStreams", "EventStream", "StreamLimits"]
 
@@ -75,10 +75,12 @@ class ChangeStreams:
     def __init__(self, ctx: Context, limits: StreamLimits | None = None) -> None:
         self._ctx = ctx
         self._limits = limits or StreamLimits()
-        self._open: Counter[str] = Counter()
+        self._open = Shares(
+            "streams of changes", most=self._limits.most, per_account=self._limits.per_account
+        )
 
     def __len__(self) -> int:
-        return self._open.total()
+        return len(self._open)
 
     async def open(self, access: Access, after: str, deadline: Deadline) -> EventStream:
         """Begin a stream of the changes after a cursor; the caller closes it.
@@ -92,9 +94,6 @@ class ChangeStreams:
             Refused: ``rollback_detected``: the log is shorter than the cursor.
             QueueFull: too many streams are open.
         """
-        limits = self._limits
-        if len(self) >= limits.most or self._open[access.account] >= limits.per_account:
-            raise QueueFull("too many streams of changes are open", retry_after=limits.heartbeat)
         events = self._counted(access, after, deadline)
         try:
             return EventStream(await anext(events), events)
@@ -103,8 +102,7 @@ class ChangeStreams:
             raise
 
     async def _counted(self, access: Access, after: str, deadline: Deadline) -> AsyncGenerator[bytes, None]:
-        self._open[access.account] += 1
-        try:
+        with self._open.place(access.account) as place:
             async with self._ctx.namespaces.use_if_exists(access, deadline) as opened:
                 if opened is not None:
                     await fresh(opened, deadline)
@@ -113,16 +111,16 @@ class ChangeStreams:
                 if opened is not None:
                     # A key that ends, a store that is away, an erasure: the next request is told which.
                     with suppress(RelayerError):
-                        async for events in self._events(opened, access, after):
+                        async for events in self._events(opened, access, after, place):
                             yield events
-        finally:
-            self._open[access.account] -= 1
 
-    async def _events(self, opened: OpenNamespace, access: Access, after: str) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, opened: OpenNamespace, access: Access, after: str, place: Place
+    ) -> AsyncGenerator[bytes, None]:
         clock, limits, mark = self._ctx.clock, self._limits, mark_of(after)
         end = clock.monotonic() + limits.seconds
         spoke = clock.monotonic()
-        while clock.monotonic() < end and self._may_go_on(opened, access):
+        while clock.monotonic() < end and not place.lost and self._may_go_on(opened, access):
             await fresh(opened, Deadline.after(clock, _READ_SECONDS))
             found = changes_after(opened, mark)
             if found:
@@ -138,8 +136,7 @@ class ChangeStreams:
 
     def _may_go_on(self, opened: OpenNamespace, access: Access) -> bool:
         """Whether the key is live, and nobody dropped the namespace, as a revocation does."""
-        current = self._ctx.namespaces.peek(access.account, access.namespace)
-        return current is opened and access.key_not_after >= self._ctx.clock.now_ms()
+        return self._ctx.namespaces.holds(opened) and access.key_not_after >= self._ctx.clock.now_ms()
 
 
 def _event(opened: OpenNamespace, change: Change) -> bytes:

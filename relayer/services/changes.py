@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from relayer.errors import Refused
 from relayer.services.access import Access
 from relayer.services.context import Context
@@ -9,7 +11,8 @@ from relayer.services.deadline import Deadline
 from relayer.services.finding import fresh
 from relayer.services.journal import Change
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.presentation import position, show
+from relayer.services.presentation import page_of, position, show
+from relayer.services.shares import Place
 from relayer.wire import ulid
 from relayer.wire.context import ChangesResponse, ChangeView
 
@@ -37,6 +40,15 @@ async def changes(
     Raises:
         Refused: ``rollback_detected``: the log is shorter than the cursor.
     """
+    with ctx.polls.place(access.account) if wait_ms else nullcontext(Place()) as place:
+        return await _wait(
+            ctx, access, after=after, limit=limit, wait_ms=wait_ms, deadline=deadline, place=place
+        )
+
+
+async def _wait(
+    ctx: Context, access: Access, *, after: str, limit: int, wait_ms: int, deadline: Deadline, place: Place
+) -> ChangesResponse:
     mark = mark_of(after)
     patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - _SPARE_SECONDS)))
     while True:
@@ -45,11 +57,14 @@ async def changes(
                 await fresh(opened, deadline)
                 check_cursor(opened, after)
                 found = changes_after(opened, mark)
-                if found or patience.remaining() <= 0:
+                if found or patience.remaining() <= 0 or place.lost:
                     return _page(opened, found, after, limit)
                 await opened.changed(min(_POLL_SECONDS, patience.remaining()))
+                # Let go of meanwhile: whoever waits is to be judged anew, and not to open it again.
+                if not ctx.namespaces.holds(opened):
+                    return _page(opened, [], after, limit)
         if opened is None:
-            if mark[0] or patience.remaining() <= 0:
+            if mark[0] or patience.remaining() <= 0 or place.lost:
                 check_cursor(None, after)
                 return ChangesResponse(changes=(), next=after, more=False)
             await ctx.clock.sleep(min(_POLL_SECONDS, patience.remaining()))
@@ -83,11 +98,11 @@ def check_cursor(opened: OpenNamespace | None, after: str) -> None:
 
 
 def _page(opened: OpenNamespace, found: list[Change], after: str, limit: int) -> ChangesResponse:
-    page = found[:limit]
+    page = page_of(shown(opened, change) for change in found[:limit])
     return ChangesResponse(
-        changes=tuple(shown(opened, change) for change in page),
-        next=cursor_of(page[-1]) if page else after,
-        more=len(found) > limit,
+        changes=page,
+        next=cursor_of(found[len(page) - 1]) if page else after,
+        more=len(found) > len(page),
         position=position(opened.log.position),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 
 from relayer.domain.record import Record
@@ -13,7 +13,7 @@ from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.finding import fresh
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.presentation import position, show
+from relayer.services.presentation import PAGE_BYTES, encoded_size, page_of, position, show
 from relayer.wire.context import ContextDay, ContextResponse
 
 __all__ = ["newest_days"]
@@ -62,7 +62,7 @@ async def newest_days(
             by_day[day].append((at, record, state))
         newest = sorted(by_day, reverse=True)[:days]
         return ContextResponse(
-            days=tuple(_day(opened, day, by_day[day], items) for day in newest),
+            days=tuple(_days(opened, {day: by_day[day] for day in newest}, items)),
             total=total,
             position=position(opened.log.position),
         )
@@ -78,11 +78,20 @@ def _live(opened: OpenNamespace, now: int) -> Iterator[tuple[Record, RecordState
             yield record, state
 
 
-def _day(opened: OpenNamespace, day: str, said: list[_Dated], items: int) -> ContextDay:
-    # Sorted by time alone: what was said in one instant keeps the log's order.
-    ordered = sorted(said, key=lambda item: item[0])[-items:]
-    shown = tuple(
-        show(record, state, searchable=record.id not in opened.view.without_vector)
-        for _, record, state in ordered
-    )
-    return ContextDay(date=day, memories=shown, total=len(said))
+def _days(opened: OpenNamespace, by_day: Mapping[str, list[_Dated]], items: int) -> Iterator[ContextDay]:
+    """Show the newest of each day, as far as one answer has room for them: of the oldest day the oldest ones are left out."""
+    room = PAGE_BYTES
+    for day, said in by_day.items():
+        # Sorted by time alone: what was said in one instant keeps the log's order.
+        ordered = sorted(said, key=lambda item: item[0])[-items:]
+        newest = page_of(
+            (
+                show(record, state, searchable=record.id not in opened.view.without_vector)
+                for _, record, state in reversed(ordered)
+            ),
+            room,
+        )
+        yield ContextDay(date=day, memories=newest[::-1], total=len(said))
+        room -= sum(map(encoded_size, newest))
+        if room <= 0:
+            return

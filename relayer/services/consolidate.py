@@ -16,7 +16,7 @@ from relayer.services.draft import Draft
 from relayer.services.drafting import request_origin
 from relayer.services.finding import evaluated, fresh, seen_before
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.presentation import position, show
+from relayer.services.presentation import PAGE_BYTES, encoded_size, position, show
 from relayer.services.proposals import Known, Proposal, Reason, known_before, known_of, proposal_of
 from relayer.services.remember import append_drafts
 from relayer.wire import consolidation as wire
@@ -47,9 +47,12 @@ async def propose(
         rest = _live_after(opened, request.cursor)
         page = rest[: request.limit]
         async with deadline.step("compare"):
-            found = await _compare(opened, page, now)
+            found = [_view(opened, one) for one in await _compare(opened, page, now)]
+            while len(page) > 1 and sum(map(encoded_size, found)) > PAGE_BYTES:
+                page = page[: len(page) // 2]
+                found = [_view(opened, one) for one in await _compare(opened, page, now)]
         return wire.ConsolidationResponse(
-            proposals=tuple(_view(opened, proposal) for proposal in found),
+            proposals=tuple(found),
             examined=len(page),
             expired=sum(_is_over(opened, record, now) for record in page),
             next_cursor=ulid.render(page[-1]) if len(rest) > len(page) else None,

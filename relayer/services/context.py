@@ -15,6 +15,7 @@ from relayer.services.erasing import Erasures
 from relayer.services.job_queue import JobQueue
 from relayer.services.model_budget import ModelBudget
 from relayer.services.open_namespaces import OpenNamespaces
+from relayer.services.shares import Shares
 from relayer.services.work_pool import WorkPool
 
 __all__ = ["ChatWork", "Context", "FactWork"]
@@ -64,6 +65,7 @@ class Context:
         redacts: whether secrets are taken out of what is stored.
         collect_after_ms: see `relayer.services.upkeep.UpkeepLimits`.
         texts: where work on texts is done that would hold the event loop.
+        polls: places for requests that wait for something to happen.
         erasures: what this process does about erasures.
     """
 
@@ -77,6 +79,7 @@ class Context:
     collect_after_ms: int = GRACE_MS
     former: Embedder | None = None
     texts: WorkPool = field(default_factory=WorkPool)
+    polls: Shares = field(default_factory=lambda: Shares("polls", most=1024, per_account=128))
     erasures: Erasures = field(init=False)
 
     def __post_init__(self) -> None:

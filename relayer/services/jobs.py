@@ -8,6 +8,7 @@ from relayer.services.access import Access
 from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.open_namespace import OpenNamespace
+from relayer.services.shares import Place
 from relayer.wire import schemas, ulid
 from relayer.wire.errors import Malformed
 
@@ -35,20 +36,29 @@ async def get_job(
         if ctx.facts is not None:
             ctx.facts.queue.wake()
         if job.outcome is None and wait_ms:
-            job = await wait_for_end(ctx, opened, wanted, wait_ms, deadline)
+            with ctx.polls.place(access.account) as place:
+                job = await wait_for_end(ctx, opened, wanted, wait_ms, deadline, place=place)
         return _show(ctx, job)
 
 
 async def wait_for_end(
-    ctx: Context, opened: OpenNamespace, job_id: bytes, wait_ms: int, deadline: Deadline
+    ctx: Context,
+    opened: OpenNamespace,
+    job_id: bytes,
+    wait_ms: int,
+    deadline: Deadline,
+    *,
+    place: Place | None = None,
 ) -> JobState:
-    """Return a job when it has ended, wherever it ran, or after ``wait_ms``."""
+    """Return a job when it has ended, wherever it ran, after ``wait_ms``, or when there is no more waiting for it here."""
     patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - 0.5)))
     while True:
         job = await _look(opened, job_id, deadline)
-        if job.outcome is not None or patience.remaining() <= 0:
+        if job.outcome is not None or patience.remaining() <= 0 or (place is not None and place.lost):
             return job
         await opened.changed(min(_POLL_SECONDS, patience.remaining()))
+        if not ctx.namespaces.holds(opened):
+            return job
 
 
 async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> JobState:

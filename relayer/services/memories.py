@@ -14,7 +14,7 @@ from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.finding import fresh, look_up
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.presentation import position, show
+from relayer.services.presentation import page_of, position, show
 from relayer.services.refusals import no_such_memory, nonce_reused
 from relayer.services.validity import holds_until
 from relayer.wire import schemas, ulid
@@ -47,10 +47,10 @@ async def list_memories(
         newest_first = reversed(opened.log.state.records.values())
         wanted = [state for state in newest_first if _matches(opened, state, kinds, states, now)]
         rest = wanted[_after(cursor, opened, wanted) :]
-        page = rest[:limit]
+        page = page_of(_show(opened, state) for state in rest[:limit])
         return schemas.ListResponse(
-            memories=tuple(_show(opened, state) for state in page),
-            next_cursor=ulid.render(page[-1].record) if len(rest) > limit else None,
+            memories=page,
+            next_cursor=page[-1].id if len(rest) > len(page) else None,
             total=len(wanted),
         )
 
@@ -58,7 +58,7 @@ async def list_memories(
 async def get_memory(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
 ) -> schemas.MemoryResponse:
-    """Return one memory with the versions before and after it, oldest first.
+    """Return one memory with the versions before and after it, oldest first; the newest ones where all are too many.
 
     Raises:
         Refused: ``not_found``, also for an id that is none.
@@ -67,7 +67,11 @@ async def get_memory(
         state = opened.log.state.records.get(wanted)
         if state is None or wanted not in opened.view:
             raise no_such_memory()
-        return schemas.MemoryResponse(memory=_show(opened, state), history=_history(opened, state))
+        chain = _history(opened, state)
+        newest = page_of(_show(opened, item) for item in reversed(chain))
+        return schemas.MemoryResponse(
+            memory=_show(opened, state), history=newest[::-1], omitted=len(chain) - len(newest)
+        )
 
 
 async def forget_memory(
@@ -114,7 +118,7 @@ def _matches(
     return not kinds or view.roster.is_of_kind(state.record, kinds)
 
 
-def _history(opened: OpenNamespace, state: RecordState) -> tuple[schemas.Memory, ...]:
+def _history(opened: OpenNamespace, state: RecordState) -> list[RecordState]:
     """Return all versions that this one is linked to, at whatever hand: restoring an old one turns a link around."""
     linked: dict[bytes, list[bytes]] = defaultdict(list)
     for item in opened.log.state.records.values():
@@ -128,7 +132,7 @@ def _history(opened: OpenNamespace, state: RecordState) -> tuple[schemas.Memory,
         waiting.extend(new)
     known = (opened.log.state.records.get(record) for record in found)
     chain = sorted((item for item in known if item is not None), key=lambda item: (item.seq, item.created_at))
-    return tuple(_show(opened, item) for item in chain if item.record in opened.view)
+    return [item for item in chain if item.record in opened.view]
 
 
 def _show(opened: OpenNamespace, state: RecordState) -> schemas.Memory:

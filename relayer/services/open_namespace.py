@@ -210,6 +210,8 @@ class OpenNamespace:
             self.log.unsubscribe()
             self._restored = None
             self._behind.clear()
+            # Whoever waits for a change here waits in vain.
+            self._wake()
 
     async def _begin(self, manifest: Manifest) -> Start | None:
         """Read the index that the manifest names; None when there is none that can be used."""

@@ -133,6 +133,11 @@ class OpenNamespaces:
         """Return an open namespace without opening it, for counts."""
         return self._open.get((account, name))
 
+    def holds(self, opened: OpenNamespace) -> bool:
+        """Whether it is still what requests get: it was not let go of, as a revocation and an erasure do."""
+        pointer = opened.namespace.pointer
+        return self.peek(opened.namespace.account, pointer.name) is opened
+
     @asynccontextmanager
     async def use(self, access: Access, deadline: Deadline, *, create: bool) -> AsyncIterator[OpenNamespace]:
         """Open a namespace for a request, making it if need be.

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
+from pydantic import BaseModel
+
 from relayer.domain import namespace as domain
 from relayer.domain.outcomes import Outcome, Refusal, Result
 from relayer.domain.record import Record
@@ -9,7 +14,28 @@ from relayer.domain.standing import RecordState, Standing
 from relayer.services.refusals import idempotency_conflict, nonce_reused
 from relayer.wire import schemas, ulid
 
-__all__ = ["memory_fields", "position", "remembered", "show"]
+__all__ = ["PAGE_BYTES", "encoded_size", "memory_fields", "page_of", "position", "remembered", "show"]
+
+# What one answer holds of memories, encoded. A hundred of the longest ones would be six times as much, and more with quotes.
+PAGE_BYTES = 1024 * 1024
+
+A = TypeVar("A", bound=BaseModel)
+
+
+def encoded_size(answer: BaseModel) -> int:
+    """Return how many bytes a part of an answer takes in it."""
+    return len(answer.__pydantic_serializer__.to_json(answer))
+
+
+def page_of(shown: Iterable[A], room: int = PAGE_BYTES) -> tuple[A, ...]:
+    """Return the first of what is shown, as far as one answer has room for it; the first one always has."""
+    page: list[A] = []
+    for one in shown:
+        room -= encoded_size(one)
+        if page and room < 0:
+            break
+        page.append(one)
+    return tuple(page)
 
 
 def position(value: domain.Position) -> schemas.Position:

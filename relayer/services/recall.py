@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import to_json
 
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.ports import EmbeddingModel
@@ -18,7 +19,7 @@ from relayer.services.context import Context
 from relayer.services.deadline import Deadline
 from relayer.services.drafting import parse_vector
 from relayer.services.open_namespace import OpenNamespace
-from relayer.services.presentation import memory_fields, position
+from relayer.services.presentation import PAGE_BYTES, memory_fields, position
 from relayer.services.recall_order import ordered, wanted
 from relayer.services.validity import held_at, holds_until, past_numbers
 from relayer.wire import schemas
@@ -26,6 +27,7 @@ from relayer.wire import schemas
 __all__ = ["recall"]
 
 _EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
+_NO_BUDGET = PAGE_BYTES
 _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
 
 
@@ -196,14 +198,13 @@ def _judgement(judgement: Judgement) -> dict[str, float | None]:
 
 
 def _within(hits: list[dict[str, object]], max_tokens: int | None) -> list[dict[str, object]]:
-    """Keep whole memories, best first, while they fit the budget."""
-    if max_tokens is None:
-        return hits
+    """Keep whole memories, best first, while they fit the budget and one answer."""
     kept: list[dict[str, object]] = []
-    room = max_tokens * _BYTES_PER_TOKEN
+    budget, room = (max_tokens or _NO_BUDGET) * _BYTES_PER_TOKEN, PAGE_BYTES
     for hit in hits:
-        room -= len(str(hit["text"]).encode())
-        if room < 0:
+        budget -= len(str(hit["text"]).encode())
+        room -= len(to_json(hit))
+        if budget < 0 or (kept and room < 0):
             break
         kept.append(hit)
     return kept

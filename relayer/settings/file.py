@@ -15,7 +15,7 @@ from relayer.settings.values import PREFIX
 
 __all__ = ["SettingsFile"]
 
-_SECRETS = frozenset({"relayer_key", "embeddings_api_key", "model_api_key"})
+_SECRETS = frozenset({"relayer_key", "embeddings_api_key", "model_api_key", "metrics_token"})
 
 
 class SettingsFile(PydanticBaseSettingsSource):

@@ -1,13 +1,18 @@
-"""The keys of model endpoints: from the environment or from a file of the operator's, and from nowhere else."""
+"""The keys of model endpoints and of the metrics: from the environment or a file of the operator's, and from nowhere else."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
+
+from pydantic import SecretStr
 
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
 
-__all__ = ["EndpointName", "find_model_key"]
+__all__ = ["EndpointName", "find_metrics_token", "find_model_key"]
+
+_SHORTEST_TOKEN = 16
 
 EndpointName = Literal["embeddings", "former_embeddings", "model", "fallback_model"]
 """An endpoint, as the names of its settings begin."""
@@ -32,6 +37,25 @@ def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:
         "fallback_model": (None, settings.fallback_model_api_key_file),
         "model": (settings.model_api_key, settings.model_api_key_file),
     }[which]
+    return _one_word(name, given, file)
+
+
+def find_metrics_token(settings: RelayerSettings) -> str:
+    """Return what a reader of the metrics has to show; empty when there is none.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or what was given is too short to be kept secret.
+    """
+    name = "MEMRELAY_METRICS_TOKEN"
+    token = _one_word(name, settings.metrics_token, settings.metrics_token_file)
+    if token and len(token) < _SHORTEST_TOKEN:
+        raise ConfigurationError(
+            f"{name}: has fewer than {_SHORTEST_TOKEN} characters; make one with openssl rand -hex 32"
+        )
+    return token
+
+
+def _one_word(name: str, given: SecretStr | None, file: Path | None) -> str:
     key = "" if given is None else given.get_secret_value()
     if file is not None:
         name = f"{name}_FILE"

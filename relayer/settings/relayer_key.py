@@ -15,12 +15,14 @@ from pathlib import Path
 from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
 from relayer.log.layout import Layout
+from relayer.observability import log
 from relayer.settings.store_address import objects_directory
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.keys import SECRET_SIZE, parse_secret
 from relayer.wire.lp import lp
 
 __all__ = [
+    "check_kept",
     "find_relayer_key",
     "generated_key_file",
     "make_key_file",
@@ -30,6 +32,7 @@ __all__ = [
     "require_relayer_key",
 ]
 
+_GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002
 _LINES = 4
 _LINE_SIZE = SECRET_SIZE // _LINES
 
@@ -48,15 +51,15 @@ def find_relayer_key(settings: RelayerSettings) -> bytes | None:
     if settings.relayer_key is not None:
         return _parse(settings.relayer_key.get_secret_value(), "MEMRELAY_RELAYER_KEY")
     if settings.relayer_key_file is not None:
-        return _read(settings.relayer_key_file.expanduser(), "MEMRELAY_RELAYER_KEY_FILE")
+        given = settings.relayer_key_file.expanduser()
+        check_kept(given, "the relayer key")
+        return _read(given, "MEMRELAY_RELAYER_KEY_FILE")
     if settings.store is not None:
         return None  # the key in a data directory is that directory's
     generated = generated_key_file(settings.data.expanduser())
     if not generated.exists():
         return None
-    mode = stat.S_IMODE(generated.stat().st_mode)
-    if mode & 0o077:
-        raise ConfigurationError(f"the relayer key can be read by other users: chmod 600 {generated}")
+    check_kept(generated, "the relayer key")
     return _read(generated, "the relayer key")
 
 
@@ -70,6 +73,8 @@ def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -
     Raises:
         ConfigurationError: there is none where there must be one, or as `find_relayer_key` and `make_relayer_key`.
     """
+    if settings.store is None:
+        check_kept(settings.data.expanduser(), "the data directory")
     key = find_relayer_key(settings)
     if key is not None:
         return key
@@ -137,6 +142,29 @@ def make_key_file(final: Path) -> bool:
             f"no relayer key can be made in {folder} ({error.strerror}): choose a directory you can write"
         ) from error
     return made
+
+
+def check_kept(path: Path, what: str) -> None:
+    """Refuse a file that other users can read or write, or a directory that they can write, where it is ours to change.
+
+    What somebody else owns or cannot be written at all, as mounted secrets and volumes are, is its owner's to decide: then a log
+    line says so. The group of such a file may read it (Kubernetes' ``fsGroup``), and that of a directory write to it.
+
+    Raises:
+        ConfigurationError: with the command that mends it.
+    """
+    try:
+        found = path.stat()
+        mounted = found.st_uid != os.geteuid() or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return  # whoever reads it says why not
+    folder = stat.S_ISDIR(found.st_mode)
+    open_to = found.st_mode & (_OTHERS_WRITE if folder else _OTHERS if mounted else _OTHERS | _GROUP)
+    if open_to and mounted:
+        log.warning("open_to_other_users", what=what, mode=oct(stat.S_IMODE(found.st_mode)))
+    elif open_to:
+        verb, mode = ("written", "700") if folder else ("read", "600")
+        raise ConfigurationError(f"{what} can be {verb} by other users: chmod {mode} {path}")
 
 
 def recovery_sheet(key: bytes) -> str:

@@ -123,10 +123,14 @@ class ListResponse(Answer):
 
 
 class MemoryResponse(Answer):
-    """``GET /v1/memories/{id}``: one memory, and the versions before and after it, oldest first."""
+    """``GET /v1/memories/{id}``: one memory, and the versions before and after it, oldest first.
+
+    ``omitted`` counts the oldest ones that one answer has no room for.
+    """
 
     memory: Memory
     history: tuple[Memory, ...] = ()
+    omitted: int = 0
 
 
 class ForgetResponse(Answer):

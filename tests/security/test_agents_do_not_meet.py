@@ -19,11 +19,11 @@ import pytest
 from bridge_process import BridgeProcess
 from processes import CLEAN, wait_until
 
+from demo.relayer_process import RelayerProcess
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.demo.relayer_process import RelayerProcess
 from gateway_plugin.identity import Identity
 from gateway_plugin.keys.holders import RootHolder
 from relayer.wire.keys import RootKeys

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from signed_calls import Gateway, Line, Sent
 
-from gateway_plugin.demo.relayer_process import RelayerProcess
+from demo.relayer_process import RelayerProcess
 from relayer.wire.certificates import Right
 from relayer.wire.keys import RootKeys
 

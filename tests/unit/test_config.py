@@ -9,9 +9,9 @@ import pytest
 
 from relayer.config import RelayerSettings, load_settings
 from relayer.errors import ConfigurationError
-from relayer.http.authorities import is_loopback
 from relayer.settings.model_keys import find_model_key
 from relayer.settings.relayer_key import find_relayer_key, make_relayer_key, read_sheet, recovery_sheet
+from relayer.wire.loopback import is_loopback
 
 ACCOUNT = "0x" + "ab" * 32
 
@@ -226,6 +226,7 @@ class TestTheRelayerKey:
     ) -> None:
         file = tmp_path / "key"
         file.write_text("ab" * 32 + "\n")
+        file.chmod(0o600)
         monkeypatch.setenv("MEMRELAY_RELAYER_KEY", "cd" * 32)
         assert find_relayer_key(_load(data=tmp_path)) == b"\xcd" * 32
         monkeypatch.setenv("MEMRELAY_RELAYER_KEY_FILE", str(file))

@@ -17,10 +17,11 @@ from relayer.cli import app as relayer_app
 from relayer.config import RelayerSettings
 from relayer.domain import entry, namespace, operations, record
 from relayer.domain.outcomes import Refusal
-from relayer.http import body, head, limits, problems, turns
+from relayer.http import body, connections, head, limits, problems, turns
 from relayer.http.signed_routes import signed_routes
 from relayer.log import erasure_reports
-from relayer.services import accounts
+from relayer.services import accounts, open_namespaces, presentation
+from relayer.services.change_stream import StreamLimits
 from relayer.wire import certificates, keys, proofs, sealed_bodies, sealed_keys, sealing, signing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -151,6 +152,13 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         ("6,000, 600 back", limits.Limit(6000, 600) == limits.ACCOUNT),
         ("60, one back each second", limits.Limit(60, 1) == limits.FAILURES),
         ("recall 14 s, analyze 55 s", (turns.RECALL_SECONDS, turns.ANALYZE_SECONDS) == (14.0, 55.0)),
+        ("namespaces open in one process | 65,536 |", open_namespaces.CacheLimits().namespaces == 65_536),
+        ("of a history | 1 MiB of memories", presentation.PAGE_BYTES == 1024 * 1024),
+        (
+            "head of a request; its body; an answer | 15 s; 15 s;",
+            connections.ConnectionLimits().head_seconds == 15,
+        ),
+        ("256, 16 of one account", (StreamLimits().most, StreamLimits().per_account) == (256, 16)),
         ("10,000 in all, 20 new", accounts.AccountCaps() == accounts.AccountCaps(10_000, 20)),
     ],
 )

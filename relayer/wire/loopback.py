@@ -1,0 +1,32 @@
+"""Whether a host is this machine: what goes there never leaves it, and may go in the clear."""
+
+from __future__ import annotations
+
+import ipaddress
+
+__all__ = ["is_loopback"]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as a URL or a socket names it, is this machine's loopback address.
+
+    Addresses count in their full form alone (``127.0.0.0/8``, ``::1``, the one mapped into the other), names as RFC 6761
+    (6.3) reserves them. What some resolvers read as an address and others as a name, ``127.1`` or ``0x7f000001``, does not.
+    """
+    if ":" in host and host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    name = host.lower().removesuffix(".")
+    if name == "localhost" or (host.isascii() and name.endswith(".localhost") and _is_name(name)):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        mapped = address.ipv4_mapped
+        return address.scope_id is None and (address.is_loopback if mapped is None else mapped.is_loopback)
+    return address.is_loopback
+
+
+def _is_name(name: str) -> bool:
+    return all(part and all(char.isalnum() or char in "-_" for char in part) for part in name.split("."))
