@@ -240,7 +240,6 @@ async def service(
             proxy.present(certificates.trusted)
 
 
-@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 async def test_fault(fault: Fault, service: _Service, proxy: S3Proxy, certificates: _Certificates) -> None:

@@ -23,7 +23,6 @@ MOST_LIVES = 96
 HERE = Path(__file__).parent
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_acknowledged_is_in_the_log_once_and_recallable_and_relayers_agree(block: int, seeds: range) -> None:
@@ -64,7 +63,6 @@ def test_a_schedule_that_fails_says_how_to_repeat_it() -> None:
     assert re.search(r"seed (\d+); .* python tests/simulation/replay.py --plan stalled \1$", note)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a_name_that_is_erased_and_used_again_never_meets_its_past(block: int, seeds: range) -> None:
@@ -84,7 +82,7 @@ def test_the_unpatched_source_passes_through_the_loader_of_wrong_variants() -> N
         simulate(seed, parts=parts)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("prove")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_variant_is_noticed(name: str) -> None:
