@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -40,6 +41,17 @@ def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A moto server for the whole session."""
     with moto(tmp_path_factory.mktemp("moto")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_relayer() -> Iterator[str]:
+    """The URL of one relayer for all tests of this process that neither kill nor configure it, each with its own secret."""
+    from relayer.testing.local_relayer import local_relayer, threaded_relayer
+
+    # Not to standard output, which is a command's as long as one runs.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    with threaded_relayer(lambda: local_relayer(real_model=True, rate_limits="off")) as relayer:
+        yield relayer.url
 
 
 @pytest.fixture
