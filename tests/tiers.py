@@ -32,7 +32,7 @@ from hypothesis import is_hypothesis_test, settings
 SEEDS = {"fast": 16, "all": 300, "prove": 2000, None: 300}
 ROUNDS = {"fast": 3, "all": 3, "prove": 30, None: 3}
 TIERS = [tier for tier in SEEDS if tier]
-_HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent
 _STARTERS = frozenset({"fork", "posix_spawn", "create_subprocess_exec", "create_subprocess_shell"})
 # Milliseconds each: git, and the processes in which a directory store tries its locks whenever it is opened.
 _CHEAP = (("git",), (sys.executable, "-I", "-S"))
@@ -163,7 +163,7 @@ def _is_ours(found: Any) -> bool:
     if found.__module__.startswith("gateway_plugin.demo."):
         return True
     file = getattr(sys.modules.get(found.__module__), "__file__", None)
-    return file is not None and _HERE in Path(file).parents
+    return file is not None and HERE in Path(file).parents
 
 
 def _note_start(event: str, arguments: tuple[Any, ...]) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import json
 
 import pytest
-from gateway_commands import machine, run_gateway
 from signed_calls import Gateway
+from typed_commands import machine, run_gateway
 
 from gateway_plugin.commands.run import used
 from gateway_plugin.identity import identify

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gateway_commands import machine, run_gateway
+from typed_commands import machine, run_gateway
 
 OPENCLAW = [
     {"type": "session", "version": 3, "id": "s1", "cwd": "/home/ana"},

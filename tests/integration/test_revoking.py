@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from gateway_commands import run_gateway
+from typed_commands import run_gateway
 
 from gateway_plugin import MemoryPlugin
 

@@ -10,8 +10,8 @@ import sys
 import time
 
 import pytest
-from gateway_commands import machine, run_gateway
 from processes import CLEAN
+from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
 

@@ -1,21 +1,23 @@
-"""`memrelay-gateway` as it is typed, inside the test's own process: one that has just started, as far as it can tell."""
+"""`memrelay` and `memrelay-gateway` as they are typed, inside the test's own process: one that has just started, as far as
+they can tell. Some tests of the real programs: tests/integration/test_transfer_commands.py and test_operator_commands.py.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import structlog
+import typer
 from typer.testing import CliRunner
 
-from gateway_plugin.cli import app
+from gateway_plugin.cli import app as gateway_app
 from gateway_plugin.keys import secret_store
-
-# Some tests of the real program, as a process of its own: tests/integration/test_transfer_commands.py.
+from relayer.cli import app as relayer_app
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,16 @@ def machine(place: Path, url: str, secret: str) -> dict[str, str]:
 
 
 def run_gateway(environment: Mapping[str, str], *arguments: object) -> Done:
+    """Run a command of `memrelay-gateway`; see `_run`."""
+    return _run(gateway_app, environment, arguments)
+
+
+def run_relayer(environment: Mapping[str, str], *arguments: object) -> Done:
+    """Run a command of `memrelay` that ends by itself; see `_run`."""
+    return _run(relayer_app, environment, arguments)
+
+
+def _run(app: typer.Typer, environment: Mapping[str, str], arguments: Sequence[object]) -> Done:
     """Run a command; of our variables it has those of ``environment`` and no others. What nobody expected is raised."""
     # A relayer on another thread logs to what is standard output then: the command's.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
