@@ -115,30 +115,32 @@ async def local_relayer(
     *,
     embedder: Embedder | None = None,
     real_model: bool = False,
+    port: int = 0,
     bucket: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[LocalRelayer]:
-    """Run a relayer on a free port of this machine.
+    """Run a relayer on this machine's loopback address.
 
     Args:
         store: closed by the caller; a `MemoryStore`, if none is given.
         clock: the relayer's; the machine's, if none is given. Requests are signed by `LocalRelayer.gateway`'s.
         embedder: closed by the caller; a `HashingEmbedder`, if none is given.
         real_model: embed as the settings say, if no embedder is given; the local model takes a second to load.
+        port: 0 for a free one.
         bucket: the setting ``store``.
         settings: more of `RelayerSettings`.
     """
     recording = RecordingStore(store or MemoryStore(SystemClock()))
-    chosen = RelayerSettings(port=0, store=bucket, **settings)
+    chosen = RelayerSettings(port=port, store=bucket, **settings)
     async with AsyncExitStack() as stack:
         listening = bind(chosen)
         stack.callback(listening.close)
-        port = listening.getsockname()[1]
+        taken = listening.getsockname()[1]
         relayer = await stack.enter_async_context(
             build(
                 chosen,
                 RELAYER_KEY,
-                port=port,
+                port=taken,
                 store=recording,
                 embedder=embedder or (None if real_model else HashingEmbedder()),
                 clock=clock,
@@ -150,7 +152,7 @@ async def local_relayer(
         await web.SockSite(runner, listening).start()
         # Plain http: without certificates to load, a client is made in no time.
         http = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30, verify=False))  # noqa: S501
-        yield LocalRelayer(relayer, recording, f"http://127.0.0.1:{port}", http)
+        yield LocalRelayer(relayer, recording, f"http://127.0.0.1:{taken}", http)
 
 
 @contextmanager
