@@ -137,6 +137,8 @@ def _reaches_process(one: Callable[..., Any], inside: type | None) -> bool:
         if isinstance(found, type):
             waiting += [part for part in vars(found).values() if _is_ours(part)]
             continue
+        if not hasattr(found, "__code__"):
+            continue
         names = set(_names(found.__code__))
         if not _STARTERS.isdisjoint(names):
             return True
