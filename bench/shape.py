@@ -30,7 +30,7 @@ from rich.table import Table
 from gateway_plugin import MemoryPlugin
 from relayer.bootstrap import build
 from relayer.config import RelayerSettings
-from relayer.http.server import RelayerServer
+from relayer.http.server import Door, RelayerServer
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("relayer", "gateway_plugin")
@@ -145,10 +145,11 @@ class _Relayer:
         settings = RelayerSettings(data=self._folder, port=port, accounts="open")
         async with AsyncExitStack() as stack:
             relayer = await stack.enter_async_context(build(settings, secrets.token_bytes(32), port=port))
-            runner = web.ServerRunner(RelayerServer(relayer.front))
+            server = RelayerServer(relayer.front)
+            runner = web.ServerRunner(server)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            await web.SockSite(runner, self._listening).start()
+            await Door(runner, self._listening, server).start()
             self._ready.set()
             await self._stop.wait()
 

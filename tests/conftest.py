@@ -1,46 +1,22 @@
-"""What all tests share: how many seeds a simulation runs, and hypothesis without a stopwatch.
-
-pytest tests/simulation --seeds 2000                     more schedules
-pytest tests/integration/test_s3_kills.py --rounds 30
-pytest tests/simulation --seeds 1 --first-seed 4711      the one that failed
-"""
+"""What all tests share: S3 servers, and an end to what a test set for its process. Which test runs when: tests/tiers.py."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 import structlog
-from hypothesis import settings
 from s3_servers import CREDENTIALS, S3Server, moto, seaweedfs
 
-DEFAULT_SEEDS = 300
-DEFAULT_ROUNDS = 3
-
-# A shared machine may stall any single example; a slow test is caught by the test's own time limit.
-settings.register_profile("memrelay", parent=settings.default, deadline=None, print_blob=True)
-settings.load_profile("memrelay")
+pytest_plugins = ["tiers"]
 
 # A shell starts what runs in its background with interrupts ignored, and so would be every process of the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("memrelay")
-    group.addoption("--seeds", type=int, default=DEFAULT_SEEDS, help="how many seeds a simulation runs")
-    group.addoption(
-        "--rounds", type=int, default=DEFAULT_ROUNDS, help="how often relayer and store are killed"
-    )
-    group.addoption("--first-seed", type=int, default=0, help="the seed that a simulation begins with")
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    seeds = _seeds(config)
-    return f"simulation seeds: {seeds.start} to {seeds.stop - 1}"
 
 
 @pytest.fixture(autouse=True)
@@ -51,25 +27,6 @@ def logs_of_a_test_end_with_it() -> Iterator[None]:
         structlog.reset_defaults()
         root = logging.getLogger()
         root.handlers[:] = [one for one in root.handlers if type(one).__module__ != "relayer.observability"]
-
-
-@pytest.fixture(scope="session")
-def rounds(request: pytest.FixtureRequest) -> int:
-    """How often a process is killed."""
-    count: int = request.config.getoption("--rounds")
-    return count
-
-
-@pytest.fixture(scope="session")
-def seeds(request: pytest.FixtureRequest) -> range:
-    """The seeds that a simulation runs; a failing one belongs in the assertion's message."""
-    return _seeds(request.config)
-
-
-def _seeds(config: pytest.Config) -> range:
-    first: int = config.getoption("--first-seed")
-    count: int = config.getoption("--seeds")
-    return range(first, first + count)
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +41,17 @@ def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A moto server for the whole session."""
     with moto(tmp_path_factory.mktemp("moto")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_relayer() -> Iterator[str]:
+    """The URL of one relayer for all tests of this process that neither kill nor configure it, each with its own secret."""
+    from relayer.testing.local_relayer import local_relayer, threaded_relayer
+
+    # Not to standard output, which is a command's as long as one runs.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    with threaded_relayer(lambda: local_relayer(real_model=True, rate_limits="off")) as relayer:
+        yield relayer.url
 
 
 @pytest.fixture

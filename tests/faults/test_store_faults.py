@@ -30,9 +30,9 @@ from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.process import product_version
 from relayer.services.probe_record import probe_unless_known
+from relayer.testing.local_relayer import RELAYER_KEY
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
-RELAYER_KEY = b"k" * 32  # what every relayer of tests/border.py has
 # As in service, but a test has less time.
 PATIENCE = Patience(connect=1.0, silence=1.0, call=3.0)
 # A request answers within its deadline, plus what a busy machine may need.
@@ -240,7 +240,6 @@ async def service(
             proxy.present(certificates.trusted)
 
 
-@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 async def test_fault(fault: Fault, service: _Service, proxy: S3Proxy, certificates: _Certificates) -> None:

@@ -13,7 +13,10 @@ from infra_tools import ROOT
 from gateway_plugin.cli import app as gateway_app
 from relayer.cli import app as relayer_app
 
-PROGRAMS = {"memrelay": relayer_app, "memrelay-gateway": gateway_app}
+PROGRAMS: dict[str, click.Command] = {
+    "memrelay": typer.main.get_command(relayer_app),
+    "memrelay-gateway": typer.main.get_command(gateway_app),
+}
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "infra/README.md"]
 
 
@@ -36,7 +39,7 @@ def _lines() -> list[tuple[str, str]]:
 def _complaint(line: str) -> str:
     """Return what is wrong with a command line, or nothing."""
     program, *words = shlex.split(line)
-    command: click.Command = typer.main.get_command(PROGRAMS[program])
+    command = PROGRAMS[program]
     while words and hasattr(command, "commands") and words[0] in command.commands:
         command = command.commands[words.pop(0)]
     if hasattr(command, "commands"):

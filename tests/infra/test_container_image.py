@@ -190,7 +190,6 @@ def container(wheel: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[st
         process.wait(30)
 
 
-@pytest.mark.slow
 def test_the_image_s_relayer_gets_well_by_its_own_check_and_writes_to_its_volume_only(
     container: tuple[subprocess.Popen[str], dict[str, str], Path],
 ) -> None:

@@ -118,7 +118,6 @@ def _recall(gateway: MemoryPlugin, question: str = QUESTION) -> str:
     return turn.text
 
 
-@pytest.mark.slow
 def test_what_one_gateway_remembers_another_recalls_whatever_relayer_dies(
     service: Service, gateways: tuple[MemoryPlugin, MemoryPlugin]
 ) -> None:
@@ -149,7 +148,6 @@ def test_what_one_gateway_remembers_another_recalls_whatever_relayer_dies(
     wait_until(back)
 
 
-@pytest.mark.slow
 def test_metrics_and_bodies_that_are_too_large_stop_at_the_proxy(service: Service) -> None:
     answers = [
         httpx.get(f"{service.url}/metrics", trust_env=False),
@@ -159,7 +157,6 @@ def test_metrics_and_bodies_that_are_too_large_stop_at_the_proxy(service: Servic
     assert all(answer.headers["x-request-id"] for answer in answers)
 
 
-@pytest.mark.slow
 def test_up_a_second_time_changes_nothing_and_moves_nowhere(service: Service) -> None:
     before = service.pids()
     assert len(before) == 5
@@ -172,7 +169,6 @@ def test_up_a_second_time_changes_nothing_and_moves_nowhere(service: Service) ->
     assert service.pids() == before
 
 
-@pytest.mark.slow
 def test_a_port_that_is_taken_is_named_before_anything_starts(service: Service, tmp_path: Path) -> None:
     other = Service(tmp_path / "other", service.port)
     code, said = other.command("up", "--port", str(service.port))
@@ -181,13 +177,11 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(service: Service, 
     assert other.pids() == {}
 
 
-@pytest.mark.slow
 def test_keys_are_the_owner_s_alone(service: Service) -> None:
     secrets = [service.data / name for name in ("relayer.key", "credentials.json", "s3.json")]
     assert [file.stat().st_mode & 0o777 for file in secrets] == [0o600] * 3
 
 
-@pytest.mark.slow
 def test_down_ends_every_process_and_purge_leaves_nothing(service: Service) -> None:
     # The last test of the service, which it ends.
     pids = service.pids()

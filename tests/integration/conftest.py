@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -38,6 +39,12 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         process.wait(30)
         if process.stdout is not None:
             process.stdout.close()
+
+
+@pytest.fixture
+def secret() -> str:
+    """A gateway's secret that no other test has, and so an account of its own at a relayer that tests share."""
+    return secrets.token_hex(32)
 
 
 @pytest.fixture

@@ -167,7 +167,6 @@ def test_the_owner_switches_memory_off_for_all(bridge):
     assert answer["status"].startswith("skipped:")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_thousand_turns_leave_nothing_behind(serve, tmp_path):

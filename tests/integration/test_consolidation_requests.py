@@ -1,15 +1,13 @@
-"""Consolidation from outside: real commands, a real relayer, and what the border says to requests that are wrong."""
+"""Consolidation from outside: commands, a relayer over HTTP, and what the border says to requests that are wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 
 import pytest
-from processes import CLEAN
 from signed_calls import Gateway
+from typed_commands import machine, run_gateway
 
 from gateway_plugin.commands.run import used
 from gateway_plugin.identity import identify
@@ -24,19 +22,14 @@ PROPOSAL = "0" * 26 + "-" + "0" * 26
 
 
 @pytest.fixture
-def environment(serve, tmp_path):
-    relayer = serve("--rate-limits", "off")
-    return CLEAN | {
-        "MEMRELAY_URL": relayer.url, "MEMRELAY_SECRET": "5a" * 32,
-        "XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state"),
-    }  # fmt: skip
+def environment(shared_relayer, tmp_path, secret):
+    return machine(tmp_path, shared_relayer, secret)
 
 
 @pytest.fixture
 def command(environment):
     def run(*arguments, agent="ops"):
-        line = [sys.executable, "-m", "gateway_plugin", *arguments, "--agent", agent]
-        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return run_gateway(environment, *arguments, "--agent", agent)
 
     return run
 

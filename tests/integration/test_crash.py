@@ -103,7 +103,7 @@ class Archive:
         assert set(texts) <= known, f"{where}: memories that nobody wrote"
 
 
-@pytest.mark.slow
+@pytest.mark.tier("prove")
 @pytest.mark.timeout(400)
 async def test_no_acknowledged_memory_is_lost_or_doubled_by_thirty_kills(tmp_path, capsys):
     seed = int(os.environ.get("MEMRELAY_CRASH_SEED") or secrets.randbits(32))
@@ -182,7 +182,6 @@ async def _until(done, tasks: list[asyncio.Task[None]]) -> None:
                 task.result()
 
 
-@pytest.mark.slow
 async def test_a_client_that_leaves_in_the_middle_of_writes_loses_nothing_and_doubles_nothing(tmp_path):
     identity, rng = an_identity(), random.Random(7)
     archive = Archive(rng)
@@ -220,7 +219,6 @@ async def test_a_client_that_leaves_in_the_middle_of_writes_loses_nothing_and_do
         assert len(listed) == 25
 
 
-@pytest.mark.slow
 async def test_sigterm_during_writes_keeps_what_was_answered_and_ends_with_zero(tmp_path):
     identity, rng = an_identity(), random.Random(11)
     archive = Archive(rng)

@@ -93,7 +93,6 @@ def runs(pid: int) -> bool:
     return True
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.row("CP-50")
 @pytest.mark.row("MW-31")
@@ -124,7 +123,6 @@ def test_the_sample_is_said_the_relayer_killed_and_everything_found_again(tmp_pa
     assert "\x1b[" not in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("sabotage", list(Sabotage))
 def test_a_promise_that_is_really_broken_is_noticed(tmp_path, sabotage):
@@ -140,7 +138,6 @@ def test_a_promise_that_is_really_broken_is_noticed(tmp_path, sabotage):
     assert any(line.startswith(f"✗ {sabotage.value}") for line in done.stdout.splitlines())
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demonstration_leaves_no_relayer_and_no_folder(tmp_path, number):
@@ -162,7 +159,6 @@ def test_an_interrupted_demonstration_leaves_no_relayer_and_no_folder(tmp_path, 
     assert not list((tmp_path / "temporary").iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_relayer_that_dies_on_its_own_is_reported_as_such(tmp_path):
     with subprocess.Popen(
@@ -231,7 +227,6 @@ def test_a_folder_to_keep_must_be_empty(tmp_path):
     assert (tmp_path / "kept" / "letter").read_text() == "dear"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_kept_folder_holds_data_log_and_secret(tmp_path):
     kept = tmp_path / "kept"

@@ -1,4 +1,4 @@
-"""Files of a machine as memories, as a person has them indexed: the real command line and a real relayer."""
+"""Files of a machine as memories, as a person has them indexed: the command line and a relayer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import Served
-from typer.testing import CliRunner
-
-from gateway_plugin.cli import app
-from gateway_plugin.keys import secret_store
+from typed_commands import machine, run_gateway
 
 OPENCLAW = [
     {"type": "session", "version": 3, "id": "s1", "cwd": "/home/ana"},
@@ -98,24 +94,13 @@ def sessions(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(serve: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    relayer = serve("--rate-limits", "off")
-    for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_DISABLE"):
-        monkeypatch.delenv(name, raising=False)
-    environment = {
-        "HOME": str(tmp_path),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "MEMRELAY_SECRET": bytes(range(32)).hex(),
-        "MEMRELAY_URL": relayer.url,
-        "COLUMNS": "250",
-    }
+def run(shared_relayer: str, tmp_path: Path, secret: str) -> Callable[..., str]:
+    environment = machine(tmp_path, shared_relayer, secret) | {"COLUMNS": "250"}
 
     def invoke(*arguments: object, code: int = 0) -> str:
-        monkeypatch.setattr(secret_store, "_taken", {})
-        done = CliRunner().invoke(app, [str(one) for one in arguments], env=environment)
-        assert done.exit_code == code, done.output
-        return done.output
+        done = run_gateway(environment, *arguments)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
 
     return invoke
 
@@ -226,9 +211,9 @@ def test_a_session_log_of_each_host_is_printed_as_a_dialogue(
     tmp_path: Path, entries: list[dict[str, object]], lines: list[str]
 ) -> None:
     file = log(tmp_path / "log.jsonl", entries)
-    done = CliRunner().invoke(app, ["transcript", str(file)])
+    done = run_gateway({}, "transcript", file)
     assert done.stdout.splitlines() == lines
-    assert CliRunner().invoke(app, ["transcript", str(tmp_path / "none")]).exit_code == 1
+    assert run_gateway({}, "transcript", tmp_path / "none").returncode == 1
 
 
 def test_a_log_is_stored_as_what_it_is_and_never_with_a_secret(

@@ -14,8 +14,6 @@ from signed_calls import Gateway, encode
 from relayer.testing.scripted_model_server import Fault, ModelRequest, ScriptedModelServer
 from relayer.wire import base64url
 
-pytestmark = pytest.mark.slow
-
 KEY = "sk-a-key-that-nobody-must-see"
 ANA = "My sister Ana moved to Lisbon on 3 May 2026."
 FACT = "Kim's sister Ana moved to Lisbon."

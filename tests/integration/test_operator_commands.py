@@ -13,10 +13,9 @@ import pytest
 from operator_site import RELAYER_KEY, ROOT, Site
 from processes import CLEAN, run_memrelay, wait_until
 from s3_servers import BUCKET, CREDENTIALS, S3Server
-from typer.testing import CliRunner
+from typed_commands import Done, run_relayer
 
 from relayer.adapters.directory_store import DirectoryStore
-from relayer.cli import app
 from relayer.search.calibration import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
@@ -55,7 +54,11 @@ def secret(tmp_path: Path) -> Path:
     return file
 
 
-def memrelay(*arguments: str, data: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def memrelay(*arguments: str, data: Path, **environment: str) -> Done:
+    return run_relayer({"MEMRELAY_DATA": str(data)} | environment, *arguments)
+
+
+def process(*arguments: str, data: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return run_memrelay(arguments, {"MEMRELAY_DATA": str(data)} | environment)
 
 
@@ -110,19 +113,19 @@ def test_compact_stats_and_inspect_say_what_is_there(data: Path) -> None:
 
 async def test_backup_and_restore_from_directory_to_directory(data: Path, tmp_path: Path) -> None:
     backup, fresh = tmp_path / "backup", tmp_path / "fresh"
-    made = memrelay("backup", "--to", str(backup), data=data)
+    made = process("backup", "--to", str(backup), data=data)
     assert (made.returncode, "the backup is whole" in made.stdout) == (0, True)
-    again = memrelay("backup", "--to", str(backup), "--keep", "1", data=data)
+    again = process("backup", "--to", str(backup), "--keep", "1", data=data)
     assert "copied    0 objects" in again.stdout
     key = {"MEMRELAY_RELAYER_KEY_FILE": str(data / "relayer.key")}
-    restored = memrelay("restore", "--from", str(backup), data=fresh, **key)
+    restored = process("restore", "--from", str(backup), data=fresh, **key)
     assert (restored.returncode, restored.stderr) == (0, "")
-    assert memrelay("verify", data=fresh, **key).returncode == 0
+    assert process("verify", data=fresh, **key).returncode == 0
     site = await site_at(fresh)
     assert await site.hears("kettle shelf") == sorted(TEXTS)
     await site.close()
     await site.store.close()
-    refused = memrelay("restore", "--from", str(backup), data=fresh, **key)
+    refused = process("restore", "--from", str(backup), data=fresh, **key)
     assert refused.returncode == 2
     assert "in use" in refused.stderr
     assert "give another directory" in refused.stderr
@@ -133,18 +136,18 @@ async def test_backup_to_a_bucket_and_restore_from_it_into_another(
 ) -> None:
     moto_server.empty()
     key = {"MEMRELAY_RELAYER_KEY_FILE": str(data / "relayer.key")} | CREDENTIALS
-    made = memrelay(
+    made = process(
         "backup", "--to", f"s3://{BUCKET}/copies", "--to-endpoint-url", moto_server.url, data=data, **key
     )
     assert (made.returncode, made.stderr) == (0, "")
     bucket = {"MEMRELAY_STORE": f"s3://{BUCKET}/live", "MEMRELAY_ENDPOINT_URL": moto_server.url} | key
-    restored = memrelay("restore", "--from", f"s3://{BUCKET}/copies", data=tmp_path / "unused", **bucket)
+    restored = process("restore", "--from", f"s3://{BUCKET}/copies", data=tmp_path / "unused", **bucket)
     assert (restored.returncode, restored.stderr) == (0, "")
-    assert memrelay("verify", data=tmp_path / "unused", **bucket).returncode == 0
+    assert process("verify", data=tmp_path / "unused", **bucket).returncode == 0
     back = tmp_path / "back"
-    onwards = memrelay("backup", "--to", str(back), data=tmp_path / "unused", **bucket)
+    onwards = process("backup", "--to", str(back), data=tmp_path / "unused", **bucket)
     assert (onwards.returncode, onwards.stderr) == (0, "")
-    assert memrelay("restore", "--from", str(back), data=tmp_path / "new", **key).returncode == 0
+    assert process("restore", "--from", str(back), data=tmp_path / "new", **key).returncode == 0
 
 
 @pytest.mark.parametrize("objects", [1, 5])
@@ -183,11 +186,10 @@ def test_a_backup_that_was_killed_is_completed_by_the_next_one(
     ],
 )
 def test_what_is_wrong_with_a_command_is_one_line_that_names_it(
-    data: Path, arguments: list[str], fix: str, monkeypatch: pytest.MonkeyPatch
+    data: Path, arguments: list[str], fix: str
 ) -> None:
-    monkeypatch.setenv("MEMRELAY_DATA", str(data))
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 2
+    done = memrelay(*arguments, data=data)
+    assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert fix in done.stderr
 

@@ -103,7 +103,7 @@ class Harbour:
             await client.aclose()
 
 
-@pytest.mark.slow
+@pytest.mark.tier("prove")
 @pytest.mark.timeout(600 + 30 * ROUNDS)
 def test_what_was_queued_arrives_once_whatever_is_killed(tmp_path, capsys):
     seed = int(os.environ.get("MEMRELAY_TORTURE_SEED") or secrets.randbits(32))

@@ -1,4 +1,4 @@
-"""The plugin and a real relayer process: no part of the way is replaced."""
+"""The plugin and a real relayer: no part of the way is replaced."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def environ(tmp_path):
 
 
 @pytest.fixture
-def identity():
+def identity(secret):
     return identify(
-        RootHolder(RootKeys(bytes.fromhex(SECRET))),
+        RootHolder(RootKeys(bytes.fromhex(secret))),
         parse_session_key("agent:researcher:s"),
         default_agent=None,
     )
@@ -68,18 +68,18 @@ def test_another_process_with_the_same_secret_recalls_it(serve, environ):
     assert COFFEE in done.stdout
 
 
-def test_neither_another_agent_nor_another_account_recalls_it(serve, environ):
-    url = serve().url
-    with MemoryPlugin(url, agent="researcher", secret=SECRET, environ=environ) as memory:
+def test_neither_another_agent_nor_another_account_recalls_it(shared_relayer, secret, environ):
+    url = shared_relayer
+    with MemoryPlugin(url, agent="researcher", secret=secret, environ=environ) as memory:
         memory.after_turn(TURN)
         assert memory.flush(PATIENCE)
         assert memory.before_turn(QUESTION, session_key="agent:coder:s", deadline=PATIENCE).status == "empty"
-    with MemoryPlugin(url, agent="researcher", secret="a5" * 32, environ=environ) as stranger:
+    with MemoryPlugin(url, agent="researcher", secret=secret[::-1], environ=environ) as stranger:
         assert stranger.before_turn(QUESTION, deadline=PATIENCE).status == "empty"
 
 
-def test_something_unrelated_is_answered_with_silence(serve, environ):
-    with MemoryPlugin(serve().url, secret=SECRET, environ=environ) as memory:
+def test_something_unrelated_is_answered_with_silence(shared_relayer, secret, environ):
+    with MemoryPlugin(shared_relayer, secret=secret, environ=environ) as memory:
         memory.after_turn(TURN)
         turn = memory.before_turn("Write a regular expression for IPv6 addresses", deadline=PATIENCE)
     assert (turn.status, turn.text) == ("empty", "")
@@ -106,20 +106,20 @@ def test_a_relayer_killed_under_the_plugin_loses_nothing_that_was_said(serve, en
 
 
 @pytest.mark.parametrize("ahead", [-7200, 7200])
-async def test_a_gateway_whose_clock_is_wrong_is_corrected(serve, identity, tmp_path, ahead):
+async def test_a_gateway_whose_clock_is_wrong_is_corrected(shared_relayer, identity, tmp_path, ahead):
     class Wrong(SystemClock):
         def now(self) -> float:
             return super().now() + ahead
 
-    client = RelayerClient(serve().url, trust=TrustStore(tmp_path / "trust.json"), clock=Wrong())
+    client = RelayerClient(shared_relayer, trust=TrustStore(tmp_path / "trust.json"), clock=Wrong())
     await client.remember(identity, RememberRequest(items=(MemoryItem(text=COFFEE),)))
     found = await client.recall(identity, RecallRequest(query=QUESTION), deadline=PATIENCE)
     await client.aclose()
     assert [hit.text for hit in found.memories] == [COFFEE]
 
 
-async def test_a_memory_lives_through_list_get_and_forget(serve, identity, tmp_path):
-    client = RelayerClient(serve().url, trust=TrustStore(tmp_path / "trust.json"))
+async def test_a_memory_lives_through_list_get_and_forget(shared_relayer, identity, tmp_path):
+    client = RelayerClient(shared_relayer, trust=TrustStore(tmp_path / "trust.json"))
     items = tuple(MemoryItem(text=f"The canary number {n} is yellow") for n in range(3))
     stored = await client.remember(identity, RememberRequest(items=items))
     first = stored.memories[0].id
@@ -140,8 +140,8 @@ async def test_a_memory_lives_through_list_get_and_forget(serve, identity, tmp_p
     await client.aclose()
 
 
-async def test_the_same_write_twice_is_one_memory(serve, identity, tmp_path):
-    client = RelayerClient(serve().url, trust=TrustStore(tmp_path / "trust.json"))
+async def test_the_same_write_twice_is_one_memory(shared_relayer, identity, tmp_path):
+    client = RelayerClient(shared_relayer, trust=TrustStore(tmp_path / "trust.json"))
     request = RememberRequest(items=(MemoryItem(text=COFFEE),), idempotency_key="turn-1")
     first, second = [await client.remember(identity, request) for _ in range(2)]
     assert first.memories[0].id == second.memories[0].id

@@ -13,8 +13,6 @@ from signed_calls import Gateway, encode
 
 from relayer.wire import base64url
 
-pytestmark = pytest.mark.slow
-
 MEMORIES = 1000
 RECALLS = 30
 # Most questions of a chat are new, so none of these is in the cache of vectors.

@@ -1,24 +1,19 @@
-"""Taking keys back as a person does it: the real command line, a real relayer, and a thief who has one agent's keys."""
+"""Taking keys back as a person does it: the command line, a relayer over HTTP, and a thief who has one agent's keys."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import Served
-from typer.testing import CliRunner
+from typed_commands import run_gateway
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.cli import app
-from gateway_plugin.keys import secret_store
 from gateway_plugin.turn.host_turn import HostTurn
 
 SAID = "The spare key of the boathouse hangs behind the third oar."
 TURN = [{"role": "user", "content": SAID}]
 QUESTION = "Where does the spare key of the boathouse hang?"
-SECRET = bytes(range(32)).hex()
 
 
 class Home:
@@ -34,45 +29,37 @@ class Home:
             **environment,
         }
 
-    def run(self, relayer: Served, *arguments: str, code: int = 0) -> str:
-        secret_store._taken.clear()  # each command is a process of its own
-        done = CliRunner().invoke(app, [*arguments, "--url", relayer.url], env=self.environment)
-        assert done.exit_code == code, done.output
-        return done.output
+    def run(self, relayer: str, *arguments: str, code: int = 0) -> str:
+        done = run_gateway(self.environment, *arguments, "--url", relayer)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
 
 
 @pytest.fixture
-def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(secret_store, "_taken", {})
-    for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_URL", "MEMRELAY_DISABLE"):
-        monkeypatch.delenv(name, raising=False)
-    return Home(tmp_path / "owner", MEMRELAY_SECRET=SECRET)
+def owner(tmp_path: Path, secret: str) -> Home:
+    return Home(tmp_path / "owner", MEMRELAY_SECRET=secret)
 
 
 @pytest.fixture
-def relayer(serve: Callable[..., Served]) -> Served:
-    return serve("--rate-limits", "off")
+def relayer(shared_relayer: str) -> str:
+    return shared_relayer
 
 
 @pytest.fixture
-def exported(owner: Home, relayer: Served) -> dict[str, str]:
+def exported(owner: Home, relayer: str) -> dict[str, str]:
     owner.run(relayer, "remember", SAID, "--agent", "researcher")
-    secret_store._taken.clear()
-    done = CliRunner().invoke(
-        app, ["keys", "export", "--agent", "researcher", "--json"], env=owner.environment
-    )
+    done = run_gateway(owner.environment, "keys", "export", "--agent", "researcher", "--json")
     lines: dict[str, str] = json.loads(done.stdout)
     return lines
 
 
 @pytest.fixture
-def thief(tmp_path: Path, exported: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
+def thief(tmp_path: Path, exported: dict[str, str]) -> Home:
     return Home(tmp_path / "thief", **exported)
 
 
 def test_a_revoked_agents_keys_open_nothing_any_more_and_the_others_go_on(
-    relayer: Served, owner: Home, thief: Home
+    relayer: str, owner: Home, thief: Home
 ) -> None:
     assert SAID in thief.run(relayer, "list")
     assert "do it: --yes" in owner.run(relayer, "keys", "revoke", "--agent", "researcher")
@@ -82,12 +69,12 @@ def test_a_revoked_agents_keys_open_nothing_any_more_and_the_others_go_on(
     assert "keys revoked" in refused
     owner.run(relayer, "remember", "Another agent goes on.", "--agent", "coder")
     owner.run(relayer, "keys", "revoke", "--agent", "coder", "--yes")
-    assert owner.run(relayer, "keys", "revoked").endswith(f"2 taken back at {relayer.url}\n")
+    assert owner.run(relayer, "keys", "revoked").endswith(f"2 taken back at {relayer}\n")
     thief.run(relayer, "list", code=1)
 
 
 def test_one_certificate_can_be_taken_back_alone(
-    relayer: Served, owner: Home, thief: Home, exported: dict[str, str]
+    relayer: str, owner: Home, thief: Home, exported: dict[str, str]
 ) -> None:
     certificate = exported["MEMRELAY_AGENT_CERTIFICATE"]
     owner.run(relayer, "keys", "revoke", "--certificate", certificate, "--yes")
@@ -95,12 +82,12 @@ def test_one_certificate_can_be_taken_back_alone(
     assert SAID in owner.run(relayer, "list", "--agent", "researcher")
 
 
-def test_a_thief_takes_back_nothing(relayer: Served, thief: Home) -> None:
+def test_a_thief_takes_back_nothing(relayer: str, thief: Home) -> None:
     assert "root secret" in thief.run(relayer, "keys", "revoke", "--agent", "researcher", "--yes", code=2)
 
 
 def test_a_rotation_keeps_the_memories_and_shuts_the_old_keys_out(
-    relayer: Served, owner: Home, thief: Home
+    relayer: str, owner: Home, thief: Home
 ) -> None:
     assert "would happen" in owner.run(relayer, "keys", "rotate", "--agent", "researcher", "--to", "r-2")
     rotate = ("keys", "rotate", "--agent", "researcher", "--to", "r-2", "--yes")
@@ -110,8 +97,10 @@ def test_a_rotation_keeps_the_memories_and_shuts_the_old_keys_out(
     thief.run(relayer, "list", code=1)
     owner.run(relayer, *rotate)
     assert "1 of 1 memories" in owner.run(relayer, "list", "--agent", "r-2")
-    settings = {"url": relayer.url, "namespace": {"renamed": {"researcher": "r-2"}}}
-    with MemoryPlugin(settings=settings, secret=SECRET, environ=dict(owner.environment)) as gateway:
+    settings = {"url": relayer, "namespace": {"renamed": {"researcher": "r-2"}}}
+    with MemoryPlugin(
+        settings=settings, secret=owner.environment["MEMRELAY_SECRET"], environ=dict(owner.environment)
+    ) as gateway:
         assert SAID in gateway.before_turn(QUESTION, session_key="agent:researcher:s", deadline=20).text
     assert "destroyed" in owner.run(relayer, "erase", "--namespace", "--agent", "researcher")
     erased = owner.run(relayer, "erase", "--namespace", "--agent", "researcher", "--yes")
@@ -123,7 +112,7 @@ def test_a_rotation_keeps_the_memories_and_shuts_the_old_keys_out(
 
 
 def test_every_namespace_of_an_agent_is_moved_and_can_be_named(
-    relayer: Served, owner: Home, thief: Home
+    relayer: str, owner: Home, thief: Home
 ) -> None:
     owner.run(relayer, "remember", "Ana likes the morning train.", "--agent", "researcher/Sender Ana")
     owner.run(relayer, "canary", "--agent", "researcher")
@@ -136,23 +125,25 @@ def test_every_namespace_of_an_agent_is_moved_and_can_be_named(
 
 
 def test_turns_that_waited_under_the_old_keys_arrive_under_the_new_ones(
-    relayer: Served, owner: Home, thief: Home
+    relayer: str, owner: Home, thief: Home
 ) -> None:
     owner.run(relayer, "keys", "revoke", "--agent", "researcher", "--yes")
     environment = dict(owner.environment)
-    with MemoryPlugin(relayer.url, secret=SECRET, environ=environment) as gateway:
+    with MemoryPlugin(relayer, secret=owner.environment["MEMRELAY_SECRET"], environ=environment) as gateway:
         later = [{"role": "user", "content": "The third oar was moved to the shed on Friday."}]
         assert gateway.after_turn(later, session_key="agent:researcher:s").status == "queued"
         assert not gateway.flush(5)
     owner.run(relayer, "keys", "rotate", "--agent", "researcher", "--to", "r-2", "--yes")
-    settings = {"url": relayer.url, "namespace": {"renamed": {"researcher": "r-2"}}}
-    with MemoryPlugin(settings=settings, secret=SECRET, environ=environment) as gateway:
+    settings = {"url": relayer, "namespace": {"renamed": {"researcher": "r-2"}}}
+    with MemoryPlugin(
+        settings=settings, secret=owner.environment["MEMRELAY_SECRET"], environ=environment
+    ) as gateway:
         gateway.after_turn([])
         assert gateway.flush(20)
     assert "third oar was moved" in owner.run(relayer, "list", "--agent", "r-2")
 
 
-def test_a_rotation_to_keys_that_were_taken_back_is_refused(relayer: Served, owner: Home) -> None:
+def test_a_rotation_to_keys_that_were_taken_back_is_refused(relayer: str, owner: Home) -> None:
     owner.run(relayer, "keys", "revoke", "--agent", "old", "--yes")
     assert "--to" in owner.run(relayer, "keys", "rotate", "--agent", "researcher", "--to", "old", code=1)
     assert "another name" in owner.run(
@@ -162,7 +153,7 @@ def test_a_rotation_to_keys_that_were_taken_back_is_refused(relayer: Served, own
         owner.run(relayer, *arguments, code=2)
 
 
-def test_the_default_agent_is_rotated_by_its_own_name(relayer: Served, owner: Home) -> None:
+def test_the_default_agent_is_rotated_by_its_own_name(relayer: str, secret: str, owner: Home) -> None:
     owner.run(relayer, "remember", SAID, "--agent", "main/sender-ana")
     assert "default agent's name" in owner.run(
         relayer, "keys", "rotate", "--agent", "coder", "--to", "main", "--yes", code=2
@@ -172,8 +163,8 @@ def test_the_default_agent_is_rotated_by_its_own_name(relayer: Served, owner: Ho
     assert '{"namespace": {"renamed": {"default": "main-2"}}}' in shown
     assert "erase --namespace --agent main/sender-ana --yes" in shown
     renamed = {"renamed": {"default": "main-2"}, "scope": "agent+sender"}
-    settings = {"url": relayer.url, "namespace": renamed}
-    with MemoryPlugin(settings=settings, secret=SECRET, environ=dict(owner.environment)) as gateway:
+    settings = {"url": relayer, "namespace": renamed}
+    with MemoryPlugin(settings=settings, secret=secret, environ=dict(owner.environment)) as gateway:
         ana = HostTurn(sender="ana")
         assert SAID in gateway.before_turn(QUESTION, session_key="agent:main:s", host=ana, deadline=20).text
         told = gateway.before_turn(QUESTION, session_key="agent:main-2:s", host=ana, deadline=20)

@@ -94,7 +94,7 @@ async def _writing(archive: Archive, client: RelayerClient, identity: Identity, 
         await asyncio.gather(*writers, return_exceptions=True)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("prove")
 @pytest.mark.timeout(1800)
 async def test_no_acknowledged_memory_is_lost_or_doubled_when_relayers_over_a_bucket_are_killed(
     start: Callable[[], Served], tmp_path: Path, rounds: int, capsys: pytest.CaptureFixture[str]
@@ -121,7 +121,7 @@ async def test_no_acknowledged_memory_is_lost_or_doubled_when_relayers_over_a_bu
         )
 
 
-@pytest.mark.slow
+@pytest.mark.tier("prove")
 @pytest.mark.timeout(1800)
 async def test_no_acknowledged_memory_is_lost_or_doubled_when_the_store_is_killed(
     start: Callable[[], Served],

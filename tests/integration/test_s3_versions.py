@@ -14,6 +14,7 @@ from relayer.log.destruction import discard
 from relayer.ports import Absent, Changed, Created, Exists, Swapped
 
 KEY = "ns/0f/manifest"
+pytestmark = pytest.mark.tier("all")
 
 
 @pytest.fixture(params=["seaweed", "moto_server"])

@@ -1,4 +1,4 @@
-"""Real commands and a real relayer: what goes out comes in again, once, and nobody else reads the files."""
+"""Commands and a relayer: what goes out comes in again, once, and nobody else reads the files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 
 import pytest
 from processes import CLEAN
+from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
 
@@ -17,24 +19,39 @@ NOTES = "# Me\n\n- I take oat milk coffee.\n- The deploy window is Tuesday.\n"
 
 
 @pytest.fixture
-def relayer(serve):
-    return serve("--rate-limits", "off")
+def environment(shared_relayer, tmp_path, secret):
+    return machine(tmp_path, shared_relayer, secret)
 
 
 @pytest.fixture
-def command(relayer, tmp_path):
-    environment = CLEAN | {
-        "MEMRELAY_URL": relayer.url, "MEMRELAY_SECRET": "5a" * 32, "TZ": "Europe/Berlin",
-        "XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state"),
-    }  # fmt: skip
-
-    def run(*arguments, agent="ops", check=True, start=False):
-        line = [sys.executable, "-m", "gateway_plugin", *arguments, "--agent", agent]
-        if start:
-            return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
-        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=check)
+def command(environment):
+    def run(*arguments, agent="ops", check=True):
+        done = run_gateway(environment, *arguments, "--agent", agent)
+        assert done.returncode == 0 or not check, done.stderr
+        return done
 
     return run
+
+
+@pytest.fixture
+def process(environment):
+    """Starts the real program."""
+
+    def start(*arguments):
+        line = [sys.executable, "-m", "gateway_plugin", *arguments, "--agent", "ops"]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(line, env=CLEAN | environment, stdout=pipe, stderr=pipe, text=True)
+
+    return start
+
+
+@pytest.fixture
+def in_berlin(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def listed(command, agent="ops"):
@@ -59,11 +76,13 @@ def test_what_is_exported_is_imported_whole_and_once(command, tmp_path):
     assert command("export", agent="second").stdout.count('"note ') == 150
 
 
-def test_kept_turns_are_exported_when_asked_for_and_passed_over_by_an_import(command, relayer, tmp_path):
-    settings = {"url": relayer.url, "capture": {"storeTranscript": True}}
+def test_kept_turns_are_exported_when_asked_for_and_passed_over_by_an_import(
+    command, shared_relayer, secret, tmp_path
+):
+    settings = {"url": shared_relayer, "capture": {"storeTranscript": True}}
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     said = [{"role": "user", "content": "Our dinghy lies at berth seven of the old harbour."}]
-    with MemoryPlugin(settings=settings, agent="ops", secret="5a" * 32, environ=environ) as plugin:
+    with MemoryPlugin(settings=settings, agent="ops", secret=secret, environ=environ) as plugin:
         plugin.after_turn(said, session_key="agent:ops:one")
         assert plugin.flush(30)
     assert '"turn"' not in command("export").stdout
@@ -95,6 +114,7 @@ def test_a_workspaces_memory_files_are_found_by_their_meaning(command, tmp_path)
 
 
 @pytest.mark.row("CP-40")
+@pytest.mark.usefixtures("in_berlin")
 def test_daily_logs_are_written_by_the_days_of_this_machine_and_read_back(command, tmp_path):
     (tmp_path / "memory").mkdir()
     log = "# 2026-03-25\n\n## Session 23:30\n\n### 23:30\n<!-- session:s1 -->\n- User likes tea.\n"
@@ -106,11 +126,11 @@ def test_daily_logs_are_written_by_the_days_of_this_machine_and_read_back(comman
     assert (tmp_path / "daily" / "2026-03-25.md").read_text() == "# 2026-03-25\n\n- User likes tea.\n"
 
 
-def test_a_watched_folder_is_imported_and_again_when_it_changes(command, tmp_path):
+def test_a_watched_folder_is_imported_and_again_when_it_changes(command, process, tmp_path):
     folder = tmp_path / "workspace"
     folder.mkdir()
     (folder / "MEMORY.md").write_text(NOTES)
-    watching = command("watch", str(folder), "--every", "0.2", start=True)
+    watching = process("watch", str(folder), "--every", "0.2")
     try:
         assert "watching" in watching.stdout.readline()
         assert "2 stored" in watching.stdout.readline()
@@ -120,6 +140,7 @@ def test_a_watched_folder_is_imported_and_again_when_it_changes(command, tmp_pat
         watching.send_signal(signal.SIGINT)
         watching.wait(20)
         watching.stdout.close()
+        watching.stderr.close()
     assert listed(command) == ["Ana likes tea.", "I take oat milk coffee.", "The deploy window is Tuesday."]
 
 
@@ -143,3 +164,19 @@ def test_a_dry_run_counts_and_sends_nothing(command, tmp_path):
     (tmp_path / "MEMORY.md").write_text(NOTES)
     assert "2 found" in command("import", "--dry-run", str(tmp_path / "MEMORY.md")).stdout
     assert listed(command) == []
+
+
+def test_the_program_answers_and_ends_as_its_commands_do_here(command, process, tmp_path):
+    command("remember", "The deploy window is Tuesday.")
+    for arguments in (
+        ("list",),
+        ("search", "when is the deploy window?", "--json"),
+        ("export", "--format", "daily-md"),
+        ("import", "/nowhere.md"),
+        ("consolidate", "--apply", "nonsense"),
+        ("profile", "--audience", "friends"),
+        ("list", "--url", "http://127.0.0.1:9"),
+    ):
+        here, there = command(*arguments, check=False), process(*arguments)
+        stdout, stderr = there.communicate(timeout=60)
+        assert (there.returncode, stdout, stderr) == (here.returncode, here.stdout, here.stderr), arguments

@@ -19,11 +19,10 @@ from relayer.errors import CorruptNamespace
 
 BLOCKS = 16
 SEEDS_TO_NOTICE = 2000
-MOST_LIVES = 96
+SCHEDULES_A_LIFE = 8  # lives take longer
 HERE = Path(__file__).parent
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_acknowledged_is_in_the_log_once_and_recallable_and_relayers_agree(block: int, seeds: range) -> None:
@@ -32,8 +31,10 @@ def test_acknowledged_is_in_the_log_once_and_recallable_and_relayers_agree(block
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_what_makes_wrong_variants_show_sooner_does_not_trouble_the_right_one(plan: Plan) -> None:
-    for seed in range(20):
+def test_what_makes_wrong_variants_show_sooner_does_not_trouble_the_right_one(
+    plan: Plan, thorough: bool
+) -> None:
+    for seed in range(20 if thorough else 4):
         simulate(seed, plan)
 
 
@@ -64,17 +65,17 @@ def test_a_schedule_that_fails_says_how_to_repeat_it() -> None:
     assert re.search(r"seed (\d+); .* python tests/simulation/replay.py --plan stalled \1$", note)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a_name_that_is_erased_and_used_again_never_meets_its_past(block: int, seeds: range) -> None:
-    for seed in seeds[block::BLOCKS][: MOST_LIVES // BLOCKS]:
+    own = seeds[block::BLOCKS]
+    for seed in own[: max(1, len(own) // SCHEDULES_A_LIFE)]:
         simulate_lives(seed)
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_a_name_lives_through_what_a_log_does(plan: Plan) -> None:
-    for seed in range(2):
+def test_a_name_lives_through_what_a_log_does(plan: Plan, thorough: bool) -> None:
+    for seed in range(2 if thorough else 1):
         simulate_lives(seed, plan)
 
 
@@ -84,7 +85,7 @@ def test_the_unpatched_source_passes_through_the_loader_of_wrong_variants() -> N
         simulate(seed, parts=parts)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("prove")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_variant_is_noticed(name: str) -> None:

@@ -307,7 +307,6 @@ def run_machine(**changes: object) -> None:
     )
 
 
-@pytest.mark.slow
 def test_relayers_answer_as_a_dictionary_would() -> None:
     run_machine()
 
@@ -367,7 +366,7 @@ WRONG = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.tier("prove")
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*WRONG[name])

@@ -1,3 +1,5 @@
+import pytest
+
 from bench.quality_curve import DEFAULT_FLOOR, Asked, curve_section, plot
 
 
@@ -29,6 +31,7 @@ def test_without_a_floor_only_what_has_any_relevance_injects():
     assert asked().injected(0.0)["unrelated"] == 0.5
 
 
+@pytest.mark.tier("all")  # drawing looks for fonts
 def test_the_plot_is_the_same_for_the_same_numbers_and_left_out_without_them(tmp_path):
     first, second = (plot([curve_section(asked())], tmp_path / name) for name in ("one", "two"))
     assert first[0].read_bytes() == second[0].read_bytes()

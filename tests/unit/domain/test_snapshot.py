@@ -35,7 +35,7 @@ def _said(state: NamespaceState) -> dict[str, object]:
     }
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(logs, logs, st.booleans())
 def test_a_state_that_was_read_again_says_and_decides_the_same(before: Log, after: Log, looks: bool):
     state, time = NamespaceState(Position(0, b"genesis")), 0

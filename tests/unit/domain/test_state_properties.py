@@ -85,7 +85,7 @@ def test_the_state_contradicts_itself_nowhere(log: Log) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=500)
+@settings(max_examples=5 * settings.default.max_examples)
 def test_any_bytes_are_an_operation_or_malformed_or_newer(raw: bytes) -> None:
     with contextlib.suppress(UpgradeRequired):
         decode_operation(raw)

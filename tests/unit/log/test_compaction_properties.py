@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from log_operations import operations
 from log_world import World, compact, drop_slots
@@ -107,7 +107,6 @@ async def _run(steps: Sequence[Step]) -> None:
     await world.stop()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=25))
 def test_the_state_after_any_compactions_is_that_of_a_plain_replay(steps: list[Step]) -> None:
     asyncio.run(_run(steps))

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relayer.search.calibration import Calibration, Probe
@@ -56,7 +56,6 @@ def _answers(rng: random.Random, *indexes: MemoryIndex) -> list:
     ]
 
 
-@settings(deadline=None, max_examples=80)
 @given(st.integers(0, 2**32))
 async def test_it_answers_alike_at_once_and_after_more_changes(seed):
     rng = random.Random(seed)
