@@ -173,17 +173,16 @@ def _assemble(
     metrics: Metrics,
     port: int,
 ) -> Relayer:
-    accounts = Accounts(context.ports, served=settings.served)
-    authenticator = _authenticator(settings, context, fleet, accounts, port)
-
     async def revoked(account: str) -> None:
         authenticator.drop_keys_of(account)
         opened = [item.namespace for item in context.namespaces.all()]
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
+    accounts = Accounts(context.ports, served=settings.served, on_revoked=revoked)
+    authenticator = _authenticator(settings, context, fleet, accounts, port)
     version = _version(context)
-    signed = signed_routes(context, accounts, revoked)
+    signed = signed_routes(context, accounts)
     open_routes = OpenRoutes(version, fleet, readiness, metrics, signed).table()
     front = Front(
         Routes((*signed, *open_routes)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from relayer.errors import Refused
 from relayer.http.queries import NamespacesQuery
 from relayer.http.route_group import RouteGroup
@@ -26,15 +24,11 @@ class AccountRoutes(RouteGroup):
     Args:
         context: for the use cases.
         accounts: keeps revocations.
-        on_revoked: told the account whose opened keys must go at once.
     """
 
-    def __init__(
-        self, context: Context, accounts: Accounts, on_revoked: Callable[[str], Awaitable[None]]
-    ) -> None:
+    def __init__(self, context: Context, accounts: Accounts) -> None:
         super().__init__(context)
         self._accounts = accounts
-        self._on_revoked = on_revoked
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""
@@ -92,5 +86,4 @@ class AccountRoutes(RouteGroup):
         account = call.principal.account
         async with call.deadline.step("revoke"):
             revocations = await self._accounts.revoke(encoded, account=account)
-        await self._on_revoked(account)
         return Reply.of(RevocationsResponse(counter=revocations.counter))

@@ -3,7 +3,8 @@
 header sizes and one of each (`head`) → authority → times → signature over the *stated* digest → certificate → account
 → sealed key → replay, rate → only then the body and its namespace → what the account has revoked. What follows from the
 request alone is told; what depends on keys or on what the relayer knows is one 401, decided before the store is touched
-(revocations excepted: they are in the store). The log has the true rule.
+(revocations excepted: they are in the store). The log has the true rule. The opened key of a request is kept for the next
+ones only when all of this was passed, so that nothing stays of one that is refused.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ _TOLD = {"window": "window", "not_yet_valid": "clock_skew", "expired": "clock_sk
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A request whose head was accepted; ``sealed`` is its opened memory-key, if it has one."""
+    """A request whose head was accepted; ``sealed`` is its opened memory-key, if it has one.
+
+    ``unkept`` is the digest under which that key is to be kept when the request is let in; empty when it is kept already.
+    """
 
     principal: Principal
     sealed: SealedKey | None
+    unkept: bytes = b""
 
 
 class Authenticator:
@@ -104,7 +109,7 @@ class Authenticator:
         return signed
 
     def admits_now(self, signed: Signed, *, creates: bool) -> bool:
-        """Whether `admit` is sure to let the request in, so that it need not be asked."""
+        """Whether `admit` is sure to let the request in, so that it need not be asked; `keep` is then all that is left."""
         return self._accounts.admits_now(signed.principal.certificate, creates=creates)
 
     async def admit(self, signed: Signed, head: Head, *, creates: bool) -> None:
@@ -119,6 +124,11 @@ class Authenticator:
             await self._accounts.admit(signed.principal.certificate, address=address, creates=creates)
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
+
+    def keep(self, signed: Signed) -> None:
+        """Keep the opened key of a request that was let in, in the same step of the event loop: a revocation drops it."""
+        if signed.sealed is not None and signed.unkept:
+            self._sealed_keys.put(signed.unkept, signed.sealed)
 
     def access(self, signed: Signed, namespace: str | None, right: Right) -> Access:
         """Return the way into the request's one namespace, the body's (``namespace``) being known now.
@@ -190,8 +200,9 @@ class Authenticator:
         if not self._accounts.serves(certificate.account):
             raise NotAccepted("account_not_served")
         principal = Principal(certificate, signature.nonce, signature.expires * 1000, digest)
-        sealed = self._sealed(memory_key, certificate, right, now) if memory_key else None
-        return Signed(principal, sealed)
+        if not memory_key:
+            return Signed(principal, None)
+        return Signed(principal, *self._sealed(memory_key, certificate, right, now))
 
     def _stated(self, head: Head, now: int) -> tuple[RequestSignature, bytes]:
         """Return the signature, its times checked, and the digest that the request states."""
@@ -209,17 +220,19 @@ class Authenticator:
             raise HttpProblem(_TOLD[error.rule], server_time=now, rule=error.rule) from error
         return signature, digest
 
-    def _sealed(self, header: str, certificate: Certificate, right: Right | None, now: int) -> SealedKey:
-        """Open the memory-key and hold it against certificate and right."""
+    def _sealed(
+        self, header: str, certificate: Certificate, right: Right | None, now: int
+    ) -> tuple[SealedKey, bytes]:
+        """Open the memory-key and hold it against certificate and right; returns it with its digest if it is new."""
         digest = hashlib.sha256(header.encode()).digest()
-        sealed, new = self._sealed_keys.get(digest), False
+        sealed, new = self._sealed_keys.get(digest), b""
         if sealed is None:
             encoded = _decoded(header, signing.KEY_HEADER)
             private = self._fleet.private(named_fleet_key(encoded))
             if private is None:
                 raise HttpProblem("unknown_fleet_key")
             sealed = SealedKey.open(encoded, private)
-            new = True
+            new = digest
         if sealed.not_after <= now:
             self._sealed_keys.discard(digest)
             raise NotAccepted("sealed_key_expired")
@@ -231,9 +244,7 @@ class Authenticator:
             raise NotAccepted("sealed_key_agent")
         if right is not None and not certificate.allows(sealed.namespace, right):
             raise NotAccepted("namespace_not_granted")
-        if new:
-            self._sealed_keys.put(digest, sealed)
-        return sealed
+        return sealed, new
 
 
 def _decoded(header: str, name: str) -> bytes:

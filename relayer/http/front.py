@@ -212,6 +212,7 @@ class Front:
         if not authenticator.admits_now(signed, creates=route.writes):
             async with deadline.step("admit"):
                 await authenticator.admit(signed, head, creates=route.writes)
+        authenticator.keep(signed)
         last_event = head.values.get("last-event-id", "")
         return Call(deadline, parameter, query, body, signed, access, head.wants_events, last_event)
 

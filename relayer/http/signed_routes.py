@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from relayer.http.account import AccountRoutes
 from relayer.http.answers import AnswerRoutes
 from relayer.http.erasing import ErasureRoutes
@@ -19,20 +17,17 @@ from relayer.services.context import Context
 __all__ = ["signed_routes"]
 
 
-def signed_routes(
-    context: Context, accounts: Accounts, on_revoked: Callable[[str], Awaitable[None]]
-) -> tuple[Route, ...]:
+def signed_routes(context: Context, accounts: Accounts) -> tuple[Route, ...]:
     """Return the routes under ``/v1``. Costs follow the work: an extraction is about five searches, a poll is free.
 
     Args:
         context: for the use cases.
         accounts: keeps revocations.
-        on_revoked: told the account whose opened keys must go at once.
     """
     groups = (
         MemoryRoutes(context),
         TurnRoutes(context),
-        AccountRoutes(context, accounts, on_revoked),
+        AccountRoutes(context, accounts),
         OverviewRoutes(context),
         TransferRoutes(context),
         LifeRoutes(context),

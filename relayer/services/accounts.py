@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -68,6 +69,7 @@ class Accounts:
         ports: the store of the account objects, and what reading them takes.
         served: the ids that are served; None serves every account, up to ``caps``.
         caps: see `AccountCaps`.
+        on_revoked: told each account of which this replica learns that it took something back: opened keys must go.
     """
 
     def __init__(
@@ -76,11 +78,13 @@ class Accounts:
         *,
         served: frozenset[str] | None = None,
         caps: AccountCaps | None = None,
+        on_revoked: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._ports = ports
         self._clock = ports.clock
         self._served = served
         self._caps = caps or AccountCaps()
+        self._on_revoked = on_revoked
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._total: int | None = None
         hourly = float(self._caps.per_address_and_hour)
@@ -162,11 +166,17 @@ class Accounts:
             updated = msgspec.structs.replace(known.stored, revocations=encoded)
             outcome = await self._ports.store.swap(self._place(account), self._seal(updated), known.etag)
             if isinstance(outcome, Swapped):
+                before = known.counter
                 self._take(known, updated, outcome.etag)
+                await self._learnt(account, known, before)
                 return revocations
             if not isinstance(outcome, Changed):
                 await self._clock.sleep(0.2)
         raise StoreUnavailable("the account's object could not be changed")
+
+    async def _learnt(self, account: str, known: _Known, before: int) -> None:
+        if known.counter > before and self._on_revoked is not None:
+            await self._on_revoked(account)
 
     def _entry(self, account: str) -> _Known:
         known = self._known.get(account)
@@ -182,6 +192,11 @@ class Accounts:
         return self._clock.monotonic() - known.read_at
 
     async def _refresh(self, account: str, known: _Known, *, force: bool = False) -> None:
+        before = known.counter
+        await self._look(account, known, force=force)
+        await self._learnt(account, known, before)
+
+    async def _look(self, account: str, known: _Known, *, force: bool) -> None:
         async with known.lock:
             if not force and self._age(known) < _FRESH_SECONDS:
                 return
