@@ -108,6 +108,10 @@ async def build(
         if embedder is None:
             embedder = await models.embedder()
         former = await models.former(embedder)
+        embedder, former = (
+            models.shared(embedder),
+            None if former is None else models.shared(former, former=True),
+        )
         namespaces = await _namespaces(settings, ports, embedder, former)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)

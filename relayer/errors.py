@@ -18,6 +18,7 @@ RelayerError
 ├─ ModelUnavailable           no answer from the language model now: the work waits, nothing is lost
 ├─ ModelAnswerUnusable        it answered, and not with what was asked for; ``reason`` says how
 ├─ QueueFull                  back-pressure: the caller comes back after ``retry_after`` seconds
+│  └─ AccountBusy             the same, of one account alone: it waits for itself, and gets no lesser answer instead
 ├─ DeadlineExceeded           the request's time is up; names the step that was running
 ├─ Refused                    the state refuses the operation; ``code`` says which rule
 └─ ConfigurationError         a setting is wrong: names the setting and the fix
@@ -26,6 +27,7 @@ RelayerError
 from __future__ import annotations
 
 __all__ = [
+    "AccountBusy",
     "BrokenPromise",
     "ConfigurationError",
     "CorruptNamespace",
@@ -191,6 +193,10 @@ class QueueFull(RelayerError):
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class AccountBusy(QueueFull):
+    """Raised when an account has as much waiting as it may, whatever room there is for others."""
 
 
 class DeadlineExceeded(RelayerError):

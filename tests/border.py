@@ -87,9 +87,10 @@ class Border:
 
 @asynccontextmanager
 async def border(
-    store: Any = None, clock: Any = None, *, bucket: str | None = None, **settings: Any
+    store: Any = None, clock: Any = None, *, bucket: str | None = None, embedder: Any = None, **settings: Any
 ) -> AsyncIterator[Border]:
     """Run a relayer over a memory store on a free port of this machine; ``bucket`` is the setting ``store``."""
+    embedder = HashingEmbedder() if embedder is None else embedder
     recording = RecordingStore(store or MemoryStore(SystemClock()))
     chosen = RelayerSettings(port=0, store=bucket, **settings)
     async with AsyncExitStack() as stack:
@@ -97,7 +98,7 @@ async def border(
         stack.callback(listening.close)
         port = listening.getsockname()[1]
         relayer = await stack.enter_async_context(
-            build(chosen, b"k" * 32, port=port, store=recording, embedder=HashingEmbedder(), clock=clock)
+            build(chosen, b"k" * 32, port=port, store=recording, embedder=embedder, clock=clock)
         )
         runner = web.ServerRunner(RelayerServer(relayer.front), shutdown_timeout=2.0)
         await runner.setup()

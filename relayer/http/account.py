@@ -42,6 +42,8 @@ class AccountRoutes(RouteGroup):
                 query=NamespacesQuery,
                 namespaced=False,
                 right=Right.READ,
+                # Each page opens up to a hundred pointers.
+                cost=5.0,
             ),
             Route(
                 "GET",

@@ -22,6 +22,7 @@ from relayer.observability import describe, log
 from relayer.ports import Clock, Randomness
 from relayer.services.access import Access
 from relayer.services.deadline import Deadline
+from relayer.services.embedding_shares import OnBehalfOf, on_behalf_of
 from relayer.wire.certificates import Right
 
 __all__ = ["Front"]
@@ -213,6 +214,7 @@ class Front:
             async with deadline.step("admit"):
                 await authenticator.admit(signed, head, creates=route.writes)
         authenticator.keep(signed)
+        on_behalf_of.set(OnBehalfOf(signed.principal.account, urgent=not route.writes))
         last_event = head.values.get("last-event-id", "")
         return Call(deadline, parameter, query, body, signed, access, head.wants_events, last_event)
 

@@ -18,7 +18,7 @@ __all__ = ["signed_routes"]
 
 
 def signed_routes(context: Context, accounts: Accounts) -> tuple[Route, ...]:
-    """Return the routes under ``/v1``. Costs follow the work: an extraction is about five searches, a poll is free.
+    """Return the routes under ``/v1``. Costs follow the work: an extraction is about five searches, and nothing is free.
 
     Args:
         context: for the use cases.

@@ -66,7 +66,6 @@ class TurnRoutes(RouteGroup):
                 answer=JobResponse,
                 query=JobQuery,
                 right=Right.READ,
-                cost=0.0,
             ),
         )
 

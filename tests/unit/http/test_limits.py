@@ -49,7 +49,7 @@ def test_agents_of_one_account_share_its_limit() -> None:
     limits.charge("other account", b"two", 1)
 
 
-def test_polls_are_free_and_limits_can_be_off() -> None:
+def test_what_costs_nothing_is_never_refused_and_limits_can_be_off() -> None:
     limits = Limits(FakeClock(), account=Limit(1, 1), agent=Limit(1, 1))
     limits.charge("account", b"agent", 1)
     limits.charge("account", b"agent", 0)
