@@ -29,15 +29,18 @@ from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import product_version
 from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
-from relayer.services.accounts import Accounts
+from relayer.services.access import Access
+from relayer.services.accounts import AccountCaps, Accounts
 from relayer.services.context import Context
 from relayer.services.fleet import FleetKeys
 from relayer.services.generation import Generation
 from relayer.services.idle_collection import IdleCollection, IdleLimits
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
+from relayer.services.quotas import Quotas
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.upkeep import Upkeep, UpkeepLimits
+from relayer.settings.quotas import read_quotas
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.wire.schemas import VersionResponse
 
@@ -112,7 +115,10 @@ async def build(
             models.shared(embedder),
             None if former is None else models.shared(former, former=True),
         )
-        namespaces = await _namespaces(settings, ports, embedder, former)
+        hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
+        accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
+        quotas = Quotas(ports, settings.quota, read_quotas(settings.quotas))
+        namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await models.chat()
@@ -127,7 +133,9 @@ async def build(
             collect_after_ms=int(settings.collect_after * 1000),
             former=former,
         )
-        relayer = _assemble(settings, context, fleet, readiness, metrics=metrics, port=port)
+        relayer = _assemble(
+            settings, context, accounts, fleet, readiness, quotas=quotas, metrics=metrics, port=port
+        )
         await stack.enter_async_context(
             background(
                 context,
@@ -143,8 +151,17 @@ async def build(
 
 
 async def _namespaces(
-    settings: RelayerSettings, ports: LogPorts, embedder: Embedder, former: Embedder | None
+    settings: RelayerSettings,
+    ports: LogPorts,
+    embedder: Embedder,
+    former: Embedder | None,
+    *,
+    accounts: Accounts,
+    quotas: Quotas,
 ) -> OpenNamespaces:
+    async def making(access: Access) -> None:
+        await accounts.make(access.account, access.principal.peer)
+
     def forget() -> None:
         embedder.forget()
         if former is not None:
@@ -157,6 +174,8 @@ async def _namespaces(
         CacheLimits(bytes=settings.cache_bytes),
         forget,
         former=None if former is None else Generation(former.model, await _calibration(former)),
+        making=making,
+        quotas=quotas,
     )
 
 
@@ -171,9 +190,11 @@ async def _calibration(embedder: Embedder) -> Calibration:
 def _assemble(
     settings: RelayerSettings,
     context: Context,
+    accounts: Accounts,
     fleet: FleetKeys,
     readiness: Readiness,
     *,
+    quotas: Quotas,
     metrics: Metrics,
     port: int,
 ) -> Relayer:
@@ -183,10 +204,10 @@ def _assemble(
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
-    accounts = Accounts(context.ports, served=settings.served, on_revoked=revoked)
+    accounts.on_revoked = revoked
     authenticator = _authenticator(settings, context, fleet, accounts, port)
     version = _version(context)
-    signed = signed_routes(context, accounts)
+    signed = signed_routes(context, accounts, quotas)
     open_routes = OpenRoutes(version, fleet, readiness, metrics, signed).table()
     front = Front(
         Routes((*signed, *open_routes)),
@@ -194,6 +215,7 @@ def _assemble(
         metrics=metrics,
         clock=context.clock,
         randomness=context.randomness,
+        trusted=settings.trusted_proxy,
     )
     indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
     publish(metrics, settings, context, front, version)

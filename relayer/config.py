@@ -18,9 +18,10 @@ from pydantic_settings import (
 
 from relayer.errors import ConfigurationError
 from relayer.http.authorities import is_loopback, public_authority
+from relayer.services.quotas import Quota
 from relayer.settings.file import SettingsFile
 from relayer.settings.store_address import BucketAddress, parse_store
-from relayer.settings.values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, StoreUrl
+from relayer.settings.values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, Networks, StoreUrl
 
 __all__ = ["RelayerSettings", "load_settings"]
 
@@ -57,6 +58,11 @@ class RelayerSettings(BaseSettings):
     probe: Literal["always", "cached", "off"] = "cached"
     single_relayer: bool = False
     accounts: Annotated[Accounts, NoDecode] = None
+    trusted_proxy: Annotated[Networks, NoDecode] = ()
+    quota_bytes: Annotated[int, Field(ge=0)] = 4 * 1024**3
+    quota_namespaces: Annotated[int, Field(ge=0)] = 2_000
+    quota_memories: Annotated[int, Field(ge=0)] = 1_000_000
+    quotas: Path | None = None
     public_url: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -225,6 +231,11 @@ class RelayerSettings(BaseSettings):
     def served(self) -> frozenset[str] | None:
         """The ids of the accounts that are served; None means all."""
         return None if self.accounts is None or self.accounts == "open" else frozenset(self.accounts)
+
+    @property
+    def quota(self) -> Quota:
+        """What every account may keep."""
+        return Quota(self.quota_bytes, self.quota_namespaces, self.quota_memories)
 
     @property
     def scheme(self) -> Literal["http", "https"]:

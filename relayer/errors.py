@@ -19,6 +19,7 @@ RelayerError
 ├─ ModelAnswerUnusable        it answered, and not with what was asked for; ``reason`` says how
 ├─ QueueFull                  back-pressure: the caller comes back after ``retry_after`` seconds
 │  └─ AccountBusy             the same, of one account alone: it waits for itself, and gets no lesser answer instead
+├─ RateLimited                it came too often: the caller comes back after ``retry_after`` seconds
 ├─ DeadlineExceeded           the request's time is up; names the step that was running
 ├─ Refused                    the state refuses the operation; ``code`` says which rule
 └─ ConfigurationError         a setting is wrong: names the setting and the fix
@@ -37,6 +38,7 @@ __all__ = [
     "ModelUnavailable",
     "NamespaceClosed",
     "QueueFull",
+    "RateLimited",
     "Refused",
     "RelayerError",
     "StoreError",
@@ -197,6 +199,18 @@ class QueueFull(RelayerError):
 
 class AccountBusy(QueueFull):
     """Raised when an account has as much waiting as it may, whatever room there is for others."""
+
+
+class RateLimited(RelayerError):
+    """Raised when something was done as often as it may be for now.
+
+    Attributes:
+        retry_after: seconds until it may be done again.
+    """
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class DeadlineExceeded(RelayerError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.http.authorities import Authorities, is_loopback
+from relayer.http.authorities import Authorities
 from relayer.http.bounded_cache import BoundedCache
 from relayer.http.head import Head
 from relayer.http.limits import Limits, peer_name
@@ -108,22 +108,29 @@ class Authenticator:
         self._limits.charge(principal.account, principal.author, cost)
         return signed
 
-    def admits_now(self, signed: Signed, *, creates: bool) -> bool:
+    def admits_now(self, signed: Signed) -> bool:
         """Whether `admit` is sure to let the request in, so that it need not be asked; `keep` is then all that is left."""
-        return self._accounts.admits_now(signed.principal.certificate, creates=creates)
+        return self._accounts.admits_now(signed.principal.certificate)
 
-    async def admit(self, signed: Signed, head: Head, *, creates: bool) -> None:
+    async def admit(self, signed: Signed, *, cost: float) -> None:
         """Hold the request against what its account has taken back: the last step, and the first to ask the store.
 
+        An account that has nothing here costs its peer: there are as many such accounts as somebody cares to make up.
+
         Raises:
-            HttpProblem: ``unauthorized``.
+            HttpProblem: ``unauthorized`` or ``rate_limited``.
             StoreError: what is known is too old and the store does not answer.
         """
-        address = None if is_loopback(head.peer) else peer_name(head.peer)
+        principal = signed.principal
+        stranger = not self._accounts.knows(principal.account)
+        if stranger:
+            self._limits.charge_stranger(principal.peer, cost)
         try:
-            await self._accounts.admit(signed.principal.certificate, address=address, creates=creates)
+            await self._accounts.admit(principal.certificate)
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
+        if stranger and self._accounts.knows(principal.account):
+            self._limits.credit_stranger(principal.peer, cost)
 
     def keep(self, signed: Signed) -> None:
         """Keep the opened key of a request that was let in, in the same step of the event loop: a revocation drops it."""
@@ -199,7 +206,9 @@ class Authenticator:
             raise NotAccepted("certificate_time")
         if not self._accounts.serves(certificate.account):
             raise NotAccepted("account_not_served")
-        principal = Principal(certificate, signature.nonce, signature.expires * 1000, digest)
+        principal = Principal(
+            certificate, signature.nonce, signature.expires * 1000, digest, peer_name(head.peer)
+        )
         if not memory_key:
             return Signed(principal, None)
         return Signed(principal, *self._sealed(memory_key, certificate, right, now))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
 
@@ -14,6 +14,7 @@ from aiohttp import web
 from relayer.http.auth import Authenticator, Signed
 from relayer.http.body import check_head, parse_body, read_body
 from relayer.http.head import Head, read_head
+from relayer.http.limits import Network
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of, unauthorized
 from relayer.http.queries import parse_query
@@ -45,6 +46,7 @@ class Front:
         metrics: counts.
         clock: for deadlines.
         randomness: for request ids.
+        trusted: proxies that are believed whom they forward.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Front:
         metrics: Metrics,
         clock: Clock,
         randomness: Randomness,
+        trusted: Sequence[Network] = (),
     ) -> None:
         self.routes = routes
+        self._trusted = trusted
         self._authenticator = authenticator
         self._metrics = metrics
         self._clock = clock
@@ -105,7 +109,7 @@ class Front:
         structlog.contextvars.bind_contextvars(request_id=request_id)
         route: Route | None = None
         try:
-            head = read_head(request)
+            head = read_head(request, self._trusted)
             route, parameter, query = self.routes.find(head.method, head.target)
             reply = await self._answer(request, head, route, (parameter, query))
         except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
@@ -210,9 +214,9 @@ class Front:
             raw = await read_body(request, head, digest, seconds=deadline.remaining())
             body = parse_body(raw, route.body)
         access = self._access(signed, route, right, getattr(body, "namespace", None))
-        if not authenticator.admits_now(signed, creates=route.writes):
+        if not authenticator.admits_now(signed):
             async with deadline.step("admit"):
-                await authenticator.admit(signed, head, creates=route.writes)
+                await authenticator.admit(signed, cost=route.cost)
         authenticator.keep(signed)
         on_behalf_of.set(OnBehalfOf(signed.principal.account, urgent=not route.writes))
         last_event = head.values.get("last-event-id", "")

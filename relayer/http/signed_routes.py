@@ -13,21 +13,23 @@ from relayer.http.transfer import TransferRoutes
 from relayer.http.turns import TurnRoutes
 from relayer.services.accounts import Accounts
 from relayer.services.context import Context
+from relayer.services.quotas import Quotas
 
 __all__ = ["signed_routes"]
 
 
-def signed_routes(context: Context, accounts: Accounts) -> tuple[Route, ...]:
+def signed_routes(context: Context, accounts: Accounts, quotas: Quotas) -> tuple[Route, ...]:
     """Return the routes under ``/v1``. Costs follow the work: an extraction is about five searches, and nothing is free.
 
     Args:
         context: for the use cases.
         accounts: keeps revocations.
+        quotas: what accounts may keep.
     """
     groups = (
         MemoryRoutes(context),
         TurnRoutes(context),
-        AccountRoutes(context, accounts),
+        AccountRoutes(context, accounts, quotas),
         OverviewRoutes(context),
         TransferRoutes(context),
         LifeRoutes(context),

@@ -1,7 +1,7 @@
 """Which accounts this relayer serves, and what they have taken back.
 
-An account comes into being with its first write: one small sealed object, under a name that says nothing without the
-relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
+An account comes into being with the first thing that is kept for it, a namespace or a list of revocations: one small sealed
+object, under a name that says nothing without the relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.errors import CorruptNamespace, Refused, StoreUnavailable, UpgradeRequired
+from relayer.errors import CorruptNamespace, RateLimited, Refused, StoreUnavailable, UpgradeRequired
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.ports import Absent, Changed, Found, Swapped, Unchanged
 from relayer.services.read_back import create_or_read
-from relayer.services.token_buckets import Buckets, Limit
+from relayer.services.token_buckets import Buckets, Limit, take
 from relayer.wire.certificates import Certificate
 from relayer.wire.errors import NotAccepted, UnsealError
 from relayer.wire.revocations import Revocations
@@ -36,7 +36,7 @@ _SWAPS = 5
 
 @dataclass(frozen=True, slots=True)
 class AccountCaps:
-    """How far ``accounts = open`` goes: accounts in all, and new ones per peer address and hour (None: any)."""
+    """How far ``accounts = open`` goes: accounts in all, and new ones per peer address and hour (0: any)."""
 
     total: int = 10_000
     per_address_and_hour: int = 20
@@ -69,6 +69,8 @@ class Accounts:
         ports: the store of the account objects, and what reading them takes.
         served: the ids that are served; None serves every account, up to ``caps``.
         caps: see `AccountCaps`.
+
+    Attributes:
         on_revoked: told each account of which this replica learns that it took something back: opened keys must go.
     """
 
@@ -78,13 +80,12 @@ class Accounts:
         *,
         served: frozenset[str] | None = None,
         caps: AccountCaps | None = None,
-        on_revoked: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._ports = ports
         self._clock = ports.clock
         self._served = served
         self._caps = caps or AccountCaps()
-        self._on_revoked = on_revoked
+        self.on_revoked: Callable[[str], Awaitable[None]] | None = None
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._total: int | None = None
         hourly = float(self._caps.per_address_and_hour)
@@ -94,30 +95,33 @@ class Accounts:
         """Whether an account may come in at all; touches nothing."""
         return self._served is None or account in self._served
 
-    def admits_now(self, certificate: Certificate, *, creates: bool) -> bool:
+    def knows(self, account: str) -> bool:
+        """Whether this replica has read that an account has something here."""
+        known = self._known.get(account)
+        return known is not None and known.stored is not None
+
+    def admits_now(self, certificate: Certificate) -> bool:
         """Whether what is known lets a certificate in; False means that `admit` has to look, or to refuse."""
         account = certificate.account
         known = self._known.get(account)
         return (
             known is not None
+            and known.stored is not None
             and self.serves(account)
             and self._age(known) < _FRESH_SECONDS
             and not _revoked(known, certificate)
-            and (known.stored is not None or not creates)
         )
 
-    async def admit(self, certificate: Certificate, *, address: str | None, creates: bool) -> None:
+    async def admit(self, certificate: Certificate) -> None:
         """Let a certificate in, by a list of revocations at most 15 s old.
 
         While the store does not answer, what was read in the last five minutes counts; after that nobody comes in.
 
         Args:
             certificate: verified, in its time.
-            address: of the peer, for the hourly cap; None for peers it does not hold for.
-            creates: whether the request writes, and so brings a new account into being.
 
         Raises:
-            NotAccepted: ``account_not_served``, ``revoked``, ``accounts_full`` or ``accounts_per_address``.
+            NotAccepted: ``account_not_served`` or ``revoked``.
             StoreError: the store does not answer, and what is known is too old.
         """
         account = certificate.account
@@ -128,7 +132,21 @@ class Accounts:
             await self._refresh(account, known)
         if _revoked(known, certificate):
             raise NotAccepted("revoked")
-        if creates and known.stored is None:
+
+    async def make(self, account: str, address: str = "") -> None:
+        """Bring an account into being, if it is not there: whatever is kept for it comes after.
+
+        Args:
+            account: admitted.
+            address: of the peer, by `relayer.http.limits.peer_name`, for the hourly cap; empty for none.
+
+        Raises:
+            NotAccepted: ``accounts_full``.
+            RateLimited: the peer made as many in the last hour as it may.
+            StoreError: the store does not answer.
+        """
+        known = self._entry(account)
+        if known.stored is None:
             await self._create(account, known, address)
 
     async def revocations(self, account: str) -> bytes:
@@ -141,11 +159,12 @@ class Accounts:
         await self._refresh(account, known, force=True)
         return known.stored.revocations if known.stored is not None else b""
 
-    async def revoke(self, encoded: bytes, *, account: str) -> Revocations:
+    async def revoke(self, encoded: bytes, *, account: str, address: str = "") -> Revocations:
         """Put a newer list of revocations in place; it counts on this replica at once.
 
         Raises:
             Refused: ``revocations_invalid`` (not a list that this account signed) or ``stale_counter``.
+            NotAccepted, RateLimited: as `make`, for an account that has nothing here.
             StoreError: the store does not answer.
         """
         try:
@@ -158,7 +177,7 @@ class Accounts:
         for _ in range(_SWAPS):
             await self._refresh(account, known, force=True)
             if known.stored is None:
-                await self._create(account, known, None)
+                await self._create(account, known, address)
             if known.stored is None or revocations.counter <= known.counter:
                 if known.stored is not None and known.stored.revocations == encoded:
                     return revocations
@@ -175,8 +194,8 @@ class Accounts:
         raise StoreUnavailable("the account's object could not be changed")
 
     async def _learnt(self, account: str, known: _Known, before: int) -> None:
-        if known.counter > before and self._on_revoked is not None:
-            await self._on_revoked(account)
+        if known.counter > before and self.on_revoked is not None:
+            await self.on_revoked(account)
 
     def _entry(self, account: str) -> _Known:
         known = self._known.get(account)
@@ -231,24 +250,44 @@ class Accounts:
             raise CorruptNamespace("an account's revocations went back")
         known.stored, known.etag = stored, etag
 
-    async def _create(self, account: str, known: _Known, address: str | None) -> None:
+    async def _create(self, account: str, known: _Known, address: str) -> None:
         async with known.lock:
             if known.stored is not None:
                 return
             now = self._clock.monotonic()
-            if self._served is None:
-                if await self._count() >= self._caps.total:
-                    raise NotAccepted("accounts_full")
-                if address is not None and self._newcomers.wait(address, 1.0, now):
-                    raise NotAccepted("accounts_per_address")
-            fresh = self._seal(_Stored(_FORMAT, account, self._clock.now_ms()))
-            found = await create_or_read(self._ports, self._key(account), fresh)
-            self._take(known, self._open(account, found.data), found.etag)
-            known.read_at = now
-            if address is not None:
-                self._newcomers.spend(address, 1.0, now)
-            if self._total is not None:
-                self._total += 1
+            # Taken before the first await, and given back: requests that come at once must not all find the same room.
+            await self._take_place(address, now)
+            made = False
+            try:
+                fresh = self._seal(_Stored(_FORMAT, account, self._clock.now_ms()))
+                found = await create_or_read(self._ports, self._key(account), fresh)
+                self._take(known, self._open(account, found.data), found.etag)
+                known.read_at = now
+                made = found.data == fresh
+            finally:
+                if not made:
+                    self._give_place(address)
+
+    async def _take_place(self, address: str, now: float) -> None:
+        if self._served is not None:
+            return
+        if await self._count() >= self._caps.total:
+            raise NotAccepted("accounts_full")
+        if self._counts(address):
+            wait = take(((self._newcomers, address),), 1.0, now)
+            if wait:
+                raise RateLimited("this address made as many accounts as it may", retry_after=wait)
+        self._total = (self._total or 0) + 1
+
+    def _give_place(self, address: str) -> None:
+        if self._served is not None:
+            return
+        self._total = (self._total or 1) - 1
+        if self._counts(address):
+            self._newcomers.spend(address, -1.0, self._clock.monotonic())
+
+    def _counts(self, address: str) -> bool:
+        return bool(address and self._caps.per_address_and_hour)
 
     async def _count(self) -> int:
         if self._total is None:

@@ -129,6 +129,9 @@ class _Stopped(SystemClock):
 async def test_an_agent_that_used_up_its_tokens_is_told_when_to_come_back_polls_included() -> None:
     async with border(clock=_Stopped()) as at:
         turn = {"turns": [{"role": "user", "text": "ok"}]}
+        other = replace(at.gateway, agent="other", namespaces=("other",))
+        key = other.memory_key(at.fleet_key)
+        assert (await at.call("POST", "/v1/memories", MEMORY, gateway=other, key=key)).status_code == 200
         allowed = int(AGENT.capacity / 5)
         codes = {(await at.call("POST", "/v1/analyze", turn)).status_code for _ in range(allowed)}
         assert codes == {200}
