@@ -16,7 +16,7 @@ CHAOS_ARGS ?=
 NEGATIVE_CONTROLS := tests/simulation/test_append_log.py::test_a_wrong_variant_is_noticed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-model test-e2e sim kill-rounds check format features bench bench-quality bench-store ci clean
+.PHONY: help setup demo serve test test-model test-e2e sim prove kill-rounds check format features bench bench-quality bench-store ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST 
 
 chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=single or cluster, SEED=...
 	PYTHONPATH=tests $(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) --topology $(TOPOLOGY) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+prove: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
+	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)
 
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
 	$(BIN)/python -m pytest tests/integration/test_s3_kills.py --rounds $(ROUNDS) $(PYTEST_ARGS)
