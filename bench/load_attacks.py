@@ -376,6 +376,8 @@ def main(
     unknown = set(only or ()) - set(_ATTACKS)
     if unknown:
         raise typer.BadParameter(f"there is no attack {', '.join(unknown)}: {', '.join(_ATTACKS)}")
+    # What a relayer is usually started with; the attackers raise theirs.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     console, progress = Console(width=140), Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="memrelay-attacks-") as folder:
         about = machine(Path(folder))
@@ -420,9 +422,8 @@ def attack(
 
 async def _attacking(work: Callable[[_Target], Awaitable[None]], target: _Target) -> None:
     await work(target)
-    # What it took is still to be looked at.
-    while os.getppid() != 1:
-        await asyncio.sleep(0.1)
+    # Until it is told to stop: what it took is still to be looked at.
+    await asyncio.Event().wait()
 
 
 @app.command(hidden=True)

@@ -108,6 +108,10 @@ class Authenticator:
         self._limits.charge(principal.account, principal.author, cost)
         return signed
 
+    def charge(self, signed: Signed, cost: float) -> None:
+        """Charge more to a request's account and agent; raises `HttpProblem` ``rate_limited``."""
+        self._limits.charge(signed.principal.account, signed.principal.author, cost)
+
     def admits_now(self, signed: Signed) -> bool:
         """Whether `admit` is sure to let the request in, so that it need not be asked; `keep` is then all that is left."""
         return self._accounts.admits_now(signed.principal.certificate)

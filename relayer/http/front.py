@@ -212,6 +212,7 @@ class Front:
         if route.body is not None:
             digest = signed.principal.body_digest
             raw = await read_body(request, head, digest, seconds=deadline.remaining())
+            authenticator.charge(signed, len(raw) // route.bytes_a_token)
             body = parse_body(raw, route.body)
         access = self._access(signed, route, right, getattr(body, "namespace", None))
         if not authenticator.admits_now(signed):

@@ -34,6 +34,7 @@ class TurnRoutes(RouteGroup):
                 answer=RecallResponse,
                 body=RecallRequest,
                 right=Right.READ,
+                bytes_a_token=1024,
                 seconds=RECALL_SECONDS,
             ),
             Route(

@@ -26,7 +26,7 @@ from relayer.wire import schemas
 __all__ = ["recall"]
 
 # Of a query; the model reads 256 tokens, and words beyond this many characters would be work and no help.
-_QUERY_CHARACTERS = 4096
+_QUERY_CHARACTERS = 2048
 _EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
 _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
 
