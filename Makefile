@@ -63,6 +63,9 @@ sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST 
 chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=single or cluster, SEED=...
 	PYTHONPATH=tests $(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) --topology $(TOPOLOGY) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
+prove: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
+	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)
+
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
 	$(BIN)/python -m pytest tests/integration/test_s3_kills.py --rounds $(ROUNDS) $(PYTEST_ARGS)
 

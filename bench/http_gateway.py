@@ -63,22 +63,24 @@ class BenchGateway:
             credential=self._holder.credential(AGENT),
         )
 
-    async def request(self, identity: Identity, target: str, body: dict[str, Any]) -> bytes:
+    async def request(
+        self, identity: Identity, target: str, body: dict[str, Any] | None, method: str = "POST"
+    ) -> bytes:
         """Return a signed request, good for two minutes and for one use."""
         if self._fleet is None:
             self._fleet = await self.client.fleet()
-        now, raw = int(time.time()), json.dumps(body).encode()
+        now, raw = int(time.time()), b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         memory_key = self._sealed.header(identity, self._fleet.keys[0], now)
         headers = signed_headers(
             identity,
             self._endpoint,
-            method="POST",
+            method=method,
             target=target,
             body=raw,
             memory_key=memory_key,
             now=now,
         )
-        return http_request(self._endpoint.authority, target, headers, raw)
+        return http_request(self._endpoint.authority, target, headers, raw, method)
 
     async def fill(self, identity: Identity, items: list[dict[str, Any]]) -> list[str]:
         """Remember items, a hundred a request; returns their ids in order."""

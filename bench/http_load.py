@@ -39,9 +39,11 @@ class Load:
         return self.statuses[_OK] / self.seconds
 
 
-def http_request(authority: str, target: str, headers: dict[str, str], body: bytes) -> bytes:
-    """Return a POST request with a JSON body, as it goes over the wire."""
-    lines = [f"POST {target} HTTP/1.1", f"Host: {authority}", "Content-Type: application/json"]
+def http_request(
+    authority: str, target: str, headers: dict[str, str], body: bytes, method: str = "POST"
+) -> bytes:
+    """Return a request, with a JSON body if there is one, as it goes over the wire."""
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {authority}", "Content-Type: application/json"]
     lines += [f"Content-Length: {len(body)}", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join(lines).encode("ascii") + _END_OF_HEAD + body
 

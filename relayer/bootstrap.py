@@ -30,17 +30,20 @@ from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, product_version
 from relayer.search.calibration import Calibration, first_calibration
 from relayer.search.priors import LEXICAL_PRIOR
-from relayer.services.accounts import Accounts
+from relayer.services.access import Access
+from relayer.services.accounts import AccountCaps, Accounts
 from relayer.services.context import Context
 from relayer.services.fleet import FleetKeys
 from relayer.services.generation import Generation
 from relayer.services.idle_collection import IdleCollection, IdleLimits
 from relayer.services.index_keeping import IndexKeeper
 from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
+from relayer.services.quotas import Quotas
 from relayer.services.relayer_check import check_relayer_key
 from relayer.services.upkeep import Upkeep, UpkeepLimits
 from relayer.services.work_pool import WorkPool
 from relayer.settings.model_keys import find_metrics_token
+from relayer.settings.quotas import read_quotas
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.wire.schemas import VersionResponse
 
@@ -111,7 +114,14 @@ async def build(
         if embedder is None:
             embedder = await models.embedder()
         former = await models.former(embedder)
-        namespaces = await _namespaces(settings, ports, embedder, former)
+        embedder, former = (
+            models.shared(embedder),
+            None if former is None else models.shared(former, former=True),
+        )
+        hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
+        accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
+        quotas = Quotas(ports, settings.quota, read_quotas(settings.quotas))
+        namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await models.chat()
@@ -128,7 +138,17 @@ async def build(
             former=former,
             texts=WorkPool(on_used=limits.charge_work),
         )
-        relayer = _assemble(settings, context, fleet, readiness, limits, metrics=metrics, port=port)
+        relayer = _assemble(
+            settings,
+            context,
+            accounts,
+            fleet,
+            readiness,
+            limits=limits,
+            quotas=quotas,
+            metrics=metrics,
+            port=port,
+        )
         await stack.enter_async_context(
             background(
                 context,
@@ -144,8 +164,17 @@ async def build(
 
 
 async def _namespaces(
-    settings: RelayerSettings, ports: LogPorts, embedder: Embedder, former: Embedder | None
+    settings: RelayerSettings,
+    ports: LogPorts,
+    embedder: Embedder,
+    former: Embedder | None,
+    *,
+    accounts: Accounts,
+    quotas: Quotas,
 ) -> OpenNamespaces:
+    async def making(access: Access) -> None:
+        await accounts.make(access.account, access.principal.peer)
+
     def forget() -> None:
         embedder.forget()
         if former is not None:
@@ -158,6 +187,8 @@ async def _namespaces(
         CacheLimits(bytes=settings.cache_bytes),
         forget,
         former=None if former is None else Generation(former.model, await _calibration(former)),
+        making=making,
+        quotas=quotas,
     )
 
 
@@ -172,24 +203,25 @@ async def _calibration(embedder: Embedder) -> Calibration:
 def _assemble(
     settings: RelayerSettings,
     context: Context,
+    accounts: Accounts,
     fleet: FleetKeys,
     readiness: Readiness,
-    limits: Limits,
     *,
+    limits: Limits,
+    quotas: Quotas,
     metrics: Metrics,
     port: int,
 ) -> Relayer:
-    accounts = Accounts(context.ports, served=settings.served)
-    authenticator = _authenticator(settings, context, fleet, accounts, limits, port=port)
-
     async def revoked(account: str) -> None:
         authenticator.drop_keys_of(account)
         opened = [item.namespace for item in context.namespaces.all()]
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
+    accounts.on_revoked = revoked
+    authenticator = _authenticator(settings, context, fleet, accounts, limits, port=port)
     version = _version(context)
-    signed = signed_routes(context, accounts, revoked)
+    signed = signed_routes(context, accounts, quotas)
     readers = MetricsReaders(find_metrics_token(settings), proxied=settings.behind_proxy)
     open_routes = OpenRoutes(
         version, fleet, readiness, metrics, signed, readers=readers, clock=context.clock
@@ -202,6 +234,7 @@ def _assemble(
         randomness=context.randomness,
         texts=context.texts,
         connections=Connections(_connection_limits(settings)),
+        trusted=settings.trusted_proxy,
     )
     indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
     publish(metrics, settings, context, front, version)

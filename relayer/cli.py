@@ -53,6 +53,13 @@ def serve(
         bool | None, typer.Option("--single-relayer", help="Go on with a bucket that failed the probe.")
     ] = None,
     accounts: Annotated[str | None, typer.Option(help="'open', or account ids separated by commas.")] = None,
+    trusted_proxy: Annotated[
+        str | None, typer.Option(help="Networks whose X-Forwarded-For is believed, separated by commas.")
+    ] = None,
+    quota_bytes: Annotated[int | None, typer.Option(help="Kept for one account; 0: no limit.")] = None,
+    quota_namespaces: Annotated[int | None, typer.Option(help="Of one account; 0: no limit.")] = None,
+    quota_memories: Annotated[int | None, typer.Option(help="Of one account; 0: no limit.")] = None,
+    quotas: Annotated[Path | None, typer.Option(help="TOML file with accounts' own quotas.")] = None,
     public_url: Annotated[str | None, typer.Option(help="URL by which gateways reach this relayer.")] = None,
     tls_cert: _File = None,
     tls_key: _File = None,

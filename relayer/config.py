@@ -18,9 +18,10 @@ from pydantic_settings import (
 
 from relayer.errors import ConfigurationError
 from relayer.http.authorities import public_authority
+from relayer.services.quotas import Quota
 from relayer.settings.file import SettingsFile
 from relayer.settings.store_address import BucketAddress, parse_store
-from relayer.settings.values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, StoreUrl
+from relayer.settings.values import PREFIX, Accounts, EndpointUrl, ModelName, ModelUrl, Networks, StoreUrl
 from relayer.wire.loopback import is_loopback
 
 __all__ = ["RelayerSettings", "load_settings"]
@@ -60,6 +61,11 @@ class RelayerSettings(BaseSettings):
     probe: Literal["always", "cached", "off"] = "cached"
     single_relayer: bool = False
     accounts: Annotated[Accounts, NoDecode] = None
+    trusted_proxy: Annotated[Networks, NoDecode] = ()
+    quota_bytes: Annotated[int, Field(ge=0)] = 4 * 1024**3
+    quota_namespaces: Annotated[int, Field(ge=0)] = 2_000
+    quota_memories: Annotated[int, Field(ge=0)] = 1_000_000
+    quotas: Path | None = None
     public_url: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -249,6 +255,11 @@ class RelayerSettings(BaseSettings):
         if self.connections_per_address is not None:
             return self.connections_per_address
         return 0 if self.behind_proxy or is_loopback(self.host) else _PER_ADDRESS
+
+    @property
+    def quota(self) -> Quota:
+        """What every account may keep."""
+        return Quota(self.quota_bytes, self.quota_namespaces, self.quota_memories)
 
     @property
     def scheme(self) -> Literal["http", "https"]:

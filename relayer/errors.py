@@ -19,6 +19,8 @@ RelayerError
 ├─ ModelUnavailable           no answer from the language model now: the work waits, nothing is lost
 ├─ ModelAnswerUnusable        it answered, and not with what was asked for; ``reason`` says how
 ├─ QueueFull                  back-pressure: the caller comes back after ``retry_after`` seconds
+│  └─ AccountBusy             the same, of one account alone: it waits for itself, and gets no lesser answer instead
+├─ RateLimited                it came too often: the caller comes back after ``retry_after`` seconds
 ├─ DeadlineExceeded           the request's time is up; names the step that was running
 ├─ Refused                    the state refuses the operation; ``code`` says which rule
 └─ ConfigurationError         a setting is wrong: names the setting and the fix
@@ -27,6 +29,7 @@ RelayerError
 from __future__ import annotations
 
 __all__ = [
+    "AccountBusy",
     "AccountLost",
     "BrokenPromise",
     "ConfigurationError",
@@ -37,6 +40,7 @@ __all__ = [
     "ModelUnavailable",
     "NamespaceClosed",
     "QueueFull",
+    "RateLimited",
     "Refused",
     "RelayerError",
     "StoreError",
@@ -195,6 +199,22 @@ class QueueFull(RelayerError):
     """
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class AccountBusy(QueueFull):
+    """Raised when an account has as much waiting as it may, whatever room there is for others."""
+
+
+class RateLimited(RelayerError):
+    """Raised when something was done as often as it may be for now.
+
+    Attributes:
+        retry_after: seconds until it may be done again.
+    """
+
+    def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 

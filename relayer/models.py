@@ -19,6 +19,7 @@ from relayer.http.readiness import Readiness
 from relayer.observability import log
 from relayer.ports import Clock, Embedder, Randomness
 from relayer.services.context import ChatWork, FactWork
+from relayer.services.embedding_shares import EmbeddingShares, ShareLimits
 from relayer.services.job_queue import JobLimits, JobQueue
 from relayer.services.model_budget import DailyLimits, ModelBudget
 from relayer.settings.model_keys import EndpointName, find_model_key
@@ -86,6 +87,15 @@ class Models:
                 "--former-embedder: is the model of --embedder; give the one before, or none"
             )
         return former
+
+    def shared(self, embedder: Embedder, *, former: bool = False) -> Embedder:
+        """Have accounts share an embedder fairly; an endpoint does as much at once as the settings say."""
+        chosen = self.settings.former_embedder if former else self.settings.embedder
+        if chosen == "local":
+            return EmbeddingShares(embedder)
+        at_once = self.settings.model_at_once
+        limits = ShareLimits(at_once, of_account=max(1, at_once // 2), call_characters=None)
+        return EmbeddingShares(embedder, limits)
 
     async def _remote_former(self) -> Embedder:
         settings = self.settings

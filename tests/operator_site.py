@@ -110,7 +110,7 @@ class Site:
     async def begin(self) -> None:
         await check_relayer_key(self.ports)
         access = self.access("researcher")
-        await Accounts(self.ports).admit(access.principal.certificate, address=None, creates=True)
+        await Accounts(self.ports).make(access.account)
 
     async def say(self, *texts: str, agent: str = "researcher") -> list[str]:
         """Remember texts, one entry each; returns their ids."""

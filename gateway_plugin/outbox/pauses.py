@@ -61,15 +61,14 @@ class Pauses:
         newest = max(self._pauses.values(), key=lambda pause: pause.serial, default=None)
         return str(newest.error) if newest is not None else ""
 
-    def failed(self, namespace: str, error: GatewayError, now: float) -> None:
-        """Begin the next pause of a namespace."""
+    def failed(self, namespace: str, error: GatewayError, now: float, *, at_least: float = 0.0) -> None:
+        """Begin the next pause of a namespace, of ``at_least`` so many seconds."""
         self.failures += 1
         before = self._pauses.get(namespace)
         failures = before.failures + 1 if before is not None else 1
         longest = min(self._first * 2 ** min(failures - 1, _MOST_DOUBLINGS), _LONGEST)
-        self._pauses[namespace] = _Pause(
-            error, failures, self.failures, now + longest * _jitter.uniform(0.5, 1.0)
-        )
+        pause = max(at_least, longest * _jitter.uniform(0.5, 1.0))
+        self._pauses[namespace] = _Pause(error, failures, self.failures, now + pause)
 
     def delivered(self, namespace: str) -> None:
         """End a namespace's pause, and those of all that found nobody: somebody answers now, and may answer them too."""

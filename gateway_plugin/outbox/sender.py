@@ -1,7 +1,7 @@
 """Delivers what the outbox holds, in order within each namespace, while the conversation goes on.
 
 What fails for a passing reason stays where it is and is tried again, with longer and longer pauses; meanwhile its
-namespace waits, and no other. What the relayer refuses for good becomes a dead letter, and the next item goes on. Waiting
+namespace waits, and no other. So it is, with a long pause, with what the account's quota has no room for. What the relayer refuses for good becomes a dead letter, and the next item goes on. Waiting
 for delivery never lasts longer than asked, and not at all while the deliveries waited for keep failing.
 
 Several processes may share an outbox. The one that claims it delivers for all; the others look every now and then
@@ -33,6 +33,9 @@ _LASTING: Final = {
     "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
     "wrong_custody": "the namespace was made by a client that leaves its key to the relayer",
 }
+# And these pass when a person acted: kept, told once, and asked for again after so many seconds, not every minute.
+_FULL: Final = "quota_exceeded"
+_FULL_PAUSE: Final = 900.0
 # How a relayer answers a field that it does not know.
 _MISUNDERSTOOD: Final = frozenset({400, 422})
 # A failure that nobody foresaw may pass; one that comes back this often is the item's own.
@@ -52,7 +55,7 @@ class Sender:
         outbox: what to deliver.
         identity_of: finds the keys for an item; raises `IdentityError` when they are not held.
         first_pause: seconds before the first retry; doubled up to a minute.
-        notify: told a sentence for a person when turns are given up; once for each agent and reason.
+        notify: told a sentence for a person when turns are given up, or wait for room at the relayer; once for each agent and reason.
         heard: told the position that the relayer gave with a delivery.
         meanwhile: called, off the event loop, whenever the outbox was worked on and at the end.
     """
@@ -207,7 +210,14 @@ class Sender:
             if await self._attempted(item):
                 self._pauses.delivered(namespace)
         except GatewayError as error:
-            self._pauses.failed(namespace, error, asyncio.get_running_loop().time())
+            full = isinstance(error, RelayerRefused) and error.code == _FULL
+            now = asyncio.get_running_loop().time()
+            self._pauses.failed(namespace, error, now, at_least=_FULL_PAUSE if full else 0.0)
+            if full:
+                self._tell(
+                    item.owner.agent,
+                    f"captured turns of agent {item.owner.agent} wait in the outbox: {error}",
+                )
         except Exception as error:  # noqa: BLE001 - one bad item must not stop the others
             await self._failed_strangely(item, error)
         async with self._progress:
@@ -273,9 +283,14 @@ class Sender:
 
     async def _give_up(self, item: OutboxItem, reason: str) -> None:
         await off_loop(self._outbox, self._outbox.refused, item, reason)
-        if self._notify is not None and (item.owner.agent, reason) not in self._told:
-            self._told.add((item.owner.agent, reason))
-            self._notify(f"memrelay: a captured turn of agent {item.owner.agent} is given up: {reason}")
+        agent = item.owner.agent
+        self._tell(agent, f"a captured turn of agent {agent} is given up: {reason}", reason)
+
+    def _tell(self, agent: str, sentence: str, reason: str = _FULL) -> None:
+        """Tell a person, once for each agent and reason."""
+        if self._notify is not None and (agent, reason) not in self._told:
+            self._told.add((agent, reason))
+            self._notify(f"memrelay: {sentence}")
 
 
 async def off_loop(outbox: Outbox, work: Callable[..., _T], *arguments: object) -> _T:

@@ -132,7 +132,7 @@ class Topology:
                     *("--store", f"s3://{BUCKET}/memrelay", "--endpoint-url", self.store_url),
                     *("--port", str(self.port + number), "--log-format", "json"),
                     # Gateways address the proxy, and what they sign names it. Only this machine reaches it.
-                    *("--public-url", self.url, "--accounts", "open"),
+                    *("--public-url", self.url, "--accounts", "open", "--trusted-proxy", "127.0.0.1"),
                 ),
                 environment,
                 f"http://127.0.0.1:{self.port + number}",

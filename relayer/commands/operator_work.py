@@ -37,6 +37,8 @@ from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.upgrade import upgrade_store
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
 from relayer.services.accounts import Accounts
+from relayer.services.quotas import Quotas
+from relayer.settings.quotas import read_quotas
 
 if sys.platform == "win32":
     run = asyncio.run
@@ -145,8 +147,9 @@ async def stats(flags: Flags, say: Say, *, prices: str | None, metrics: str | No
     traffic = parse_traffic(text_of(metrics)) if metrics is not None else None
     async with opened_store(flags) as (settings, ports):
         measured = await measure(ports, tuple(accounts_of(settings, ())))
+        quotas = Quotas(ports, settings.quota, read_quotas(settings.quotas))
     row = measured.row() | {"cost": reports.cost_row(measured, table, traffic)}
-    _print(say, row, reports.stats(measured, table, traffic), as_json=as_json)
+    _print(say, row, reports.stats(measured, table, traffic, quotas.of), as_json=as_json)
     return 0
 
 

@@ -1,8 +1,6 @@
-"""The routes about an account as a whole: its namespaces, and what it revoked."""
+"""The routes about an account as a whole: its namespaces, what it keeps and may keep, and what it revoked."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
 
 from relayer.errors import Refused
 from relayer.http.queries import NamespacesQuery
@@ -11,11 +9,12 @@ from relayer.http.routing import Call, Reply, Route
 from relayer.services.accounts import Accounts
 from relayer.services.context import Context
 from relayer.services.namespaces import list_namespaces
+from relayer.services.quotas import Quotas
 from relayer.wire import base64url
 from relayer.wire.certificates import Right
 from relayer.wire.errors import Malformed
 from relayer.wire.revocations import RevocationsRequest, RevocationsResponse, RevocationsView
-from relayer.wire.service import NamespacesResponse
+from relayer.wire.service import AccountResponse, NamespacesResponse, QuotaView
 
 __all__ = ["AccountRoutes"]
 
@@ -26,15 +25,13 @@ class AccountRoutes(RouteGroup):
     Args:
         context: for the use cases.
         accounts: keeps revocations.
-        on_revoked: told the account whose opened keys must go at once.
+        quotas: what accounts may keep.
     """
 
-    def __init__(
-        self, context: Context, accounts: Accounts, on_revoked: Callable[[str], Awaitable[None]]
-    ) -> None:
+    def __init__(self, context: Context, accounts: Accounts, quotas: Quotas) -> None:
         super().__init__(context)
         self._accounts = accounts
-        self._on_revoked = on_revoked
+        self._quotas = quotas
 
     def table(self) -> tuple[Route, ...]:
         """Return the routes."""
@@ -48,6 +45,18 @@ class AccountRoutes(RouteGroup):
                 query=NamespacesQuery,
                 namespaced=False,
                 right=Right.READ,
+                # Each page opens up to a hundred pointers.
+                cost=5.0,
+            ),
+            Route(
+                "GET",
+                "/v1/account",
+                self._account,
+                "What the account keeps, and what it may keep.",
+                answer=AccountResponse,
+                namespaced=False,
+                right=Right.READ,
+                cost=5.0,
             ),
             Route(
                 "GET",
@@ -79,6 +88,20 @@ class AccountRoutes(RouteGroup):
         )
         return Reply.of(answer)
 
+    async def _account(self, call: Call) -> Reply:
+        account = call.principal.account
+        quota = self._quotas.of(account)
+        async with call.deadline.step("usage"):
+            used = await self._quotas.used(account)
+        return Reply.of(
+            AccountResponse(
+                account=account,
+                bytes=QuotaView(used=used.amount.bytes, limit=quota.bytes or None),
+                namespaces=QuotaView(used=len(used.namespaces), limit=quota.namespaces or None),
+                memories=QuotaView(used=used.amount.memories, limit=quota.memories or None),
+            )
+        )
+
     async def _revocations(self, call: Call) -> Reply:
         async with call.deadline.step("revocations"):
             encoded = await self._accounts.revocations(call.principal.account)
@@ -89,8 +112,9 @@ class AccountRoutes(RouteGroup):
             encoded = base64url.decode(call.body_as(RevocationsRequest).revocations)
         except Malformed as error:
             raise Refused("revocations_invalid", "revocations must be base64url of a signed list") from error
-        account = call.principal.account
+        principal = call.principal
         async with call.deadline.step("revoke"):
-            revocations = await self._accounts.revoke(encoded, account=account)
-        await self._on_revoked(account)
+            revocations = await self._accounts.revoke(
+                encoded, account=principal.account, address=principal.peer
+            )
         return Reply.of(RevocationsResponse(counter=revocations.counter))

@@ -3,7 +3,8 @@
 header sizes and one of each (`head`) → authority → times → signature over the *stated* digest → certificate → account
 → sealed key → replay, rate → only then the body and its namespace → what the account has revoked. What follows from the
 request alone is told; what depends on keys or on what the relayer knows is one 401, decided before the store is touched
-(revocations excepted: they are in the store). The log has the true rule.
+(revocations excepted: they are in the store). The log has the true rule. The opened key of a request is kept for the next
+ones only when all of this was passed, so that nothing stays of one that is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from relayer.wire import base64url, signing
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.keys import FIRST_GENERATION
-from relayer.wire.loopback import is_loopback
 from relayer.wire.lp import Reader
 from relayer.wire.proofs import Prover
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, named_fleet_key
@@ -43,10 +43,14 @@ _TOLD = {"window": "window", "not_yet_valid": "clock_skew", "expired": "clock_sk
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A request whose head was accepted; ``sealed`` is its opened memory-key, if it has one."""
+    """A request whose head was accepted; ``sealed`` is its opened memory-key, if it has one.
+
+    ``unkept`` is the digest under which that key is to be kept when the request is let in; empty when it is kept already.
+    """
 
     principal: Principal
     sealed: SealedKey | None
+    unkept: bytes = b""
 
 
 class Authenticator:
@@ -110,30 +114,34 @@ class Authenticator:
         signature = head.values.get(signing.SIGNATURE_HEADER)
         return None if signature is None else Prover(signature, self._keys.identity)
 
-    def charge_body(self, signed: Signed, size: int) -> None:
-        """Charge a request for its body, once that is there; raises `HttpProblem` ``rate_limited``."""
-        self._limits.charge_body(signed.principal.account, signed.principal.author, size)
+    def charge(self, signed: Signed, cost: float) -> None:
+        """Charge more to a request's account and agent; raises `HttpProblem` ``rate_limited``."""
+        self._limits.charge(signed.principal.account, signed.principal.author, cost)
 
-    def admits_now(self, signed: Signed, *, creates: bool) -> bool:
-        """Whether `admit` is sure to let the request in, so that it need not be asked."""
-        return self._accounts.admits_now(signed.principal.certificate, creates=creates)
+    def admits_now(self, signed: Signed) -> bool:
+        """Whether `admit` is sure to let the request in, so that it need not be asked; `keep` is then all that is left."""
+        return self._accounts.admits_now(signed.principal.certificate)
 
-    async def admit(self, signed: Signed, head: Head, *, creates: bool, revokes: bool) -> None:
+    async def admit(self, signed: Signed, *, cost: float, revokes: bool) -> None:
         """Hold the request against what its account has taken back: the last step, and the first to ask the store.
 
-        ``revokes`` says that it is about the list of revocations alone.
+        An account that has nothing here costs its peer: there are as many such accounts as somebody cares to make up. ``revokes``
+        says that it is about the list of revocations alone.
 
         Raises:
-            HttpProblem: ``unauthorized``.
+            HttpProblem: ``unauthorized`` or ``rate_limited``.
             StoreError: what is known is too old and the store does not answer.
         """
-        address = None if is_loopback(head.peer) else peer_name(head.peer)
+        principal = signed.principal
+        stranger = not self._accounts.knows(principal.account)
+        if stranger:
+            self._limits.charge_stranger(principal.peer, cost)
         try:
-            await self._accounts.admit(
-                signed.principal.certificate, address=address, creates=creates, revokes=revokes
-            )
+            await self._accounts.admit(principal.certificate, revokes=revokes)
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
+        if stranger and self._accounts.knows(principal.account):
+            self._limits.credit_stranger(principal.peer, cost)
 
     async def still_admits(self, signed: Signed) -> None:
         """Hold a request that was let in against what its account has taken back since; it must not see an answer then.
@@ -143,12 +151,17 @@ class Authenticator:
             StoreError: as for `admit`.
         """
         certificate = signed.principal.certificate
-        if self._accounts.admits_now(certificate, creates=False):
+        if self._accounts.admits_now(certificate):
             return
         try:
-            await self._accounts.admit(certificate, address=None, creates=False)
+            await self._accounts.admit(certificate)
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
+
+    def keep(self, signed: Signed) -> None:
+        """Keep the opened key of a request that was let in, in the same step of the event loop: a revocation drops it."""
+        if signed.sealed is not None and signed.unkept:
+            self._sealed_keys.put(signed.unkept, signed.sealed)
 
     def access(self, signed: Signed, namespace: str | None, right: Right) -> Access:
         """Return the way into the request's one namespace, the body's (``namespace``) being known now.
@@ -219,9 +232,12 @@ class Authenticator:
             raise NotAccepted("certificate_time")
         if not self._accounts.serves(certificate.account):
             raise NotAccepted("account_not_served")
-        principal = Principal(certificate, signature.nonce, signature.expires * 1000, digest)
-        sealed = self._sealed(memory_key, certificate, right, now) if memory_key else None
-        return Signed(principal, sealed)
+        principal = Principal(
+            certificate, signature.nonce, signature.expires * 1000, digest, peer_name(head.peer)
+        )
+        if not memory_key:
+            return Signed(principal, None)
+        return Signed(principal, *self._sealed(memory_key, certificate, right, now))
 
     def _stated(self, head: Head, now: int) -> tuple[RequestSignature, bytes]:
         """Return the signature, its times checked, and the digest that the request states."""
@@ -239,17 +255,19 @@ class Authenticator:
             raise HttpProblem(_TOLD[error.rule], server_time=now, rule=error.rule) from error
         return signature, digest
 
-    def _sealed(self, header: str, certificate: Certificate, right: Right | None, now: int) -> SealedKey:
-        """Open the memory-key and hold it against certificate and right."""
+    def _sealed(
+        self, header: str, certificate: Certificate, right: Right | None, now: int
+    ) -> tuple[SealedKey, bytes]:
+        """Open the memory-key and hold it against certificate and right; returns it with its digest if it is new."""
         digest = hashlib.sha256(header.encode()).digest()
-        sealed, new = self._sealed_keys.get(digest), False
+        sealed, new = self._sealed_keys.get(digest), b""
         if sealed is None:
             encoded = _decoded(header, signing.KEY_HEADER)
             private = self._fleet.private(named_fleet_key(encoded))
             if private is None:
                 raise HttpProblem("unknown_fleet_key")
             sealed = SealedKey.open(encoded, private)
-            new = True
+            new = digest
         if sealed.not_after <= now:
             self._sealed_keys.discard(digest)
             raise NotAccepted("sealed_key_expired")
@@ -261,9 +279,7 @@ class Authenticator:
             raise NotAccepted("sealed_key_agent")
         if right is not None and not certificate.allows(sealed.namespace, right):
             raise NotAccepted("namespace_not_granted")
-        if new:
-            self._sealed_keys.put(digest, sealed)
-        return sealed
+        return sealed, new
 
 
 def _decoded(header: str, name: str) -> bytes:

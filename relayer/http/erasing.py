@@ -43,7 +43,6 @@ class ErasureRoutes(RouteGroup):
                 answer=ErasureView,
                 namespaced=False,
                 right=Right.READ,
-                cost=0.0,
             ),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
 
@@ -16,7 +16,7 @@ from relayer.http.auth import Authenticator, Signed
 from relayer.http.body import check_head, is_sealed, parse_body, read_body, unsealed
 from relayer.http.connections import Connections
 from relayer.http.head import Head, read_head
-from relayer.http.limits import PEER_FAILURES
+from relayer.http.limits import PEER_FAILURES, Network
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of, unauthorized
 from relayer.http.queries import parse_query
@@ -26,6 +26,7 @@ from relayer.observability import describe, log
 from relayer.ports import Clock, Randomness
 from relayer.services.access import Access
 from relayer.services.deadline import Deadline
+from relayer.services.embedding_shares import OnBehalfOf, on_behalf_of
 from relayer.services.work_pool import WorkPool
 from relayer.wire.certificates import Right
 from relayer.wire.proofs import PROOF_HEADER, Prover
@@ -54,6 +55,7 @@ class Front:
         randomness: for request ids.
         texts: where large bodies are parsed.
         connections: told which of them are worth keeping.
+        trusted: proxies that are believed whom they forward.
     """
 
     def __init__(
@@ -66,10 +68,12 @@ class Front:
         randomness: Randomness,
         connections: Connections,
         texts: WorkPool | None = None,
+        trusted: Sequence[Network] = (),
     ) -> None:
         self.routes = routes
         self.connections = connections
         self.unread = UnreadAnswers()
+        self._trusted = trusted
         self._authenticator = authenticator
         self._metrics = metrics
         self._clock = clock
@@ -122,7 +126,7 @@ class Front:
         route: Route | None = None
         prover: Prover | None = None
         try:
-            head = read_head(request)
+            head = read_head(request, self._trusted)
             prover = self._authenticator.prover(head)
             route, parameter, query = self.routes.find(head.method, head.target)
             call, reply = await self._answer(request, head, route, (parameter, query), prover)
@@ -294,15 +298,17 @@ class Front:
         if route.body is not None:
             digest = signed.principal.body_digest
             raw = await read_body(request, head, digest, seconds=deadline.remaining())
-            authenticator.charge_body(signed, len(raw))
+            authenticator.charge(signed, len(raw) // route.bytes_a_token)
             body, signed = await self._parsed(raw, route.body, signed, sealed=is_sealed(head))
         access = self._access(signed, route, right, getattr(body, "namespace", None))
-        if not authenticator.admits_now(signed, creates=route.writes):
+        if not authenticator.admits_now(signed):
             async with deadline.step("admit"):
                 # The list of revocations is all that admin rights without a namespace lead to.
                 revokes = right is Right.ADMIN and not route.namespaced
-                await authenticator.admit(signed, head, creates=route.writes, revokes=revokes)
+                await authenticator.admit(signed, cost=route.cost, revokes=revokes)
+        authenticator.keep(signed)
         self.connections.accepted(request.protocol, signed.principal.account)
+        on_behalf_of.set(OnBehalfOf(signed.principal.account, urgent=not route.writes))
         last_event = head.values.get("last-event-id", "")
         return Call(deadline, parameter, query, body, signed, access, head.wants_events, last_event)
 

@@ -5,10 +5,12 @@ Nothing here is decoded twice: what was signed is what was sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiohttp.web import BaseRequest
 
+from relayer.http.limits import Network, peer_behind
 from relayer.http.problems import HttpProblem
 from relayer.wire import signing
 from relayer.wire.certificates import MAX_CERTIFICATE
@@ -44,7 +46,10 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Method, raw target and the headers that decide something; absent ones are missing from ``values``."""
+    """Method, raw target and the headers that decide something; absent ones are missing from ``values``.
+
+    ``peer`` is the address of who asks, as far as it is known: see `relayer.http.limits.peer_behind`.
+    """
 
     method: str
     target: str
@@ -79,8 +84,8 @@ class Head:
         return min(bound, int(text) / 1000)
 
 
-def read_head(request: BaseRequest) -> Head:
-    """Read and bound the head.
+def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> Head:
+    """Read and bound the head; ``trusted`` are the proxies that are believed whom they forward.
 
     Raises:
         HttpProblem: ``malformed`` for a second header or one that is not ASCII, ``header_too_large``.
@@ -103,5 +108,8 @@ def read_head(request: BaseRequest) -> Head:
         if not raw_value.isascii():
             raise HttpProblem("malformed", f"The header {name} must be ASCII.")
         values[name] = raw_value.decode("ascii")
-    peer = request.transport.get_extra_info("peername") if request.transport else None
-    return Head(request.method, target, peer[0] if isinstance(peer, tuple) else "", values)
+    peername = request.transport.get_extra_info("peername") if request.transport else None
+    peer = peername[0] if isinstance(peername, tuple) else ""
+    if trusted:
+        peer = peer_behind(peer, ",".join(request.headers.getall("x-forwarded-for", [])), trusted)
+    return Head(request.method, target, peer, values)

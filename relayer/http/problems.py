@@ -13,6 +13,7 @@ from http import HTTPStatus
 from relayer import errors
 from relayer.domain.outcomes import Refusal
 from relayer.log.errors import PositionUnknown, RollbackDetected
+from relayer.wire.errors import NotAccepted
 from relayer.wire.problems import Problem, ProblemField
 
 __all__ = ["CODES", "HttpProblem", "problem_of", "unauthorized"]
@@ -112,6 +113,7 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (errors.ModelUnavailable, "model_unavailable"),
     (errors.ModelAnswerUnusable, "model_answer_unusable"),
     (errors.QueueFull, "queue_full"),
+    (errors.RateLimited, "rate_limited"),
     (RollbackDetected, "rollback_detected"),
     (PositionUnknown, "position_unknown"),
     (errors.DeadlineExceeded, "deadline_exceeded"),
@@ -192,6 +194,8 @@ def problem_of(error: Exception) -> HttpProblem:
         return error
     if isinstance(error, errors.Refused):
         return HttpProblem(error.code, str(error), status=_REFUSED_STATUS.get(error.code, 409))
+    if isinstance(error, NotAccepted):
+        return unauthorized(error.rule)
     for kind, code in _BY_CLASS:
         if isinstance(error, kind):
             return _known(error, code)

@@ -113,6 +113,7 @@ class Route:
         right: what the certificate must grant, on that namespace if there is one.
         writes: whether it changes anything; see `Authenticator.accept`.
         cost: in tokens of the rate limits.
+        bytes_a_token: of a body, which costs as long as it is: read, parsed, looked for.
         seconds: the longest a request may take.
         statuses: of good answers.
         ends_with_caller: whether the work is cancelled when the connection is gone; never for what writes.
@@ -130,6 +131,7 @@ class Route:
     right: Right | None = None
     writes: bool = False
     cost: float = 1.0
+    bytes_a_token: int = 4096
     seconds: float = 30.0
     media_type: str = JSON
     statuses: tuple[int, ...] = (200,)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from relayer.http.account import AccountRoutes
 from relayer.http.answers import AnswerRoutes
 from relayer.http.erasing import ErasureRoutes
@@ -15,24 +13,23 @@ from relayer.http.transfer import TransferRoutes
 from relayer.http.turns import TurnRoutes
 from relayer.services.accounts import Accounts
 from relayer.services.context import Context
+from relayer.services.quotas import Quotas
 
 __all__ = ["signed_routes"]
 
 
-def signed_routes(
-    context: Context, accounts: Accounts, on_revoked: Callable[[str], Awaitable[None]]
-) -> tuple[Route, ...]:
-    """Return the routes under ``/v1``. Costs follow the work: an extraction is about five searches, a poll is free.
+def signed_routes(context: Context, accounts: Accounts, quotas: Quotas) -> tuple[Route, ...]:
+    """Return the routes under ``/v1``. Costs follow the work: an extraction is about five searches, and nothing is free.
 
     Args:
         context: for the use cases.
         accounts: keeps revocations.
-        on_revoked: told the account whose opened keys must go at once.
+        quotas: what accounts may keep.
     """
     groups = (
         MemoryRoutes(context),
         TurnRoutes(context),
-        AccountRoutes(context, accounts, on_revoked),
+        AccountRoutes(context, accounts, quotas),
         OverviewRoutes(context),
         TransferRoutes(context),
         LifeRoutes(context),

@@ -34,6 +34,7 @@ class TurnRoutes(RouteGroup):
                 answer=RecallResponse,
                 body=RecallRequest,
                 right=Right.READ,
+                bytes_a_token=1024,
                 seconds=RECALL_SECONDS,
             ),
             Route(
@@ -66,7 +67,6 @@ class TurnRoutes(RouteGroup):
                 answer=JobResponse,
                 query=JobQuery,
                 right=Right.READ,
-                cost=0.0,
             ),
         )
 

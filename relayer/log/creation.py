@@ -36,6 +36,7 @@ __all__ = [
     "mark",
     "open_existing",
     "open_or_create",
+    "page_pointers",
 ]
 
 INCARNATION_SIZE = 16
@@ -145,16 +146,40 @@ async def list_pointers(ports: LogPorts, account: str) -> list[Pointer]:
         CorruptNamespace: one does not open in its place.
         StoreError: the store did not answer.
     """
+    pointers, _ = await page_pointers(ports, account)
+    return sorted(pointers, key=lambda pointer: pointer.name)
+
+
+async def page_pointers(
+    ports: LogPorts, account: str, *, after: str = "", limit: int | None = None
+) -> tuple[list[Pointer], str]:
+    """Return some of an account's pointers, whatever their state, and the tag of the last one that was looked at.
+
+    They are in the order of their tags, the keyed hashes of their names: no other order is known without opening all of
+    them. The tag is empty when there are no more; one that vanishes meanwhile is left out.
+
+    Args:
+        ports: where.
+        account: whose.
+        after: the tag that an earlier page ended with.
+        limit: how many are read; None reads all.
+
+    Raises:
+        CorruptNamespace, StoreError: as `list_pointers`.
+    """
     creation = _Creation(ports, account)
     layout = ports.layout
-    start = layout.at(layout.pointers(ports.keys.tag("account", account)))
-    keys = [row.key async for row in ports.store.list(start)]
-    strip = len(layout.at("x")) - 1
+    start = layout.pointers(ports.keys.tag("account", account))
+    strip = len(layout.at(start))
+    tags = [tag async for row in ports.store.list(layout.at(start)) if (tag := row.key[strip:]) > after]
+    tags.sort()
+    page = tags[:limit]
     read: list[_ReadPointer | None] = []
-    for first in range(0, len(keys), AT_ONCE):
-        window = keys[first : first + AT_ONCE]
-        read += await together([creation.read_pointer_at(key[strip:]) for key in window])
-    return sorted((found.pointer for found in read if found is not None), key=lambda pointer: pointer.name)
+    for first in range(0, len(page), AT_ONCE):
+        window = page[first : first + AT_ONCE]
+        read += await together([creation.read_pointer_at(start + tag) for tag in window])
+    last = page[-1] if len(tags) > len(page) else ""
+    return [found.pointer for found in read if found is not None], last
 
 
 async def mark(ports: LogPorts, account: str, pointer: Pointer, state: PointerState) -> None:

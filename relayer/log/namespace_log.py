@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from relayer.domain.namespace import Pointer, Position
 from relayer.domain.operations import Operation
@@ -16,7 +17,10 @@ from relayer.log.log_ports import LogPorts
 from relayer.log.manifest_view import SeenManifest
 from relayer.log.replica import Begin, Consistency, OnApplied, OnReset, Replica
 
-__all__ = ["Consistency", "NamespaceLog"]
+__all__ = ["Allowance", "Consistency", "NamespaceLog"]
+
+# Asked before operations are appended, and refuses them by raising; what it returns is told their outcomes, none if they failed.
+Allowance: TypeAlias = Callable[[Sequence[Operation]], Awaitable[Callable[[Sequence[Outcome]], None]]]
 
 
 class NamespaceLog:
@@ -37,8 +41,10 @@ class NamespaceLog:
         limits: CommitterLimits | None = None,
         begin: Begin | None = None,
         seen: SeenManifest | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self.pointer = pointer
+        self._allowance = allowance
         self._ports = ports
         self._replica = Replica(ports, account, pointer.incarnation, begin, seen)
         self.indexes = IndexObjects(ports, account, self._replica)
@@ -96,8 +102,15 @@ class NamespaceLog:
 
         Raises:
             NamespaceClosed: the log has ended. Whoever asks again finds the life that its name has now, if any.
+            Refused: ``quota_exceeded``.
         """
-        outcomes = await self._committer.submit(operations)
+        outcomes: list[Outcome] = []
+        settle = await self._allowance(operations) if self._allowance is not None else None
+        try:
+            outcomes = await self._committer.submit(operations)
+        finally:
+            if settle is not None:
+                settle(outcomes)
         if any(outcome.refusal is Refusal.CLOSED for outcome in outcomes):
             raise NamespaceClosed("the namespace was erased")
         return outcomes

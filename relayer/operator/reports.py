@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -13,6 +13,7 @@ from relayer.operator.restore import Restoration
 from relayer.operator.stats import Prices, Stats, Traffic
 from relayer.operator.upgrade import Upgrade
 from relayer.operator.verify import StoreReport
+from relayer.services.quotas import Quota
 
 __all__ = [
     "aligned",
@@ -30,6 +31,8 @@ __all__ = [
 WRITE = Traffic(writes=1, reads=0)
 RECALL = Traffic(writes=0, reads=1)
 _WIDTH = 10
+# Accounts that are shown one by one.
+_LARGEST = 10
 
 
 def aligned(lines: Sequence[tuple[str, str]]) -> str:
@@ -139,8 +142,8 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(runs)
 
 
-def stats(measured: Stats, prices: Prices, traffic: Traffic | None) -> str:
-    """Show amounts and costs."""
+def stats(measured: Stats, prices: Prices, traffic: Traffic | None, quota_of: Callable[[str], Quota]) -> str:
+    """Show amounts and costs, and the accounts that keep most beside what they may keep."""
     lines = [
         ("accounts", f"{measured.accounts:,}"),
         ("namespaces", f"{measured.namespaces:,}"),
@@ -168,6 +171,15 @@ def stats(measured: Stats, prices: Prices, traffic: Traffic | None) -> str:
         lines.append(
             ("  as counted", f"{traffic.per_million(prices):.2f} for requests as they came: {asked}")
         )
+    for account, kept in measured.largest(_LARGEST):
+        quota = quota_of(account)
+        shown = (
+            (measured.names[account], quota.namespaces, "namespaces"),
+            (kept.memories, quota.memories, "memories"),
+            (kept.bytes, quota.bytes, "bytes"),
+        )
+        amounts = (f"{used:,}{f' of {most:,}' if most else ''} {what}" for used, most, what in shown)
+        lines.append((f"{account[:10]}...", ", ".join(amounts)))
     if measured.unread:
         lines.append(("PROBLEM", f"{measured.unread} manifests do not open: memrelay verify names them"))
     return aligned(lines)

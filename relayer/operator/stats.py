@@ -14,6 +14,7 @@ from relayer.log.together import AT_ONCE, together
 from relayer.operator.catalogue import Listed, read_catalogue
 from relayer.operator.kinds import Kind, incarnation_of, kind_of
 from relayer.operator.log_walk import seq_of
+from relayer.services.quotas import Amount as Kept
 
 __all__ = ["Amount", "Prices", "Stats", "Traffic", "measure", "parse_traffic"]
 
@@ -77,6 +78,8 @@ class Stats:
         covered: slots that segments hold as well, and that collection will delete.
         loose: segments and indexes that no manifest names.
         unread: namespaces whose manifest could not be read; verify says why.
+        names: namespaces of each account,
+        kept: and what it keeps in them, as its quota counts it.
     """
 
     kinds: dict[Kind, Amount] = field(default_factory=lambda: defaultdict(Amount))
@@ -88,12 +91,18 @@ class Stats:
     covered: Amount = field(default_factory=Amount)
     loose: Amount = field(default_factory=Amount)
     unread: int = 0
+    names: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    kept: dict[str, Kept] = field(default_factory=lambda: defaultdict(Kept))
 
     @property
     def total(self) -> Amount:
         """Everything."""
         kinds = self.kinds.values()
         return Amount(sum(item.objects for item in kinds), sum(item.bytes for item in kinds))
+
+    def largest(self, count: int) -> list[tuple[str, Kept]]:
+        """Return the accounts that keep most bytes, and what they keep."""
+        return sorted(self.kept.items(), key=lambda item: (-item[1].bytes, item[0]))[:count]
 
     def monthly(self, prices: Prices) -> float:
         """Return what keeping everything costs in a month."""
@@ -111,6 +120,10 @@ class Stats:
             "garbage": {"covered_slots": self.covered.row(), "unnamed": self.loose.row()},
             "kinds": {kind.value: amount.row() for kind, amount in self.kinds.items()},
             "unread_manifests": self.unread,
+            "by_account": {
+                account: {"namespaces": self.names[account], "memories": kept.memories, "bytes": kept.bytes}
+                for account, kept in self.largest(len(self.kept))
+            },
         }
 
 
@@ -147,7 +160,7 @@ async def measure(ports: LogPorts, known: tuple[str, ...] = ()) -> Stats:
         window = catalogue.namespaces[first : first + AT_ONCE]
         manifests = await together([_manifest(ports, listed) for listed in window])
         for listed, manifest in zip(window, manifests, strict=True):
-            _count(stats, manifest, logs[listed.incarnation])
+            _count(stats, listed, manifest, logs[listed.incarnation])
     return stats
 
 
@@ -158,7 +171,8 @@ async def _manifest(ports: LogPorts, listed: Listed) -> Manifest | None:
         return None
 
 
-def _count(stats: Stats, manifest: Manifest | None, log: _Log) -> None:
+def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -> None:
+    stats.names[listed.account] += listed.live
     if manifest is None:
         stats.unread += bool(log.slots or log.packs)
         return
@@ -166,6 +180,8 @@ def _count(stats: Stats, manifest: Manifest | None, log: _Log) -> None:
     stats.entries += head
     stats.tail += head - manifest.snap_seq
     stats.segments += len(manifest.segments)
+    tail = [size for seq, size in log.slots.items() if seq > manifest.snap_seq]
+    stats.kept[listed.account].add(Kept(manifest.live_count + len(tail), manifest.live_bytes + sum(tail)))
     for seq, size in log.slots.items():
         if seq <= manifest.snap_seq:
             stats.covered.add(size)

@@ -15,13 +15,15 @@ class Principal:
     """An agent whose certificate and signature were accepted. Times are in ms since the epoch.
 
     ``nonce`` and ``expires`` are the signature's; together with the signing key they make a write the same write when
-    it is sent twice (I7). ``body_digest`` is the SHA-256 of the request's body.
+    it is sent twice (I7). ``body_digest`` is the SHA-256 of the request's body; ``peer`` is the name under which the machine that
+    asks is counted, empty for none.
     """
 
     certificate: Certificate
     nonce: bytes
     expires: int
     body_digest: bytes
+    peer: str = ""
 
     @property
     def account(self) -> str:

@@ -1,7 +1,7 @@
 """Which accounts this relayer serves, and what they have taken back.
 
-An account comes into being with its first write: one small sealed object, under a name that says nothing without the
-relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
+An account comes into being with the first thing that is kept for it, a namespace or a list of revocations: one small
+sealed object, under a name that says nothing without the relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
 
 The list is in a second object beside it. The newest of the two counts, so that putting one of them back, or deleting it,
 takes nothing back; and where the account's own object is gone, and anything else of it is there, nobody is let in.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import (
     AccountLost,
     CorruptNamespace,
+    RateLimited,
     Refused,
     StoreError,
     StoreUnavailable,
@@ -29,7 +31,7 @@ from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
 from relayer.services.read_back import create_or_read
-from relayer.services.token_buckets import Buckets, Limit
+from relayer.services.token_buckets import Buckets, Limit, take
 from relayer.wire.certificates import Certificate
 from relayer.wire.errors import NotAccepted, UnsealError
 from relayer.wire.revocations import Revocations
@@ -50,7 +52,7 @@ _LOST = (
 
 @dataclass(frozen=True, slots=True)
 class AccountCaps:
-    """How far ``accounts = open`` goes: accounts in all, and new ones per peer address and hour (None: any)."""
+    """How far ``accounts = open`` goes: accounts in all, and new ones per peer address and hour (0: any)."""
 
     total: int = 10_000
     per_address_and_hour: int = 20
@@ -88,6 +90,9 @@ class Accounts:
         ports: the store of the account objects, and what reading them takes.
         served: the ids that are served; None serves every account, up to ``caps``.
         caps: see `AccountCaps`.
+
+    Attributes:
+        on_revoked: told each account of which this replica learns that it took something back: opened keys must go.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class Accounts:
         self._clock = ports.clock
         self._served = served
         self._caps = caps or AccountCaps()
+        self.on_revoked: Callable[[str], Awaitable[None]] | None = None
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._total: int | None = None
         hourly = float(self._caps.per_address_and_hour)
@@ -110,33 +116,34 @@ class Accounts:
         """Whether an account may come in at all; touches nothing."""
         return self._served is None or account in self._served
 
-    def admits_now(self, certificate: Certificate, *, creates: bool) -> bool:
+    def knows(self, account: str) -> bool:
+        """Whether this replica has read that an account has something here."""
+        known = self._known.get(account)
+        return known is not None and known.stored is not None
+
+    def admits_now(self, certificate: Certificate) -> bool:
         """Whether what is known lets a certificate in; False means that `admit` has to look, or to refuse."""
         account = certificate.account
         known = self._known.get(account)
         return (
             known is not None
+            and known.stored is not None
             and self.serves(account)
             and self._age(known) < _FRESH_SECONDS
             and not _revoked(known, certificate)
-            and (known.stored is not None or not creates)
         )
 
-    async def admit(
-        self, certificate: Certificate, *, address: str | None, creates: bool, revokes: bool = False
-    ) -> None:
+    async def admit(self, certificate: Certificate, *, revokes: bool = False) -> None:
         """Let a certificate in, by a list of revocations at most 15 s old.
 
         While the store does not answer, what was read in the last five minutes counts; after that nobody comes in.
 
         Args:
             certificate: verified, in its time.
-            address: of the peer, for the hourly cap; None for peers it does not hold for.
-            creates: whether the request writes, and so brings a new account into being.
             revokes: whether it is about the list of revocations alone, which the account signs: the way back for a lost one.
 
         Raises:
-            NotAccepted: ``account_not_served``, ``revoked``, ``accounts_full`` or ``accounts_per_address``.
+            NotAccepted: ``account_not_served`` or ``revoked``.
             AccountLost: the account's object is gone.
             StoreError: the store does not answer, and what is known is too old.
         """
@@ -144,17 +151,29 @@ class Accounts:
         if not self.serves(account):
             raise NotAccepted("account_not_served")
         known = self._entry(account)
-        lost = False
         if self._age(known) >= _FRESH_SECONDS:
             try:
                 await self._refresh(account, known)
             except AccountLost:
                 if not revokes:
                     raise
-                lost = True
         if _revoked(known, certificate):
             raise NotAccepted("revoked")
-        if creates and known.stored is None and not lost:
+
+    async def make(self, account: str, address: str = "") -> None:
+        """Bring an account into being, if it is not there: whatever is kept for it comes after.
+
+        Args:
+            account: admitted.
+            address: of the peer, by `relayer.http.limits.peer_name`, for the hourly cap; empty for none.
+
+        Raises:
+            NotAccepted: ``accounts_full``.
+            RateLimited: the peer made as many in the last hour as it may.
+            StoreError: the store does not answer.
+        """
+        known = self._entry(account)
+        if known.stored is None:
             await self._create(account, known, address)
 
     async def revocations(self, account: str) -> bytes:
@@ -168,11 +187,12 @@ class Accounts:
             await self._refresh(account, known, force=True)
         return known.revocations
 
-    async def revoke(self, encoded: bytes, *, account: str) -> Revocations:
+    async def revoke(self, encoded: bytes, *, account: str, address: str = "") -> Revocations:
         """Put a newer list of revocations in place; it counts on this replica at once.
 
         Raises:
             Refused: ``revocations_invalid`` (not a list that this account signed) or ``stale_counter``.
+            NotAccepted, RateLimited: as `make`, for an account that has nothing here.
             StoreError: the store does not answer.
         """
         try:
@@ -188,9 +208,12 @@ class Accounts:
             if revocations.counter <= known.counter and encoded != known.revocations:
                 raise Refused("stale_counter", f"give a counter above {known.counter}")
             if known.stored is None:
-                await self._create(account, known, None, encoded)
+                await self._create(account, known, address, encoded)
             # The second object last: it is never the newer one, unless somebody put the first one back.
-            if await self._put(account, known, encoded) and await self._put_beside(account, known):
+            before = known.counter
+            done = await self._put(account, known, encoded) and await self._put_beside(account, known)
+            await self._learnt(account, known, before)
+            if done:
                 return revocations
             await self._clock.sleep(0.2)
         raise StoreUnavailable("the account's object could not be changed")
@@ -205,7 +228,7 @@ class Accounts:
         known = self._entry(account)
         with suppress(AccountLost):
             await self._refresh(account, known, force=True)
-        await self._create(account, known, None, known.revocations)
+        await self._create(account, known, "", known.revocations)
         if not await self._put(account, known, known.revocations):
             raise StoreUnavailable("the account's object could not be changed")
 
@@ -235,6 +258,10 @@ class Accounts:
             return isinstance(await store.swap(place, data, found.etag), Swapped)
         return isinstance(await store.create(place, data), Created)
 
+    async def _learnt(self, account: str, known: _Known, before: int) -> None:
+        if known.counter > before and self.on_revoked is not None:
+            await self.on_revoked(account)
+
     def _entry(self, account: str) -> _Known:
         known = self._known.get(account)
         if known is None:
@@ -249,6 +276,13 @@ class Accounts:
         return self._clock.monotonic() - known.read_at
 
     async def _refresh(self, account: str, known: _Known, *, force: bool = False) -> None:
+        before = known.counter
+        try:
+            await self._look(account, known, force=force)
+        finally:
+            await self._learnt(account, known, before)
+
+    async def _look(self, account: str, known: _Known, *, force: bool) -> None:
         async with known.lock:
             if not force and self._age(known) < _FRESH_SECONDS:
                 return
@@ -314,27 +348,45 @@ class Accounts:
             known.serials = frozenset(revocations.serials)
         return revocations.counter
 
-    async def _create(
-        self, account: str, known: _Known, address: str | None, revocations: bytes = b""
-    ) -> None:
+    async def _create(self, account: str, known: _Known, address: str, revocations: bytes = b"") -> None:
         async with known.lock:
             if known.stored is not None:
                 return
             now = self._clock.monotonic()
-            if self._served is None:
-                if await self._count() >= self._caps.total:
-                    raise NotAccepted("accounts_full")
-                if address is not None and self._newcomers.wait(address, 1.0, now):
-                    raise NotAccepted("accounts_per_address")
-            key = self._key(account)
-            fresh = self._seal(key, _Stored(_FORMAT, account, self._clock.now_ms(), revocations))
-            found = await create_or_read(self._ports, key, fresh)
-            self._take(known, self._open(key, account, found.data), found.etag)
-            known.read_at = now
-            if address is not None:
-                self._newcomers.spend(address, 1.0, now)
-            if self._total is not None:
-                self._total += 1
+            # Taken before the first await, and given back: requests that come at once must not all find the same room.
+            await self._take_place(address, now)
+            made = False
+            try:
+                key = self._key(account)
+                fresh = self._seal(key, _Stored(_FORMAT, account, self._clock.now_ms(), revocations))
+                found = await create_or_read(self._ports, key, fresh)
+                self._take(known, self._open(key, account, found.data), found.etag)
+                known.read_at = now
+                made = found.data == fresh
+            finally:
+                if not made:
+                    self._give_place(address)
+
+    async def _take_place(self, address: str, now: float) -> None:
+        if self._served is not None:
+            return
+        if await self._count() >= self._caps.total:
+            raise NotAccepted("accounts_full")
+        if self._counts(address):
+            wait = take(((self._newcomers, address),), 1.0, now)
+            if wait:
+                raise RateLimited("this address made as many accounts as it may", retry_after=wait)
+        self._total = (self._total or 0) + 1
+
+    def _give_place(self, address: str) -> None:
+        if self._served is not None:
+            return
+        self._total = (self._total or 1) - 1
+        if self._counts(address):
+            self._newcomers.spend(address, -1.0, self._clock.monotonic())
+
+    def _counts(self, address: str) -> bool:
+        return bool(address and self._caps.per_address_and_hour)
 
     async def _count(self) -> int:
         if self._total is None:

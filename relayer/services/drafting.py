@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Stored, Supersede
 from relayer.domain.record import Model, Record, encode_record
-from relayer.errors import EmbedderUnavailable, QueueFull, Refused
+from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
 from relayer.ports import EmbeddingModel
 from relayer.search.text import context_text, indexed_text
@@ -232,6 +232,8 @@ async def _embed(
         try:
             async with deadline.step("embed"):
                 computed = await embedder.embed(texts)
+        except AccountBusy:
+            raise
         except (EmbedderUnavailable, QueueFull):
             return [(draft.vector, None, given) for draft in drafts]
         for (index, which), vector in zip(places, computed, strict=True):

@@ -20,7 +20,7 @@ from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log import creation
 from relayer.log.log_ports import LogPorts
-from relayer.log.namespace_log import Consistency, NamespaceLog
+from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.replica import Start
 from relayer.ports import EmbeddingModel
 from relayer.search.calibration import Calibration
@@ -55,6 +55,7 @@ class OpenNamespace:
         former: what it is searched by until all of its memories have vectors of ``model``; None when nothing is left of it.
         from_index: the entry up to which a stored index was begun with, 0 without one.
         ignored: stored indexes that were there and could not be used.
+        allowance: asked before anything is appended; None lets everything be.
     """
 
     ports: LogPorts
@@ -70,6 +71,7 @@ class OpenNamespace:
     users: int = 0
     from_index: int = 0
     ignored: int = 0
+    allowance: Allowance | None = None
     log: NamespaceLog = field(init=False)
     view: NamespaceView = field(init=False)
     _failure: Exception | None = None
@@ -90,6 +92,7 @@ class OpenNamespace:
             self.namespace.pointer,
             begin=self._begin,
             seen=self.namespace.seen,
+            allowance=self.allowance,
         )
         self.log.subscribe(self._on_applied, self._on_reset)
 

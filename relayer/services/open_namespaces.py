@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from relayer.domain.namespace import Custody, Pointer
 from relayer.errors import (
@@ -32,6 +34,7 @@ from relayer.services.access import Access
 from relayer.services.deadline import Deadline
 from relayer.services.generation import Generation
 from relayer.services.open_namespace import OpenNamespace
+from relayer.services.quotas import Quotas
 
 __all__ = ["CacheLimits", "OpenNamespaces"]
 
@@ -39,6 +42,7 @@ _MIB = 1024 * 1024
 _ROUNDS = 3
 
 _Key = tuple[str, str]
+Making: TypeAlias = Callable[[Access], Awaitable[None]]
 # Name, secret, custody and generation of who asks, and whether it may be made: what an opening depends on.
 _Flight = tuple[_Key, bytes, Custody, int, bool]
 
@@ -53,6 +57,8 @@ class CacheLimits:
 
 class OpenNamespaces:
     """Opens, shares and drops namespaces; ``on_erased`` is called when one of their logs says that something was erased.
+
+    ``making`` is asked before a namespace may be made, and ``quotas`` then and before anything is appended.
 
     Attributes:
         calibration: what relevance is judged by.
@@ -73,8 +79,12 @@ class OpenNamespaces:
         on_erased: Callable[[], None] = lambda: None,
         *,
         former: Generation | None = None,
+        making: Making | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self._ports = ports
+        self._making = making
+        self._quotas = quotas
         self._on_erased = on_erased
         self._model = model
         self.calibration = calibration
@@ -292,10 +302,15 @@ class OpenNamespaces:
             key_not_after=access.key_not_after,
             on_erased=self._on_erased,
             former=self.former,
+            allowance=None if self._quotas is None else partial(self._quotas.take, access.account),
         )
 
     async def _find(self, access: Access, *, create: bool) -> creation.OpenedNamespace | None:
         if create:
+            if self._making is not None:
+                await self._making(access)
+            if self._quotas is not None:
+                await self._quotas.check_name(access.account, access.namespace)
             new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
             found = await creation.open_or_create(self._ports, new, access.secret)
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
 from relayer.ports import EmbeddingModel
 from relayer.search.found import Hit, Judgement, SearchResult
 from relayer.services.access import Access
@@ -26,6 +26,8 @@ from relayer.wire import schemas
 
 __all__ = ["recall"]
 
+# Of a query; the model reads 256 tokens, and words beyond this many characters would be work and no help.
+_QUERY_CHARACTERS = 2048
 _EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
 _NO_BUDGET = PAGE_BYTES
 _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
@@ -40,6 +42,8 @@ async def recall(
         Refused: ``bad_vector``.
         RelayerError: as `relayer.services.open_namespaces.OpenNamespaces.use` and the log's reads.
     """
+    if request.query is not None and len(request.query) > _QUERY_CHARACTERS:
+        request = request.model_copy(update={"query": request.query[:_QUERY_CHARACTERS]})
     given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -93,6 +97,9 @@ async def _embed_query(
     try:
         async with asyncio.timeout(deadline.remaining() * _EMBEDDING_SHARE):
             vectors = await ctx.embedder_of(model).embed([query])
+    except AccountBusy:
+        # Who asks more than its share comes back later: an answer by words alone would be as much work again.
+        raise
     except (EmbedderUnavailable, QueueFull, TimeoutError):
         return None
     first: NDArray[np.float32] = vectors[0]

@@ -35,7 +35,7 @@ class Buckets:
         return lacking / self._limit.per_second if lacking > 1e-6 else 0.0
 
     def spend(self, name: str, cost: float, now: float) -> None:
-        """Take tokens, down to an empty bucket."""
+        """Take tokens, down to an empty bucket; a cost below zero gives them back, up to a full one."""
         self._levels[name] = (max(0.0, self._level(name, now) - cost), now)
         self._levels.move_to_end(name)
         if len(self._levels) > self._most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ from relayer.errors import ConfigurationError
 from relayer.settings.store_address import check_endpoint, parse_store
 from relayer.wire.keys import is_account_id
 
-__all__ = ["PREFIX", "Accounts", "EndpointUrl", "ModelName", "ModelUrl", "StoreUrl"]
+__all__ = ["PREFIX", "Accounts", "EndpointUrl", "ModelName", "ModelUrl", "Networks", "StoreUrl"]
 
 PREFIX = "MEMRELAY_"
 """What the environment's name of a setting begins with."""
@@ -63,8 +64,19 @@ def _check_model_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _networks(value: object) -> object:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise ValueError("must be addresses or networks such as 10.0.0.0/8, separated by commas")  # noqa: TRY004
+    try:
+        return tuple(ipaddress.ip_network(str(part).strip()) for part in parts)
+    except ValueError as error:
+        raise ValueError("must be addresses or networks such as 10.0.0.0/8, separated by commas") from error
+
+
 Accounts = Annotated[Literal["open"] | tuple[str, ...] | None, BeforeValidator(_check_accounts)]
 StoreUrl = Annotated[str, AfterValidator(_check_store)]
+Networks = Annotated[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...], BeforeValidator(_networks)]
 EndpointUrl = Annotated[str, AfterValidator(_check_endpoint)]
 ModelUrl = Annotated[str, Field(max_length=2048), AfterValidator(_check_model_url)]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+$")]

@@ -8,11 +8,13 @@ from relayer.wire.fields import Time
 from relayer.wire.shapes import Answer
 
 __all__ = [
+    "AccountResponse",
     "FleetKeyView",
     "HealthResponse",
     "KeysResponse",
     "NamespaceView",
     "NamespacesResponse",
+    "QuotaView",
     "ReadyResponse",
     "VersionResponse",
 ]
@@ -36,6 +38,22 @@ class NamespacesResponse(Answer):
 
     namespaces: tuple[NamespaceView, ...]
     next_cursor: str | None = None
+
+
+class QuotaView(Answer):
+    """How much of something an account has, and the most that it may have; no limit is null."""
+
+    used: int
+    limit: int | None = None
+
+
+class AccountResponse(Answer):
+    """``GET /v1/account``: what the account keeps here, forgotten memories and old versions included, as of a moment ago."""
+
+    account: str
+    bytes: QuotaView
+    namespaces: QuotaView
+    memories: QuotaView
 
 
 class FleetKeyView(Answer):

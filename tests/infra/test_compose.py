@@ -22,6 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(INFRA, copy, ignore=shutil.ignore_patterns("secrets"))
     made = run(copy / "compose/prepare")
     assert made.returncode == 0, made.stderr
+    (copy / "compose/.env").write_text("MEMRELAY_ACCOUNTS=open\n", "utf-8")
     return copy / "compose"
 
 
@@ -30,6 +31,11 @@ def project(folder: Path) -> dict[str, Any]:
     shown = run(tool("docker-compose"), "-f", folder / "compose.yaml", "config", "--format", "json")
     assert shown.returncode == 0, shown.stderr
     return json.loads(shown.stdout)
+
+
+def test_who_is_served_has_no_default() -> None:
+    compose = (INFRA / "compose/compose.yaml").read_text("utf-8")
+    assert "MEMRELAY_ACCOUNTS: ${MEMRELAY_ACCOUNTS:?" in compose
 
 
 def test_every_setting_of_a_relayer_exists(project: dict[str, Any]) -> None:

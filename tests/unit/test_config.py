@@ -9,7 +9,9 @@ import pytest
 
 from relayer.config import RelayerSettings, load_settings
 from relayer.errors import ConfigurationError
+from relayer.services.quotas import Quota
 from relayer.settings.model_keys import find_model_key
+from relayer.settings.quotas import read_quotas
 from relayer.settings.relayer_key import find_relayer_key, make_relayer_key, read_sheet, recovery_sheet
 from relayer.wire.loopback import is_loopback
 
@@ -356,3 +358,35 @@ def test_without_a_word_a_relayer_serves_this_machine_alone_and_sends_no_text_an
 def test_off_this_machine_a_relayer_is_told_whom_it_serves_and_keeps_keys_off_the_network() -> None:
     assert "--accounts" in _mistake(host="192.0.2.1")
     assert "--tls-cert" in _mistake(host="192.0.2.1", accounts="open")
+
+
+class TestQuotas:
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("[0x12]\nbytes = 1\n", "tables such as"),
+            (f'["{ACCOUNT}"]\nbytes = -1\n', "whole numbers"),
+            (f'["{ACCOUNT}"]\nbites = 1\n', "bites"),
+            (f'["{ACCOUNT}"]\nbytes = true\n', "whole numbers"),
+            (f'"{ACCOUNT}" = 5\n', "tables such as"),
+            ("= 5\n", "not TOML"),
+        ],
+    )
+    def test_a_file_that_says_something_else_is_refused(self, tmp_path, text, said) -> None:
+        file = tmp_path / "quotas.toml"
+        file.write_text(text)
+        with pytest.raises(ConfigurationError, match=said):
+            read_quotas(file)
+
+    def test_an_account_s_table_counts_and_a_missing_file_is_named(self, tmp_path) -> None:
+        file = tmp_path / "quotas.toml"
+        file.write_text(f'["{ACCOUNT}"]\nbytes = 5\nnamespaces = 0\n')
+        assert read_quotas(file) == {ACCOUNT: Quota(bytes=5)}
+        with pytest.raises(ConfigurationError, match="--quotas"):
+            read_quotas(tmp_path / "none.toml")
+
+
+def test_a_trusted_proxy_is_an_address_or_a_network() -> None:
+    assert len(_load(trusted_proxy="10.0.0.0/8, 2001:db8::1").trusted_proxy) == 2
+    for wrong in ("10.0.0.0/33", "proxy.example.org", "10.0.0.1/8"):
+        assert "--trusted-proxy" in _mistake(trusted_proxy=wrong)

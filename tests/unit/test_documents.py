@@ -130,7 +130,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         )
         if right != "open"
     }
-    table = signed_routes(None, None, lambda _: None)  # type: ignore[arg-type]
+    table = signed_routes(None, None, None)  # type: ignore[arg-type]
     assert listed == {(route.method, route.path): (str(route.right), route.cost) for route in table}
 
 

@@ -1,6 +1,6 @@
-"""The embedder that needs no network and no account: a small model in this process, on its own thread.
+"""The embedder that needs no network and no account: a small model in this process, on threads of its own.
 
-Queries must not wait behind bulk work: of all calls with several texts, one run at a time is queued for the thread,
+Queries must not wait behind bulk work: of all calls with several texts, one run at a time is queued for the threads,
 and a call with one text goes straight to that queue.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,12 +34,13 @@ ENCODED_AT_ONCE = 64
 
 
 class LocalEmbedder:
-    """`Embedder` over all-MiniLM-L6-v2 (384 dimensions; English mostly) on one worker thread.
+    """`Embedder` over all-MiniLM-L6-v2 (384 dimensions; English mostly) on worker threads.
 
     Construction is cheap; the model is loaded by `load`, or else by the first `embed`.
 
     Args:
-        threads: of the model's runtime, 1 or 2.
+        threads: of the model's runtime, 1 or 2, for each run.
+        at_once: runs at the same time.
         waiting_limit: calls that may be under way or waiting at once.
         cache_entries: single-text vectors kept, least recently used out first; 0 keeps none.
         weights: ``model.onnx``; None finds the installed package's.
@@ -48,6 +50,7 @@ class LocalEmbedder:
         self,
         *,
         threads: int = 1,
+        at_once: int = 2,
         waiting_limit: int = 64,
         cache_entries: int = 4096,
         weights: Path | None = None,
@@ -59,7 +62,8 @@ class LocalEmbedder:
         self._cache = _VectorCache(cache_entries)
         self._model: OnnxModel | None = None
         self._bulk = asyncio.Lock()
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
+        self._loading = threading.Lock()
+        self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="embedder")
         self._closed = asyncio.Event()
 
     @property
@@ -138,9 +142,10 @@ class LocalEmbedder:
             raise
 
     def _loaded(self) -> OnnxModel:
-        if self._model is None:
-            self._model = OnnxModel(weights=self._weights, threads=self._threads)
-        return self._model
+        with self._loading:
+            if self._model is None:
+                self._model = OnnxModel(weights=self._weights, threads=self._threads)
+            return self._model
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         model = self._loaded()

@@ -1,4 +1,4 @@
-"""The local embedding model itself: verified files in, unit vectors out. Blocking; one caller at a time.
+"""The local embedding model itself: verified files in, unit vectors out. Blocking; any thread may run it.
 
 Texts of any length, emptiness or script are accepted; what the model sees is their first 256 tokens.
 """
@@ -33,8 +33,8 @@ INSTALL = (
 
 # What the model was trained to see (sentence-transformers' max_seq_length).
 MAX_TOKENS = 256
-# Far beyond 256 tokens of real text; keeps a pathological megabyte from being tokenised in full.
-MAX_CHARACTERS = 16_384
+# Far beyond 256 tokens of real text, which are about 1,200: what nobody reads must not be tokenised first.
+MAX_CHARACTERS = 4_096
 MAX_BATCH = 32
 # Padded tokens in one run: bounds both the memory of a run and how long a query waits behind it.
 MAX_BATCH_TOKENS = 512

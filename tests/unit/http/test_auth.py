@@ -126,9 +126,12 @@ class _Stopped(SystemClock):
 
 
 @pytest.mark.row("MW-41")
-async def test_an_agent_that_used_up_its_tokens_is_told_when_to_come_back_and_may_still_poll() -> None:
+async def test_an_agent_that_used_up_its_tokens_is_told_when_to_come_back_polls_included() -> None:
     async with border(clock=_Stopped()) as at:
         turn = {"turns": [{"role": "user", "text": "ok"}]}
+        other = replace(at.gateway, agent="other", namespaces=("other",))
+        key = other.memory_key(at.fleet_key)
+        assert (await at.call("POST", "/v1/memories", MEMORY, gateway=other, key=key)).status_code == 200
         allowed = int(AGENT.capacity / 5)
         codes = {(await at.call("POST", "/v1/analyze", turn)).status_code for _ in range(allowed)}
         assert codes == {200}
@@ -136,7 +139,7 @@ async def test_an_agent_that_used_up_its_tokens_is_told_when_to_come_back_and_ma
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
         assert answer.json()["retry_after"] == pytest.approx(5 / AGENT.per_second)
         job = await at.call("GET", "/v1/jobs/01m8079zqgt6n9m13psfyd6ak5")
-        assert job.json()["code"] == "not_found"
+        assert job.json()["code"] == "rate_limited"
     async with border(clock=_Stopped(), rate_limits="off") as at:
         assert {(await at.call("POST", "/v1/analyze", turn)).status_code for _ in range(allowed + 1)} == {200}
 

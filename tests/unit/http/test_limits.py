@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import pytest
 
-from relayer.http.limits import Limits, peer_name
+from relayer.http.limits import Limits, peer_behind, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.services.token_buckets import Buckets, Limit, take
 from relayer.testing.fake_clock import FakeClock
@@ -49,7 +51,7 @@ def test_agents_of_one_account_share_its_limit() -> None:
     limits.charge("other account", b"two", 1)
 
 
-def test_polls_are_free_and_limits_can_be_off() -> None:
+def test_what_costs_nothing_is_never_refused_and_limits_can_be_off() -> None:
     limits = Limits(FakeClock(), account=Limit(1, 1), agent=Limit(1, 1))
     limits.charge("account", b"agent", 1)
     limits.charge("account", b"agent", 0)
@@ -104,3 +106,25 @@ def test_a_cost_above_the_capacity_gets_through_when_the_bucket_is_full() -> Non
     assert take(((buckets, "name"),), 10, 0.0) == 0
     assert buckets.wait("name", 10, 0.0) == pytest.approx(5.0)
     assert take(((buckets, "name"),), 10, 5.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "forwarded", "peer"),
+    [
+        ("192.0.2.1", "198.51.100.7", "192.0.2.1"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.7", "198.51.100.7"),
+        ("::ffff:10.0.0.1", "198.51.100.7", "198.51.100.7"),
+        ("10.0.0.1", "203.0.113.9, 198.51.100.7", "198.51.100.7"),
+        ("10.0.0.1", "203.0.113.9, 198.51.100.7,10.0.0.2", "198.51.100.7"),
+        ("10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
+        ("10.0.0.1", "198.51.100.7, unknown", "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.7:4711", "10.0.0.1"),
+        ("", "198.51.100.7", ""),
+    ],
+)
+def test_a_peer_is_the_last_address_that_no_trusted_proxy_has(
+    address: str, forwarded: str, peer: str
+) -> None:
+    assert peer_behind(address, forwarded, (ipaddress.ip_network("10.0.0.0/24"),)) == peer
+    assert peer_behind(address, forwarded, ()) == address

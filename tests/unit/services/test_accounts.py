@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.errors import CorruptNamespace, Refused, StoreUnavailable
+from relayer.errors import CorruptNamespace, RateLimited, Refused, StoreUnavailable
 from relayer.log.log_ports import LogPorts
 from relayer.services.accounts import AccountCaps, Accounts
 from relayer.testing.fake_clock import FakeClock
@@ -60,7 +60,9 @@ def _revocations(counter: int, root: RootKeys = ROOT, **lists) -> bytes:
 
 
 async def _admit(accounts: Accounts, certificate: Certificate, *, creates: bool = True, address=None) -> None:
-    await accounts.admit(certificate, address=address, creates=creates)
+    await accounts.admit(certificate)
+    if creates:
+        await accounts.make(certificate.account, address or "")
 
 
 async def _refused(accounts: Accounts, certificate: Certificate, rule: str, **options) -> None:
@@ -114,7 +116,9 @@ async def test_open_is_capped_by_address_and_hour(house: House) -> None:
     roots = [RootKeys(bytes([number]) * 32) for number in range(5)]
     for root in roots[:2]:
         await _admit(accounts, _certificate(root), address="192.0.2.1")
-    await _refused(accounts, _certificate(roots[2]), "accounts_per_address", address="192.0.2.1")
+    with pytest.raises(RateLimited) as caught:
+        await _admit(accounts, _certificate(roots[2]), address="192.0.2.1")
+    assert caught.value.retry_after == 1800
     await _admit(accounts, _certificate(roots[2]), address="192.0.2.2")
     await house.clock.advance(1801)
     await _admit(accounts, _certificate(roots[3]), address="192.0.2.1")

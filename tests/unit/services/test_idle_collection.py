@@ -31,7 +31,7 @@ async def let_go(house, agents: Iterable[str]) -> None:
     for agent in agents:
         access = house.access(agent)
         accounts = Accounts(house.ctx.ports, served=None)
-        await accounts.admit(access.principal.certificate, address=None, creates=True)
+        await accounts.make(access.account)
         for text in ("I drink oat milk", "I ride a red bicycle"):
             request = schemas.RememberRequest.model_validate({"items": [{"text": text}]})
             await remember(house.ctx, house.access(agent), request, house.deadline())

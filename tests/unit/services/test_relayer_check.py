@@ -71,7 +71,7 @@ async def test_a_store_that_lost_its_constant_is_claimed_by_no_other_key(
     certificate = Certificate(
         account, "researcher", identity, ("researcher",), tuple(Right), 0, 2**40, bytes(16)
     )
-    await Accounts(ports).admit(certificate, address=None, creates=True)
+    await Accounts(ports).make(certificate.account)
     await store.delete("relayer")
     with pytest.raises(WrongRelayerKey, match="belongs to another relayer key"):
         await check_relayer_key(_ports(store, clock, b"o" * 32))

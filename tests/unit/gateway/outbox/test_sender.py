@@ -181,3 +181,38 @@ def test_the_head_passes_over_the_namespaces_that_are_left_out():
         outbox.put(item(namespace, str(outbox.waiting())))
     assert [outbox.head(besides).owner.namespace for besides in ((), {"a"}, {"a", "b"})] == ["a", "b", "c"]
     assert outbox.head({"a", "b", "c"}) is None
+
+
+async def test_what_a_quota_has_no_room_for_is_kept_told_once_and_not_asked_for_again_and_again(
+    wire, trust_store, holder, outbox
+):
+    def identity_of(owner):
+        return identify(holder, parse_session_key(f"agent:{owner.agent}:s"), default_agent=None)
+
+    told: list[str] = []
+    client = RelayerClient(wire.url, trust=trust_store)
+    sender = Sender(client, outbox, identity_of, first_pause=0.01, notify=told.append)
+    wire.refused_captures["crowded"] = (409, "quota_exceeded")
+    try:
+        for text in ("one", "two"):
+            outbox.put(item("crowded", f"I moved to house {text}"))
+        assert not await sender.flush(5)
+        assert outbox.waiting("crowded") == 2
+        assert outbox.letters(dead=True) == ()
+        assert len(told) == 1
+        assert "crowded wait in the outbox" in told[0]
+        assert "quota_exceeded" in sender.last_error
+        # Another agent's turns are delivered meanwhile; with a pause of a minute at most it would ask a few times in between.
+        asked = len(wire.bodies("/v1/analyze"))
+        for number in range(60):
+            outbox.put(item("roomy", f"I moved to house {number}"))
+        assert await sender.settled("roomy", 20)
+        assert len(wire.bodies("/v1/analyze")) == asked + 60
+        # A person's flush asks at once.
+        del wire.refused_captures["crowded"]
+        assert await sender.flush(5)
+        assert len(wire.texts("crowded")) == 2
+    finally:
+        wire.refused_captures.clear()
+        await sender.aclose()
+        await client.aclose()

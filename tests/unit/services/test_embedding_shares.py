@@ -1,0 +1,143 @@
+"""The queue in front of the embedding model: who goes next, who waits, and who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from relayer.errors import AccountBusy, QueueFull
+from relayer.ports import EmbeddingModel
+from relayer.services.embedding_shares import EmbeddingShares, OnBehalfOf, ShareLimits, on_behalf_of
+from relayer.testing.hashing_embedder import HashingEmbedder
+
+
+class _Gated:
+    """An embedder of which each call ends when the test says so; ``begun`` are the first texts of the calls, in order."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self._inner = HashingEmbedder()
+        self._gates: list[asyncio.Event] = []
+
+    @property
+    def model(self) -> EmbeddingModel:
+        return self._inner.model
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        gate = asyncio.Event()
+        self.begun.append(texts[0])
+        self._gates.append(gate)
+        await gate.wait()
+        return await self._inner.embed(texts)
+
+    def forget(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def finish(self, number: int) -> None:
+        """End the call that began as the ``number``-th, and let everything that follows from it happen."""
+        self._gates[number].set()
+        await _idle()
+
+
+async def _idle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def _ask(shares: EmbeddingShares, account: str, *texts: str, urgent: bool = True) -> asyncio.Task[np.ndarray]:
+    async def ask() -> np.ndarray:
+        on_behalf_of.set(OnBehalfOf(account, urgent))
+        return await shares.embed(texts)
+
+    return asyncio.create_task(ask())
+
+
+async def _rest(gated: _Gated, tasks: Sequence[asyncio.Task[np.ndarray]]) -> None:
+    number = 0
+    while not all(task.done() for task in tasks):
+        await gated.finish(number)
+        number += 1
+
+
+async def test_a_flood_of_one_account_leaves_the_model_free_for_another() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated)
+    flood = [_ask(shares, "loud", f"loud {number}") for number in range(40)]
+    await _idle()
+    assert gated.begun == ["loud 0"]
+    quiet = _ask(shares, "quiet", "quiet")
+    await _idle()
+    assert gated.begun == ["loud 0", "quiet"]
+    await _rest(gated, [*flood, quiet])
+
+
+async def test_who_had_least_of_the_model_goes_next() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated, ShareLimits(at_once=1))
+    tasks = [_ask(shares, "long", "x" * 1000 + str(number)) for number in range(4)]
+    await _idle()
+    tasks += [_ask(shares, "short", f"y{number}") for number in range(4)]
+    await _rest(gated, tasks)
+    assert [text[0] for text in gated.begun] == list("xyyyyxxx")
+
+
+async def test_queries_go_before_captures_and_captures_are_not_starved() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated, ShareLimits(at_once=1))
+    tasks = [_ask(shares, "first", "first")]
+    await _idle()
+    tasks.append(_ask(shares, "capturing", "capture", urgent=False))
+    tasks += [_ask(shares, f"account {number}", f"query {number}") for number in range(20)]
+    await _rest(gated, tasks)
+    assert 1 < gated.begun.index("capture") <= 9
+
+
+async def test_an_account_with_too_much_waiting_is_told_to_come_back_and_others_are_not() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated, ShareLimits(at_once=1, waiting=3, waiting_of_account=2))
+    tasks = [_ask(shares, "loud", f"{number}") for number in range(3)]
+    await _idle()
+    with pytest.raises(AccountBusy) as caught:
+        await _ask(shares, "loud", "one more")
+    assert caught.value.retry_after > 0
+    tasks.append(_ask(shares, "quiet", "quiet"))
+    await _idle()
+    with pytest.raises(QueueFull) as full:
+        await _ask(shares, "another", "another")
+    assert not isinstance(full.value, AccountBusy)
+    await _rest(gated, tasks)
+
+
+async def test_many_texts_are_divided_so_that_others_come_in_between_and_keep_their_order() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated, ShareLimits(at_once=1, call_characters=200))
+    texts = [f"{'word ' * (number % 7)}{number}" for number in range(30)]
+    bulk = _ask(shares, "bulk", *texts, urgent=False)
+    await _idle()
+    query = _ask(shares, "query", "query")
+    await gated.finish(0)
+    assert gated.begun[1] == "query"
+    await _rest(gated, [bulk, query])
+    assert np.array_equal(bulk.result(), await HashingEmbedder().embed(texts))
+
+
+async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated, ShareLimits(at_once=1))
+    running, waiting, other = (_ask(shares, "a", "1"), _ask(shares, "a", "2"), _ask(shares, "b", "3"))
+    await _idle()
+    waiting.cancel()
+    # Its place comes free in the same step in which it is given up.
+    await gated.finish(0)
+    assert gated.begun == ["1", "3"]
+    other.cancel()
+    await _idle()
+    assert shares.waiting == 0
+    last = _ask(shares, "c", "4")
+    await _idle()
+    assert gated.begun[-1] == "4"
+    await _rest(gated, [running, last])
