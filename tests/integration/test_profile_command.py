@@ -94,7 +94,7 @@ def test_a_wrong_use_of_the_command_is_a_sentence_with_the_fix(command, tmp_path
         (("--trust", "anybody"), 2, "user, imported, assistant, tool"),
         (("--max-tokens", "0"), 2, "--max-tokens"),
         (("--out", str(damaged)), 1, "delete the lines from"),
-        (("--out", str(tmp_path)), 1, "name one, such as USER.md"),
+        (("--out", str(tmp_path)), 1, "name a file, such as USER.md"),
     ):
         done = command("profile", *arguments, check=False)
         assert (done.returncode, message in done.stderr) == (code, True), done.stderr
