@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all prove test-model test-e2e sim chaos kill-rounds check format features bench bench-quality bench-store bench-log shape ci clean
+.PHONY: help setup demo serve test test-all prove test-model test-e2e sim attacks chaos kill-rounds check format features bench bench-quality bench-store bench-log shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,8 +48,9 @@ test-all: test ## Run those, and what starts processes and S3 servers, and whole
 
 # Each line is a proof by itself. Relayers that compact and collect at once make segments and deleted slots part of a history.
 prove: export CHAOS_RELAYER_OPTIONS ?= --compact-entries 2 --collect-after 3 --commit-check always
-prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, chaos
+prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attacks by load, chaos
 	$(PYTEST) --tier prove --seeds $(SEEDS) --first-seed $(FIRST) --rounds $(ROUNDS) $(PYTEST_ARGS) tests
+	$(MAKE) attacks
 	$(MAKE) chaos
 	$(MAKE) chaos SECONDS=60 TOPOLOGY=cluster
 
@@ -63,7 +64,7 @@ sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST 
 chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=single or cluster, SEED=...
 	PYTHONPATH=tests $(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) --topology $(TOPOLOGY) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
-prove: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
+attacks: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
 	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)
 
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
