@@ -6,6 +6,7 @@ becomes a status; only a mistake in the call itself (a prompt that is no string)
 
 from __future__ import annotations
 
+import contextlib
 import html
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
@@ -26,13 +27,14 @@ from gateway_plugin.outbox import (
     Outbox,
     OutboxItem,
     OutboxUnavailable,
+    Waiting,
 )
 from gateway_plugin.outbox.positions import Positions
 from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.recall.before_turn import TurnRecall
 from gateway_plugin.recall.log import recall_line
 from gateway_plugin.recall.recaller import Recaller
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -146,6 +148,7 @@ class AsyncMemoryPlugin:
     async def start(self) -> None:
         """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
         self._sender.start()
+        self._tell_of_a_former_name()
 
     async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:
         """Deliver what waits and have the relayer open a session's namespace, because its first turn is near (MS-06).
@@ -388,6 +391,22 @@ class AsyncMemoryPlugin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _tell_of_a_former_name(self) -> None:
+        """Tell a person of memories that an earlier version may have kept for the default agent in a plain namespace."""
+        with contextlib.suppress(GatewayError):
+            former = named(self.settings.namespace.default)
+            home = self._identities.of_turn(parse_session_key(f"agent:{DEFAULT_AGENT}:main"), NO_HOST)
+            seen = self._positions.of(Waiting(former, former, home.generation))
+            if (
+                home.namespace.startswith(f"{DEFAULT_NAME}/")
+                and seen
+                and not self._positions.of(owner_of(home))
+            ):
+                tell_person(
+                    f"memrelay: {DEFAULT_AGENT}'s memories are in namespace {home.namespace}. If what this gateway knows of "
+                    f"namespace {former} is from an earlier version and {DEFAULT_AGENT}'s: memrelay-gateway adopt {former}"
+                )
 
     def _persist(self) -> None:
         """Write what was learnt since: positions, and why the last turn went as it did."""
