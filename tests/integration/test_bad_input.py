@@ -133,6 +133,8 @@ class TestWhatDependsOnKeysOrStateIsOneAnswer:
     async def test_an_account_that_is_not_served(self) -> None:
         gateway = Gateway()
         async with border(accounts=Gateway().root.account) as at:
+            # What runs beside the requests has looked at the store for the first time by then.
+            await at.http.get(f"{at.url}/health")
             at.store.clear()
             await _uniform(at, await at.call("POST", "/v1/recall", QUERY, gateway=gateway, key=False))
 
