@@ -175,17 +175,11 @@ async def _namespaces(
     async def making(access: Access) -> None:
         await accounts.make(access.account, access.principal.peer)
 
-    def forget() -> None:
-        embedder.forget()
-        if former is not None:
-            former.forget()
-
     return OpenNamespaces(
         ports,
         embedder.model,
         await _calibration(embedder),
         CacheLimits(bytes=settings.cache_bytes),
-        forget,
         former=None if former is None else Generation(former.model, await _calibration(former)),
         making=making,
         quotas=quotas,

@@ -231,7 +231,7 @@ async def _embed(
     if texts:
         try:
             async with deadline.step("embed"):
-                computed = await embedder.embed(texts)
+                computed = await opened.embed(embedder, texts)
         except AccountBusy:
             raise
         except (EmbedderUnavailable, QueueFull):

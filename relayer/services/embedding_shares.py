@@ -110,10 +110,6 @@ class EmbeddingShares:
                 vectors[part] = await self._embedder.embed(some)
         return vectors
 
-    def forget(self) -> None:
-        """Drop what is kept of texts and vectors: something was erased."""
-        self._embedder.forget()
-
     async def close(self) -> None:
         """Release what the embedder holds."""
         await self._embedder.close()

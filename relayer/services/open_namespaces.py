@@ -56,7 +56,7 @@ class CacheLimits:
 
 
 class OpenNamespaces:
-    """Opens, shares and drops namespaces; ``on_erased`` is called when one of their logs says that something was erased.
+    """Opens, shares and drops namespaces.
 
     ``making`` is asked before a namespace may be made, and ``quotas`` then and before anything is appended.
 
@@ -76,7 +76,6 @@ class OpenNamespaces:
         model: EmbeddingModel,
         calibration: Calibration,
         limits: CacheLimits | None = None,
-        on_erased: Callable[[], None] = lambda: None,
         *,
         former: Generation | None = None,
         making: Making | None = None,
@@ -85,7 +84,6 @@ class OpenNamespaces:
         self._ports = ports
         self._making = making
         self._quotas = quotas
-        self._on_erased = on_erased
         self._model = model
         self.calibration = calibration
         self.former = former
@@ -300,7 +298,6 @@ class OpenNamespaces:
             calibration=self.calibration,
             secret=access.secret,
             key_not_after=access.key_not_after,
-            on_erased=self._on_erased,
             former=self.former,
             allowance=None if self._quotas is None else partial(self._quotas.take, access.account),
         )
