@@ -196,7 +196,6 @@ def reference() -> float:
     return time.thread_time() - before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_no_step_of_the_event_loop_takes_long_whatever_comes_in(served: Served, name: str) -> None:
     path, made = BODIES[name]
@@ -338,7 +337,6 @@ NOTICED = 0.02
 GROWTH = 3.2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
 def test_no_text_takes_more_than_twice_as_long_when_it_is_twice_as_long(name: str) -> None:
     work = WORKS[name]

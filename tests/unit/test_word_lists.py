@@ -15,7 +15,15 @@ from relayer.search.calibration import STATEMENTS, UNRELATED_PROMPTS
 def plain(value: object) -> object:
     if isinstance(value, frozenset):
         return sorted(value)
-    return value._by_first if isinstance(value, Phrases) else value
+    if isinstance(value, Phrases):
+        longer = [
+            " ".join((first, *rest))
+            for first, seconds in value._longer.items()
+            for known in seconds.values()
+            for rest in known
+        ]
+        return sorted([*value._words, *longer])
+    return value
 
 
 ENGLISH = sorted(name for name in vars(english) if name.isupper() and not name.startswith("_"))
@@ -27,8 +35,8 @@ ENGLISH = sorted(name for name in vars(english) if name.isupper() and not name.s
     [
         (STATEMENTS, "f5db6bfb0fbb183af0eac4b7135aa180"),
         (UNRELATED_PROMPTS, "85a3691434314a6afb68b9b8ead9aa99"),
-        ([(name, plain(getattr(english, name))) for name in ENGLISH], "70faebffad264bb140b4394495f5b5ef"),
-        (courtesies._COURTESIES._by_first, "e4a7f908594b9250cd1ac8678a52ea0c"),
+        ([(name, plain(getattr(english, name))) for name in ENGLISH], "92d404582f9ccd6443868d100146b5ef"),
+        (plain(courtesies._COURTESIES), "ebdeaef9e13017b89c45245707e0cff2"),
         (
             [(name, plain(words)) for name, words in language._FUNCTION_WORDS.items()],
             "15fef280d7a4cfd5f6c150732cbec515",
