@@ -162,7 +162,7 @@ def _is_ours(found: Any) -> bool:
     found = getattr(found, "__func__", getattr(found, "__wrapped__", found))
     if not isinstance(found, type | FunctionType):
         return False
-    if found.__module__.startswith("gateway_plugin.demo."):
+    if found.__module__.startswith("demo."):
         return True
     file = getattr(sys.modules.get(found.__module__), "__file__", None)
     return file is not None and HERE in Path(file).parents
