@@ -125,11 +125,12 @@ class MemoryIndex:
         Raises:
             ValueError: the row is not one; nothing was changed.
         """
+        weighed = self._lexical.weigh(text, context, speaker=speaker)
         if row is None:
             self._dense.remove(key)
         else:
             self._dense.add(key, row)
-        self._lexical.put(key, text, context, speaker=speaker)
+        self._lexical.place(key, weighed)
         if before is not None:
             self._links.put(key, before)
         self._own.put(key, text, context)

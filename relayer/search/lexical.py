@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
 from math import log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.lexical_query import LexicalQuery
+from relayer.search.rows import Column
 from relayer.search.stored_terms import LexicalParts, StoredTerms, flat
-from relayer.search.terms import terms
+from relayer.search.terms import Stems, terms
 
 __all__ = ["LexicalIndex"]
 
@@ -45,6 +47,14 @@ _TERM_BYTES = 170
 _POSTING_BYTES = 260
 _ENTRY_BYTES = 17
 _DOCUMENT_BYTES = 150
+_STEM_BYTES = 150
+
+
+class Weighed(NamedTuple):
+    """Terms of a text and how much each counts, and the length that the text counts as."""
+
+    weights: dict[str, float]
+    length: float
 
 
 class LexicalIndex:
@@ -53,10 +63,11 @@ class LexicalIndex:
     def __init__(self) -> None:
         # A number stands for a posting of the stored parts that nothing has changed since.
         self._postings: dict[str, _Posting | int] = {}
+        self._stems = Stems()
         self._stored = StoredTerms.empty()
         self._slots: dict[int, int] = {}
-        self._keys = array("q")
-        self._lengths = array("f")
+        self._keys = Column(np.empty(0, np.int64))
+        self._lengths = Column(np.empty(0, np.float32))
         # None stands for a document of the stored parts.
         self._documents: list[tuple[str, ...] | None] = []
         # Terms of documents, in all and in the stored parts; postings that can change.
@@ -94,19 +105,36 @@ class LexicalIndex:
             speaker: who said it, see `spoken`.
             context_weight: how much less, as a share of a term's count.
         """
-        self.remove(key)
-        weights: dict[str, float] = dict(Counter(terms(text)))
-        for term, count in Counter(terms(context or "", CONTEXT_TERMS)).items():
+        self.place(key, self.weigh(text, context, speaker=speaker, context_weight=context_weight))
+
+    def weigh(
+        self,
+        text: str,
+        context: str | None = None,
+        *,
+        speaker: str | None = None,
+        context_weight: float = 0.5,
+    ) -> Weighed:
+        """Return what `place` takes of a text, see `put`; all that can fail of that is done here."""
+        weights: dict[str, float] = dict(Counter(terms(text, stems=self._stems)))
+        for term, count in Counter(terms(context or "", CONTEXT_TERMS, self._stems)).items():
             weights[term] = weights.get(term, 0.0) + context_weight * count
+        length = sum(weights.values())
+        return Weighed(weights | dict.fromkeys(_speaker_terms(speaker), 1.0), length)
+
+    def place(self, key: int, weighed: Weighed) -> None:
+        """Index what was weighed, in place of the text that ``key`` has."""
+        self.remove(key)
         slot = self._take_slot(key)
-        self._lengths[slot] = sum(weights.values())
-        self._total += self._lengths[slot]
-        weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
-        for term, weight in weights.items():
-            self._posting(term).add(slot, weight)
-        # The postings' own keys, so that one string object serves every memory that has the term.
-        self._documents[slot] = tuple(weights)
-        self._entries += len(weights)
+        self._lengths[slot] = weighed.length
+        # As it is kept, so that what is added here and taken away later is the same number.
+        self._total += float(self._lengths.values[slot])
+        postings = [(self._posting(term), weight) for term, weight in weighed.weights.items()]
+        for posting, weight in postings:
+            posting.add(slot, weight)
+        # The postings' own terms, so that one string object serves every memory that has the term.
+        self._documents[slot] = tuple(posting.term for posting, _ in postings)
+        self._entries += len(postings)
 
     def remove(self, key: int) -> bool:
         """Forget a text and every term that only it had; says whether there was one."""
@@ -120,8 +148,12 @@ class LexicalIndex:
             if not posting.slots:
                 del self._postings[term]
                 self._opened -= 1
+                if posting.number is not None:
+                    self._stored.forget(posting.number)
+        # Words of the text may be among them, and of what else nobody knows.
+        self._stems.clear()
         self._entries -= len(document)
-        self._total -= self._lengths[slot]
+        self._total -= float(self._lengths.values[slot])
         self._documents[slot] = ()
         self._lengths[slot] = 0.0
         self._keys[slot] = FREE
@@ -134,7 +166,7 @@ class LexicalIndex:
         asked = sorted(set(terms(query, ASKED_TERMS)))
         imagined = IMAGINED_TERMS * self._idf(0) if asked else 0.0
         ceiling = imagined + sum(self._idf(self._frequency(term)) for term in asked)
-        return LexicalQuery(ceiling, self._slots, self._keys, self._scores(asked), self._spoken(asked))
+        return LexicalQuery(ceiling, self._slots, self._keys.values, self._scores(asked), self._spoken(asked))
 
     def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
         """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
@@ -154,6 +186,7 @@ class LexicalIndex:
             + self._opened * _POSTING_BYTES
             + (self._entries - self._untouched) * _ENTRY_BYTES
             + len(self._documents) * _DOCUMENT_BYTES
+            + len(self._stems) * _STEM_BYTES
         )
 
     async def parts(self) -> LexicalParts:
@@ -183,8 +216,8 @@ class LexicalIndex:
             weights=weights,
             document_counts=flat(document_counts, "<u4"),
             document_terms=flat(document_terms, "<u4"),
-            keys=flat(self._keys, "<i8"),
-            lengths=flat(self._lengths, "<f4"),
+            keys=flat(self._keys.values, "<i8"),
+            lengths=flat(self._lengths.values, "<f4"),
             total=self._total,
         )
 
@@ -194,10 +227,11 @@ class LexicalIndex:
         index = cls()
         stored = index._stored = StoredTerms(parts)
         index._postings = dict(zip(stored.terms, range(len(stored.terms)), strict=True))
-        keys = np.frombuffer(parts.keys, "<i8").astype(np.int64, copy=False)
-        index._keys.frombytes(keys.tobytes())
-        index._lengths.frombytes(np.frombuffer(parts.lengths, "<f4").astype(np.float32, copy=False).tobytes())
-        index._slots = dict(zip(index._keys, range(len(keys)), strict=True))
+        # Copies, which may be written to.
+        keys = np.frombuffer(parts.keys, "<i8").astype(np.int64)
+        index._keys = Column(keys)
+        index._lengths = Column(np.frombuffer(parts.lengths, "<f4").astype(np.float32))
+        index._slots = dict(zip(keys.tolist(), range(len(keys)), strict=True))
         index._slots.pop(FREE, None)
         index._free = np.flatnonzero(keys == FREE).tolist()
         index._documents = [None] * stored.documents
@@ -216,7 +250,7 @@ class LexicalIndex:
         if not self._slots:
             return scores
         mean = max(self._total / len(self._slots), 1e-9)
-        lengths = np.frombuffer(self._lengths, np.float32)
+        lengths = self._lengths.values
         for term in query:
             found = self._found(term)
             if found is not None:
@@ -253,7 +287,7 @@ class LexicalIndex:
         posting = self._postings.get(term)
         if isinstance(posting, _Posting):
             return posting
-        made = _Posting()
+        made = _Posting(term, posting)
         if posting is not None:
             slots, weights = self._stored.posting(posting)
             made.slots, made.weights = array("i", slots.tobytes()), array("f", weights.tobytes())
@@ -289,11 +323,13 @@ def _speaker_terms(speaker: str | None) -> list[str]:
 
 
 class _Posting:
-    """The slots that have one term, and how often."""
+    """The slots that have one term, and how often; ``number`` is the term's in the stored parts, if it is of them."""
 
-    __slots__ = ("slots", "weights")
+    __slots__ = ("number", "slots", "term", "weights")
 
-    def __init__(self) -> None:
+    def __init__(self, term: str, number: int | None) -> None:
+        self.term = term
+        self.number = number
         self.slots = array("i")
         self.weights = array("f")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -27,7 +26,7 @@ class LexicalQuery:
         self,
         ceiling: float,
         slots: Mapping[int, int],
-        keys: array[int],
+        keys: NDArray[np.int64],
         scores: NDArray[np.float32],
         spoken: NDArray[np.bool_],
     ) -> None:
@@ -46,8 +45,7 @@ class LexicalQuery:
             scores[inside] = everywhere[inside]
         found = np.flatnonzero(scores)
         found = found[best_of(scores[found], k)]
-        # The view must not outlive this line: an array that is looked into cannot grow.
-        keys: NDArray[np.int64] = np.frombuffer(self._keys, np.int64)[found]
+        keys = self._keys[found]
         order = np.lexsort((keys, -scores[found]))[:k]
         return keys[order], scores[found[order]]
 

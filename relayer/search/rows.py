@@ -6,12 +6,14 @@ graph answers for most of them, the block is only read in parts, and float16 hal
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.vectors import Vector
 
-__all__ = ["Block", "Found", "Rows", "best_of", "products"]
+__all__ = ["Block", "Column", "Found", "Rows", "best_of", "products"]
 
 Block = NDArray[np.floating]
 # Keys and scores, best first.
@@ -37,6 +39,36 @@ def best_of(scores: Vector, k: int) -> NDArray[np.int64]:
         return np.arange(len(scores))
     worst = np.partition(scores, len(scores) - k)[len(scores) - k]
     return np.flatnonzero(scores >= worst)
+
+
+class Column:
+    """Numbers at positions ``0..len``, for one that reads them as an array while they grow.
+
+    Whoever holds on to ``values`` (the traceback of an error does) holds the numbers of then and keeps nothing from growing,
+    as an `array.array` would be kept that is looked into.
+    """
+
+    def __init__(self, values: NDArray[np.generic]) -> None:
+        self._block = values
+        self._length = len(values)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __setitem__(self, position: int, value: float) -> None:
+        self._block[position] = value
+
+    def append(self, value: float) -> None:
+        """Add a number behind the others."""
+        if self._length == len(self._block):
+            self._block = np.pad(self._block, (0, max(SMALLEST, self._length // 4)))
+        self._block[self._length] = value
+        self._length += 1
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """All of them, without copying; stale after any change."""
+        return self._block[: self._length]
 
 
 class Rows:

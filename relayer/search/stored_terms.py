@@ -72,6 +72,10 @@ class StoredTerms:
         """No terms and no documents: the same ones for every index, for nothing changes them."""
         return cls(LexicalParts(b"", b"", b"", b"", b"", b"", b"", b"", 0.0))
 
+    def forget(self, number: int) -> None:
+        """Drop a term that no text has any more: it may be a word of one that was erased."""
+        self.terms[number] = ""
+
     @property
     def entries(self) -> int:
         """How often a term stands in a document."""

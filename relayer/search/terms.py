@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
 
 from relayer.wire.lines import stream_safe
 
-__all__ = ["terms"]
+__all__ = ["Stems", "terms"]
 
 # Runs of letters and digits; an apostrophe inside a word ends it ("Maria's" is about Maria).
 WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
@@ -20,6 +19,7 @@ LONGEST = 40
 MOST_TERMS = 768
 CHARACTERS = 8
 _PIECE = 128
+_MOST_STEMS = 4_096
 
 # Words that carry no topic: a match on them alone is no evidence.
 TOPICLESS = """
@@ -40,11 +40,25 @@ MONTHS = {
 }
 
 
-def terms(text: str, most: int = MOST_TERMS) -> list[str]:
+class Stems(dict[str, str | None]):
+    """Terms by word, worked out once: most words of a text stood in the ones before it.
+
+    Words are what texts are made of: this belongs to one namespace, and is cleared with what goes from it.
+    """
+
+    def __missing__(self, word: str) -> str | None:
+        if len(self) >= _MOST_STEMS:
+            self.clear()
+        stem = self[word] = _stem(word)
+        return stem
+
+
+def terms(text: str, most: int = MOST_TERMS, stems: Stems | None = None) -> list[str]:
     """Terms of a text's beginning, in order, repeated as often as they occur; at most ``most``, of eight characters each."""
     folded = _folded(text, most * CHARACTERS)
+    stems = Stems() if stems is None else stems
     if folded.isascii():  # most are: no word of theirs is without spaces
-        return [stem for word in WORD.findall(folded) if (stem := _stem(word[:LONGEST])) is not None][:most]
+        return [stem for word in WORD.findall(folded) if (stem := stems[word[:LONGEST]]) is not None][:most]
     found: list[str] = []
     for match in WORD.finditer(folded):
         if len(found) >= most:
@@ -53,7 +67,7 @@ def terms(text: str, most: int = MOST_TERMS) -> list[str]:
         if UNSPACED.search(word):
             found += list(word)
             found += [word[at : at + 2] for at in range(len(word) - 1)]
-        elif (stem := _stem(word)) is not None:
+        elif (stem := stems[word]) is not None:
             found.append(stem)
     return found[:most]
 
@@ -73,7 +87,6 @@ def _folded(text: str, characters: int) -> str:
     return unicodedata.normalize("NFKC", text)[:characters].casefold()
 
 
-@lru_cache(maxsize=16_384)
 def _stem(word: str) -> str | None:
     word = re.split("['\u2019]", word)[0]
     if not word or word in FUNCTION_WORDS:

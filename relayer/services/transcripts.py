@@ -7,7 +7,6 @@ of them is forgotten, the turn is not shown either.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 
 from relayer.domain.operations import Put, Stored
@@ -170,16 +169,26 @@ class _Said:
 
     def __init__(self, texts: set[str]) -> None:
         self._anywhere = [text for text in texts if len(text) >= _LONG or not text.isascii()]
-        words = "|".join(re.escape(text) for text in texts.difference(self._anywhere) if text)
-        self._words = re.compile(rf"(?<!\w)(?:{words})(?!\w)") if words else None
+        self._words = [text for text in texts.difference(self._anywhere) if text]
 
     def told_by(self, dialogue: Dialogue) -> bool:
         return any(self._in(normal_text(line.text)) for line in dialogue.lines)
 
     def _in(self, line: str) -> bool:
-        return any(text in line for text in self._anywhere) or (
-            self._words is not None and self._words.search(line) is not None
+        return any(text in line for text in self._anywhere) or any(
+            _has_word(line, text) for text in self._words
         )
+
+
+def _has_word(line: str, word: str) -> bool:
+    """Whether a line has a text that no letter touches; a pattern of it would stay in the process's cache of patterns."""
+    at = line.find(word)
+    while at >= 0:
+        around = line[at - 1 : at] + line[at + len(word) : at + len(word) + 1]
+        if not any(char.isalnum() or char == "_" for char in around):
+            return True
+        at = line.find(word, at + 1)
+    return False
 
 
 def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:

@@ -1,4 +1,5 @@
 from math import log
+from typing import Any
 
 import pytest
 
@@ -202,3 +203,26 @@ def test_a_filter_does_not_narrow_what_the_next_search_finds():
     everything = index.search("Mara Jonas", 10)
     index.search("Mara Jonas", 10, {2})
     assert index.search("Mara Jonas", 10) == everything
+
+
+class Interrupted(LexicalIndex):
+    """An index of which a search is interrupted in the middle."""
+
+    def _found(self, term: str) -> Any:
+        if term == "interrupt":
+            raise InterruptedError(term)
+        return super()._found(term)
+
+
+def test_an_error_of_a_search_that_is_kept_keeps_nothing_from_being_indexed():
+    index = Interrupted()
+    index.put(0, "the harbour office")
+    with pytest.raises(InterruptedError) as kept:
+        index.ask("harbour interrupt")
+    index.put(1, "the harbour boats")
+    index.put(2, "a brass key")
+    assert kept.traceback
+    assert [key for key, _ in index.search("harbour", 5)] == [0, 1]
+    assert [key for key, _ in index.search("brass", 5)] == [2]
+    assert index.remove(1)
+    assert [key for key, _ in index.search("harbour boats", 5)] == [0]
