@@ -144,17 +144,11 @@ async def build(
 async def _namespaces(
     settings: RelayerSettings, ports: LogPorts, embedder: Embedder, former: Embedder | None
 ) -> OpenNamespaces:
-    def forget() -> None:
-        embedder.forget()
-        if former is not None:
-            former.forget()
-
     return OpenNamespaces(
         ports,
         embedder.model,
         await _calibration(embedder),
         CacheLimits(bytes=settings.cache_bytes),
-        forget,
         former=None if former is None else Generation(former.model, await _calibration(former)),
     )
 

@@ -191,10 +191,6 @@ class Embedder(Protocol):
         """
         ...
 
-    def forget(self) -> None:
-        """Drop what is kept of texts and vectors: something was erased."""
-        ...
-
     async def close(self) -> None:
         """Release threads and memory."""
         ...

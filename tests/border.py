@@ -87,7 +87,7 @@ class Border:
 
 @asynccontextmanager
 async def border(
-    store: Any = None, clock: Any = None, *, bucket: str | None = None, **settings: Any
+    store: Any = None, clock: Any = None, *, bucket: str | None = None, embedder: Any = None, **settings: Any
 ) -> AsyncIterator[Border]:
     """Run a relayer over a memory store on a free port of this machine; ``bucket`` is the setting ``store``."""
     recording = RecordingStore(store or MemoryStore(SystemClock()))
@@ -97,7 +97,14 @@ async def border(
         stack.callback(listening.close)
         port = listening.getsockname()[1]
         relayer = await stack.enter_async_context(
-            build(chosen, b"k" * 32, port=port, store=recording, embedder=HashingEmbedder(), clock=clock)
+            build(
+                chosen,
+                b"k" * 32,
+                port=port,
+                store=recording,
+                embedder=embedder or HashingEmbedder(),
+                clock=clock,
+            )
         )
         runner = web.ServerRunner(RelayerServer(relayer.front), shutdown_timeout=2.0)
         await runner.setup()

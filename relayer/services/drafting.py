@@ -231,7 +231,7 @@ async def _embed(
     if texts:
         try:
             async with deadline.step("embed"):
-                computed = await embedder.embed(texts)
+                computed = await opened.embed(embedder, texts)
         except (EmbedderUnavailable, QueueFull):
             return [(draft.vector, None, given) for draft in drafts]
         for (index, which), vector in zip(places, computed, strict=True):

@@ -94,7 +94,7 @@ async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: Sh
         return []
     model = opened.view.model
     try:
-        vector = (await ctx.embedder_of(model).embed([query]))[0]
+        vector = (await opened.embed(ctx.embedder_of(model), [query]))[0]
     except (EmbedderUnavailable, QueueFull):
         vector = None
     await opened.settle()

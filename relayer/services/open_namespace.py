@@ -8,10 +8,14 @@ held, and done still means recallable.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.namespace import Manifest, Position
@@ -22,7 +26,7 @@ from relayer.log import creation
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import Consistency, NamespaceLog
 from relayer.log.replica import Start
-from relayer.ports import EmbeddingModel
+from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.calibration import Calibration
 from relayer.services.generation import Generation
 from relayer.services.stored_view import read_view
@@ -37,10 +41,49 @@ SLICE_BYTES = 6 * 1024
 _MEMORY_BYTES = 1024
 # What an open namespace takes without a memory in it: measured, the tasks and the log's tables included.
 _EMPTY_BYTES = 24 * 1024
+# Vectors that are kept of what was embedded alone, and what one takes beside its numbers.
+_VECTORS_BYTES = 256 * 1024
+_VECTOR_BYTES = 250
 
 
-def _nothing() -> None:
-    """Do nothing."""
+class _Vectors:
+    """Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
+
+    They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        # Counts what was erased: what was under way then is not kept.
+        self.erasures = 0
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def get(self, model: EmbeddingModel, text: str) -> NDArray[np.float32] | None:
+        place = self._place(model, text)
+        vector = self._vectors.get(place)
+        if vector is not None:
+            self._vectors.move_to_end(place)
+        return vector
+
+    def put(self, model: EmbeddingModel, text: str, vector: NDArray[np.float32]) -> None:
+        self._vectors[self._place(model, text)] = vector
+        self.nbytes = sum(kept.nbytes + _VECTOR_BYTES for kept in self._vectors.values())
+        while self.nbytes > _VECTORS_BYTES:
+            _, oldest = self._vectors.popitem(last=False)
+            self.nbytes -= oldest.nbytes + _VECTOR_BYTES
+
+    def clear(self) -> None:
+        self.erasures += 1
+        self.nbytes = 0
+        self._vectors.clear()
+
+    def _place(self, model: EmbeddingModel, text: str) -> bytes:
+        data = f"{model.sha256} {text}".encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, key=self._key, digest_size=16).digest()
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -51,7 +94,6 @@ class OpenNamespace:
         key_not_after: until when it may be held, in ms since the epoch.
         awaited: whether it was opened for requests of which none has come to use it yet.
         trusts_indexes: whether to begin with a stored index if there is one.
-        on_erased: called when the log says that something was erased.
         former: what it is searched by until all of its memories have vectors of ``model``; None when nothing is left of it.
         from_index: the entry up to which a stored index was begun with, 0 without one.
         ignored: stored indexes that were there and could not be used.
@@ -64,7 +106,6 @@ class OpenNamespace:
     secret: bytes = field(repr=False)
     key_not_after: int = 0
     trusts_indexes: bool = True
-    on_erased: Callable[[], None] = _nothing
     former: Generation | None = None
     awaited: bool = True
     users: int = 0
@@ -80,9 +121,11 @@ class OpenNamespace:
     _free: asyncio.Event = field(default_factory=asyncio.Event)
     _tended_at: Position | None = None
     _restored: tuple[NamespaceState, NamespaceView] | None = None
+    _vectors: _Vectors = field(init=False)
 
     def __post_init__(self) -> None:
         self._free.set()
+        self._vectors = _Vectors(self.namespace.keys.idempotency_mac("cache of vectors"))
         self.view = self._new_view()
         self.log = NamespaceLog(
             self.ports,
@@ -158,7 +201,20 @@ class OpenNamespace:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes
+        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + self._vectors.nbytes
+
+    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts of this namespace as `relayer.ports.Embedder.embed` does; what was asked alone is asked once."""
+        if len(texts) != 1:
+            return await embedder.embed(texts)
+        model, kept, erasures = embedder.model, self._vectors, self._vectors.erasures
+        known = kept.get(model, texts[0])
+        if known is not None:
+            return known.copy()
+        found = await embedder.embed(texts)
+        if erasures == kept.erasures:
+            kept.put(model, texts[0], found.copy())
+        return found
 
     @property
     def needs_tending(self) -> bool:
@@ -210,6 +266,7 @@ class OpenNamespace:
             self.log.unsubscribe()
             self._restored = None
             self._behind.clear()
+            self._vectors.clear()
 
     async def _begin(self, manifest: Manifest) -> Start | None:
         """Read the index that the manifest names; None when there is none that can be used."""
@@ -248,7 +305,8 @@ class OpenNamespace:
 
     def _on_applied(self, applied: list[Applied]) -> None:
         if any(isinstance(item.operation, Erase | Close) for item in applied):
-            self.on_erased()
+            # A vector stands for its text, and nobody knows here which were made of what is erased.
+            self._vectors.clear()
         if self.log.state.closed:
             # Nobody may be answered from this any more: let go of it now, not when its key ends.
             self._behind.clear()

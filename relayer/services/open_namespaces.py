@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ class CacheLimits:
 
 
 class OpenNamespaces:
-    """Opens, shares and drops namespaces; ``on_erased`` is called when one of their logs says that something was erased.
+    """Opens, shares and drops namespaces.
 
     Attributes:
         calibration: what relevance is judged by.
@@ -70,12 +70,10 @@ class OpenNamespaces:
         model: EmbeddingModel,
         calibration: Calibration,
         limits: CacheLimits | None = None,
-        on_erased: Callable[[], None] = lambda: None,
         *,
         former: Generation | None = None,
     ) -> None:
         self._ports = ports
-        self._on_erased = on_erased
         self._model = model
         self.calibration = calibration
         self.former = former
@@ -285,7 +283,6 @@ class OpenNamespaces:
             calibration=self.calibration,
             secret=access.secret,
             key_not_after=access.key_not_after,
-            on_erased=self._on_erased,
             former=self.former,
         )
 

@@ -48,7 +48,7 @@ async def recall(
         if model != opened.view.model and request.query is not None:
             # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
             model = opened.view.model
-            vector = await _embed_query(ctx, model, request.query, deadline)
+            vector = await _embed_query(ctx, opened, model, request.query, deadline)
             await opened.settle()
         return _search(ctx, opened, request, vector if model == opened.view.model else None)
 
@@ -65,7 +65,7 @@ async def _read_and_embed(
         await _read(ctx, opened, request, deadline)
         return (ctx.embedder.model if given is not None else opened.view.model), given
     model = opened.view.model
-    embedding = asyncio.ensure_future(_embed_query(ctx, model, request.query, deadline))
+    embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, request.query, deadline))
     try:
         await _read(ctx, opened, request, deadline)
         return model, await embedding
@@ -85,12 +85,12 @@ async def _read(
 
 
 async def _embed_query(
-    ctx: Context, model: EmbeddingModel, query: str, deadline: Deadline
+    ctx: Context, opened: OpenNamespace, model: EmbeddingModel, query: str, deadline: Deadline
 ) -> NDArray[np.float32] | None:
     """Return the query's vector; None when it cannot be had in time for an answer by words alone."""
     try:
         async with asyncio.timeout(deadline.remaining() * _EMBEDDING_SHARE):
-            vectors = await ctx.embedder_of(model).embed([query])
+            vectors = await opened.embed(ctx.embedder_of(model), [query])
     except (EmbedderUnavailable, QueueFull, TimeoutError):
         return None
     first: NDArray[np.float32] = vectors[0]

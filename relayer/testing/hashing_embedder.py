@@ -30,12 +30,10 @@ class HashingEmbedder:
     Attributes:
         down: while true, every call raises `EmbedderUnavailable`.
         calls: the texts of every call that was answered.
-        forgotten: how often it was told to forget.
     """
 
     def __init__(self, dimension: int = 64, name: str = "hashing") -> None:
         self.down = False
-        self.forgotten = 0
         self.calls: list[list[str]] = []
         self._model = EmbeddingModel(name, hashlib.sha256(name.encode()).hexdigest(), dimension)
 
@@ -64,10 +62,6 @@ class HashingEmbedder:
             row[digest[0] % self._model.dimension] += 1 if digest[1] % 2 else -1
         unit: NDArray[np.float32] = row / np.float32(np.linalg.norm(row))
         return unit
-
-    def forget(self) -> None:
-        """Note the call: nothing is kept."""
-        self.forgotten += 1
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -7,9 +7,6 @@ and a call with one text goes straight to that queue.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -40,7 +37,6 @@ class LocalEmbedder:
     Args:
         threads: of the model's runtime, 1 or 2.
         waiting_limit: calls that may be under way or waiting at once.
-        cache_entries: single-text vectors kept, least recently used out first; 0 keeps none.
         weights: ``model.onnx``; None finds the installed package's.
     """
 
@@ -49,14 +45,12 @@ class LocalEmbedder:
         *,
         threads: int = 1,
         waiting_limit: int = 64,
-        cache_entries: int = 4096,
         weights: Path | None = None,
     ) -> None:
         self._threads = threads
         self._weights = weights
         self._waiting_limit = waiting_limit
         self._waiting = 0
-        self._cache = _VectorCache(cache_entries)
         self._model: OnnxModel | None = None
         self._bulk = asyncio.Lock()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
@@ -86,8 +80,6 @@ class LocalEmbedder:
         """
         if not texts:
             return np.empty((0, MINILM.dimension), dtype=np.float32)
-        if len(texts) == 1 and (known := self._cache.get(texts[0])) is not None:
-            return known[np.newaxis].copy()
         if self._waiting >= self._waiting_limit:
             raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
         self._waiting += 1
@@ -96,23 +88,14 @@ class LocalEmbedder:
         finally:
             self._waiting -= 1
 
-    def forget(self) -> None:
-        """Drop the cached vectors; an erasure calls this, because a cached vector stands for its text."""
-        self._cache.clear()
-
     async def close(self) -> None:
         """Finish the run under way, refuse the rest, and release thread and memory."""
         self._closed.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
         self._model = None
-        self._cache.clear()
 
     async def _one(self, text: str) -> Vectors:
-        generation = self._cache.generation
-        vectors = await self._on_thread(lambda: self._run([self._loaded().encode(text)]))
-        if generation == self._cache.generation:
-            self._cache.put(text, vectors[0].copy())
-        return vectors
+        return await self._on_thread(lambda: self._run([self._loaded().encode(text)]))
 
     async def _many(self, texts: Sequence[str]) -> Vectors:
         encoded: list[list[int]] = []
@@ -153,32 +136,3 @@ class LocalEmbedder:
 def _cancelling() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-class _VectorCache:
-    """Vectors by a keyed digest of their text: no text stays in memory, and no digest can be looked up."""
-
-    def __init__(self, entries: int) -> None:
-        self.generation = 0
-        self._limit = entries
-        self._key = secrets.token_bytes(32)
-        self._vectors: OrderedDict[bytes, Vectors] = OrderedDict()
-
-    def get(self, text: str) -> Vectors | None:
-        key = self._digest(text)
-        if (vector := self._vectors.get(key)) is not None:
-            self._vectors.move_to_end(key)
-        return vector
-
-    def put(self, text: str, vector: Vectors) -> None:
-        self._vectors[self._digest(text)] = vector
-        while len(self._vectors) > self._limit:
-            self._vectors.popitem(last=False)
-
-    def clear(self) -> None:
-        self.generation += 1
-        self._vectors.clear()
-
-    def _digest(self, text: str) -> bytes:
-        data = text.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(data, key=self._key, digest_size=16).digest()

@@ -113,9 +113,6 @@ class OpenAIEmbedder:
             raise _translated(errors) from None
         return np.concatenate([task.result() for task in tasks])
 
-    def forget(self) -> None:
-        """Do nothing: no text and no vector is kept."""
-
     async def close(self) -> None:
         """Close the connections."""
         await self._endpoint.close()

@@ -8,7 +8,7 @@ import pytest
 
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.local_embedder.model import MAX_BATCH_TOKENS, batches
-from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
+from relayer.errors import ConfigurationError, EmbedderUnavailable
 
 
 @pytest.fixture(scope="module")
@@ -92,49 +92,6 @@ def test_batches_are_sorted_by_length_and_bounded_in_padded_tokens():
         longest = max(lengths[index] for index in group)
         assert len(group) <= 32
         assert len(group) * longest <= MAX_BATCH_TOKENS
-
-
-async def test_a_repeated_query_is_answered_while_the_queue_is_full():
-    embedder = LocalEmbedder(waiting_limit=1)
-    first = await embedder.embed(["what do I drink in the morning?"])
-    busy = asyncio.create_task(embedder.embed(["a", "b"]))
-    await asyncio.sleep(0)
-    with pytest.raises(QueueFull):
-        await embedder.embed(["a question nobody asked before"])
-    np.testing.assert_array_equal(await embedder.embed(["what do I drink in the morning?"]), first)
-    await busy
-    await embedder.close()
-
-
-async def test_a_cached_vector_is_not_shared_with_its_caller(warm):
-    first = await warm.embed(["who owns the result"])
-    first[:] = 0.0
-    assert np.linalg.norm(await warm.embed(["who owns the result"])) == pytest.approx(1.0, abs=1e-5)
-
-
-async def test_forgetting_empties_the_cache():
-    embedder = LocalEmbedder(waiting_limit=1)
-    await embedder.embed(["a private question"])
-    embedder.forget()
-    busy = asyncio.create_task(embedder.embed(["a", "b"]))
-    await asyncio.sleep(0)
-    with pytest.raises(QueueFull):
-        await embedder.embed(["a private question"])
-    await busy
-    await embedder.close()
-
-
-async def test_the_least_recently_used_vector_leaves_the_cache_first():
-    embedder = LocalEmbedder(waiting_limit=1, cache_entries=2)
-    for text in ("one", "two", "one", "three"):
-        await embedder.embed([text])
-    busy = asyncio.create_task(embedder.embed(["a", "b"]))
-    await asyncio.sleep(0)
-    await embedder.embed(["one"])
-    with pytest.raises(QueueFull):
-        await embedder.embed(["two"])
-    await busy
-    await embedder.close()
 
 
 async def test_a_query_overtakes_bulk_work(warm):

@@ -1,0 +1,167 @@
+"""What a relayer keeps in its memory beside what it is asked for: nothing of another namespace, and nothing that was erased."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from border import Border, border
+from signed_calls import Gateway
+
+from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.adapters.memory_store import MemoryStore
+from relayer.adapters.system import SystemClock
+from relayer.services.index_keeping import IndexKeeper, IndexLimits
+from relayer.wire.certificates import Right
+
+# Never as one string in this process but in what is sent: it would be found in this module's constants.
+CANARY = ("quon", "zarb", "tix")
+
+
+def canary() -> str:
+    return "".join(CANARY)
+
+
+QUERY = "Is the code 4711?"
+
+
+class Counted(LocalEmbedder):
+    """The local model, and how often it was run for one question alone."""
+
+    runs = 0
+
+    def _run(self, encoded: Sequence[Sequence[int]]) -> Any:
+        self.runs += list(encoded) == [self._loaded().encode(QUERY)]
+        return super()._run(encoded)
+
+
+async def test_the_model_is_asked_again_for_what_another_account_asked() -> None:
+    """Who asks for what somebody else asked a moment ago waits as long as for anything else."""
+    embedder = Counted()
+    async with border(embedder=embedder, rate_limits="off") as at:
+        asked: dict[str, list[int]] = {}
+        for name, gateway in (("first", at.gateway), ("other account", Gateway())):
+            await call(
+                at, gateway, "/v1/memories", {"items": [{"text": "The vault opens with a brass key."}]}
+            )
+            before = embedder.runs
+            for _ in range(2):
+                await call(at, gateway, "/v1/recall", {"query": QUERY})
+            asked.setdefault(name, []).append(embedder.runs - before)
+    await embedder.close()
+    # Once for each of them: the second time it is known, to that account alone.
+    assert asked == {"first": [1], "other account": [1]}
+
+
+async def test_what_was_asked_in_a_namespace_goes_with_its_last_key() -> None:
+    async with border() as at:
+        embedder = at.relayer.context.embedder
+        await call(at, at.gateway, "/v1/memories", {"items": [{"text": "A note about the harbour."}]})
+        await call(at, at.gateway, "/v1/recall", {"query": "harbour?"})
+        (opened,) = at.relayer.context.namespaces.all()
+        filled = len(opened._vectors)
+        opened.key_not_after = 0
+        await at.relayer.context.namespaces.drop_expired()
+        assert at.relayer.context.namespaces.all() == []
+        assert (filled > 0, len(opened._vectors)) == (True, 0)
+        calls = len(embedder.calls)
+        await call(at, at.gateway, "/v1/recall", {"query": "harbour?"})
+        assert len(embedder.calls) == calls + 1
+
+
+async def test_what_is_kept_of_questions_is_bounded_in_bytes() -> None:
+    async with border(rate_limits="off") as at:
+        await call(at, at.gateway, "/v1/memories", {"items": [{"text": "A note about the harbour."}]})
+        (opened,) = at.relayer.context.namespaces.all()
+        empty = opened.nbytes
+        for number in range(2_000):
+            await opened.embed(at.relayer.context.embedder, [f"question {number}"])
+        assert 100 < len(opened._vectors) < 2_000
+        assert empty < opened.nbytes < empty + 300 * 1024
+
+
+async def call(at: Border, gateway: Gateway, path: str, body: dict[str, Any], method: str = "POST") -> Any:
+    answer = await at.call(method, path, body or None, gateway=gateway, key=gateway.memory_key(at.fleet_key))
+    assert answer.status_code in {200, 202}, answer.text
+    return answer.json()
+
+
+def found_in_memory(word: str) -> list[str]:
+    """The kinds of what holds a word, of everything that the interpreter can reach."""
+    raw = word.encode()
+    seen: set[int] = set()
+    found: list[str] = []
+    waiting: list[tuple[Any, str]] = [(each, type(each).__name__) for each in gc.get_objects()]
+    waiting += [(module.__dict__, name) for name, module in list(sys.modules.items())]
+    while waiting:
+        each, holder = waiting.pop()
+        if id(each) in seen or each is waiting or each is seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, str):
+            if word in each:
+                found.append(f"str in {holder}")
+        elif isinstance(each, bytes | bytearray):
+            if raw in each:
+                found.append(f"{type(each).__name__} in {holder}")
+        elif isinstance(each, memoryview):
+            if raw in bytes(each):
+                found.append(f"memoryview in {holder}")
+        elif isinstance(each, np.ndarray):
+            continue
+        else:
+            kind = f"{type(each).__module__}.{type(each).__qualname__} in {holder[:60]}"
+            waiting += [(one, kind) for one in gc.get_referents(each)]
+    return found
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["as written", "opened from a stored index"])
+async def test_after_an_erasure_no_word_of_it_is_left_in_the_process(restarted: bool) -> None:
+    gateway = replace(Gateway(), rights=tuple(Right))
+    store = MemoryStore(SystemClock())
+    async with border(store, rate_limits="off") as at:
+        await _told(at, gateway)
+        if restarted:
+            (opened,) = at.relayer.context.namespaces.all()
+            keeper = IndexKeeper(at.relayer.context, IndexLimits(1, 1))
+            assert await keeper.keep(opened)
+            opened.key_not_after = 0
+            await at.relayer.context.namespaces.drop_expired()
+            del opened
+            await call(at, gateway, "/v1/recall", {"query": "What do I like?"})
+            assert at.relayer.context.namespaces.from_indexes == 1
+        assert found_in_memory(canary())
+        await _erased(at, gateway)
+        # What the client holds, connections that are over, and the list that this embedder keeps for tests.
+        at.relayer.context.embedder.calls.clear()
+        await at.http.aclose()
+        await asyncio.sleep(0)
+        gc.collect()
+        left = found_in_memory(canary())
+    assert left == []
+
+
+async def _told(at: Border, gateway: Gateway) -> None:
+    kept = [
+        {"text": f"The {canary()} stands in the cellar behind the office."},
+        {"text": f"{canary().capitalize()} is what the boat in the harbour is called."},
+        {"text": "I like tea in the morning, and the harbour."},
+    ]
+    await call(at, gateway, "/v1/memories", {"items": kept})
+    await call(at, gateway, "/v1/recall", {"query": f"Where is the {canary()}?"})
+    turn = {"role": "user", "text": f"We decided on 5 May that the {canary()} is sold to Ana in Porto."}
+    await call(at, gateway, "/v1/analyze", {"turns": [turn], "session": "s", "store_transcript": True})
+
+
+async def _erased(at: Border, gateway: Gateway) -> None:
+    listed = await call(at, gateway, "/v1/memories", {}, "GET")
+    for each in listed["memories"]:
+        if canary() in each["text"].lower():
+            done = await call(at, gateway, f"/v1/memories/{each['id']}?mode=erase", {}, "DELETE")
+            assert done["state"] == "erased"
