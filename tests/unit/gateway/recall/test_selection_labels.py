@@ -40,3 +40,10 @@ def test_a_reference_that_gives_orders_keeps_its_memory_out():
 
 def test_an_ordinary_reference_is_shown():
     assert "memory/2026-05-01.md" in _select("memory/2026-05-01.md").text
+
+
+def test_a_fact_that_a_model_noted_is_not_said_by_the_user():
+    noted = _hit("01m808n42tjje5vxmnh1t4gm92").model_copy(update={"extractor": "llm/extract/1"})
+    shown = select([noted], settings=PluginSettings().recall, audience=None, session=Session(), now=NOW).text
+    assert "noted by a model" in shown
+    assert "said by the user" not in shown
