@@ -22,6 +22,11 @@ _LABELS: Final = {"user": "said by the user", "imported": "imported", "assistant
 _INJECTED: Final = "injected"
 
 
+# What a memory was written by whose words are a language model's, whoever they are about.
+_MODEL: Final = "llm/"
+_NOTED: Final = "noted by a model"
+
+
 @dataclass(frozen=True, slots=True)
 class Selected:
     """The block, the memories in it, and what became of each memory found."""
@@ -103,6 +108,12 @@ def _item(hit: RecallHit) -> RecalledMemory:
         text=hit.text,
         relevance=hit.relevance,
         at=datetime.fromtimestamp(at / 1000, UTC),
-        label=_LABELS.get(hit.trust, ""),
+        label=_label(hit),
         reference=hit.source.reference,
     )
+
+
+def _label(hit: RecallHit) -> str:
+    if hit.extractor.startswith(_MODEL):
+        return _NOTED
+    return _LABELS.get(hit.trust, "")

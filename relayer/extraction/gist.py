@@ -16,7 +16,7 @@ from relayer.extraction.normal_text import normal_text
 from relayer.extraction.sentences import is_question
 from relayer.extraction.words import Phrases, Word, word_set, words_of
 
-__all__ = ["Gist", "Slot", "Token", "gist_of", "joined", "tokens_of"]
+__all__ = ["Gist", "Slot", "Token", "forms_in", "gist_of", "joined", "tokens_of"]
 
 LONGEST = 1000
 """Characters of a text that is compared at all: what is longer says too many things."""
@@ -151,6 +151,14 @@ def tokens_of(text: str) -> list[Token]:
             found[-2] = Token("last")
         at += 1
     return found
+
+
+def forms_in(text: str) -> set[str]:
+    """Return the forms of every word of a text, and of what apostrophes part: fillers too, and names also as if they were none."""
+    plain = joined(text).replace("’", "'")  # noqa: RUF001 - typographic
+    whole = [part for word in words_of(plain) for part in _parts(word)]
+    words = [*whole, *(words_of(plain.replace("'", " ")) if "'" in plain else ())]
+    return {token.form for word in words for first in (False, True) for token in _token(word, first=first)}
 
 
 def joined(text: str) -> str:

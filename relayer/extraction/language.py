@@ -10,7 +10,7 @@ from collections import Counter
 
 from relayer.extraction.words import Word, read_data, word_set, words_of
 
-__all__ = ["UNDETERMINED", "guess_language"]
+__all__ = ["UNDETERMINED", "function_words", "guess_language"]
 
 UNDETERMINED = "und"
 
@@ -50,6 +50,11 @@ def guess_language(text: str, words: list[Word] | None = None) -> str:
     if not hits or (hits == runner_up and best == "en") or (hits == 1 and best != "en"):
         return UNDETERMINED
     return best
+
+
+def function_words(lang: str) -> frozenset[str]:
+    """Return the words that hold sentences of a language together; of most languages, nothing."""
+    return _FUNCTION_WORDS.get(lang, frozenset())
 
 
 def _script_language(text: str) -> str | None:

@@ -44,7 +44,6 @@ _EMPTY_BYTES = 24 * 1024
 # Vectors that are kept of what was embedded alone, and what one takes beside its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
-_DIGEST_KEY_BYTES = 32
 
 
 class _Vectors:
@@ -128,7 +127,7 @@ class OpenNamespace:
 
     def __post_init__(self) -> None:
         self._free.set()
-        self._vectors = _Vectors(self.ports.randomness.bytes(_DIGEST_KEY_BYTES))
+        self._vectors = _Vectors(self.namespace.keys.idempotency_mac("cache of vectors"))
         self.view = self._new_view()
         self.log = NamespaceLog(
             self.ports,

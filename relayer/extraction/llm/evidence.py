@@ -1,8 +1,10 @@
 """Does the conversation say it? Decided without a model, and strictly: a fact that cannot be proved is dropped.
 
 A fact passes when its evidence stands in the message it names; when every name and number of it stands in the
-conversation; and when most of its other words do as well. What is rephrased freely or translated does not pass: the
-verbatim turn is kept anyway, so a dropped fact loses little, and an invented one would be believed.
+conversation; when every other word that carries meaning stands in that message, whatever its ending; and when it denies
+what the message denies and nothing else. What is rephrased freely or translated does not pass: the verbatim turn is kept
+anyway, so a dropped fact loses little, and an invented one would be believed. Of summaries and answers, which are put in
+words of their own, most words must be said.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from enum import StrEnum
 from itertools import pairwise
 
 from relayer.extraction import english as en
+from relayer.extraction.gist import Slot, forms_in, tokens_of
+from relayer.extraction.language import function_words
 from relayer.extraction.llm.folding import fold, unspaced
 from relayer.extraction.llm.times import MONTH_NAMES
 from relayer.extraction.words import Word, word_set, words_of
 
-__all__ = ["Doubt", "Ground", "doubt_of"]
+__all__ = ["Doubt", "Ground", "Said", "doubt_of", "doubt_of_fact"]
 
 _SUPPORTED = 0.5
 _STEM = 5
@@ -40,6 +44,42 @@ _SMALL = {
 }  # fmt: skip
 
 
+_LONGEST_ENDING = 3
+# A clause ends where what was denied before is over: "I do not eat meat, but fish", "I never smoke and I like tea".
+_CLAUSE = re.compile(
+    r"[.;:!?\n。！？；]|\b(?:but|because|although|though|while|whereas|however|instead|yet|aber|sondern|weil|obwohl|mais|pero|sino|ma)\b"  # noqa: RUF001
+    r"|(?:,|\b(?:and|so|und|et|y|e)\b)\s*(?=(?:i|we|he|she|they|it|you|ich|wir|er|sie|es|je|nous|il|elle|yo|io)(?:'\w+)?\b)",
+    re.IGNORECASE,
+)
+_NEGATIONS = word_set(
+    "not no never none nobody nothing neither nor without nicht kein keine keinen keinem keiner nie niemals nichts ohne pas "
+    "jamais aucun sans nunca jamás nada ninguno sin non mai nessuno senza não nem sem niet geen nooit zonder inte aldrig ingen "
+    "utan bez nigdy не нет никогда без değil hiç yok"
+)
+_DENSE_NEGATION = re.compile("[不没沒未無无别別]|ない|ません|なかった|ไม่")
+# What a model may add without saying anything: who is spoken of, and what holds a sentence together.
+_GRAMMAR = frozenset(
+    form
+    for word in (
+        *_OPENERS,
+        *word_set(
+            "he she him her hers his they them their theirs it its you your who whom whose which that this these those there "
+            "here when while where if then than as so or and to from into about with for by some any also too can could may "
+            "might say says said mention mentions mentioned tell tells told state states stated note notes noted explain "
+            "explained name named called own owns"
+        ),
+        *(
+            word
+            for lang in ("de", "fr", "es", "it", "pt", "nl", "sv", "pl", "tr")
+            for word in function_words(lang)
+        ),
+    )
+    for form in forms_in(word) | {word}
+)
+# The same of Chinese, and what Japanese is written with between the words that carry meaning.
+_DENSE_GRAMMAR = frozenset("用户的了是在有和他她它们們也就都使") | frozenset(map(chr, range(0x3040, 0x30A0)))
+
+
 class Doubt(StrEnum):
     """Why a fact was dropped; the values are labels of a metric."""
 
@@ -49,6 +89,7 @@ class Doubt(StrEnum):
     NAME = "name_not_said"
     NUMBER = "number_not_said"
     WORDS = "words_not_said"
+    NEGATION = "negation_differs"
 
 
 @dataclass(slots=True)
@@ -92,6 +133,98 @@ def doubt_of(text: str, ground: Ground, day: datetime | None = None) -> Doubt | 
         if _is_name(word, first=place == 0) and not _is_said(word, ground.words | month):
             return Doubt.NAME
     return None if _support(text, words, ground) >= _SUPPORTED else Doubt.WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message: the forms of its words, those that are no names, its characters without spaces, and its clauses."""
+
+    forms: frozenset[str]
+    plain: frozenset[str]
+    dense: frozenset[str]
+    clauses: tuple[tuple[tuple[int, int], frozenset[str], bool], ...]
+
+    @classmethod
+    def of(cls, text: str, speaker: str) -> Said:
+        """Read a message; in every clause the place of it, the forms in it, and whether it denies something."""
+        forms = forms_in(text)
+        lower = forms_in(" ".join(word.shape for word in words_of(text) if word.shape.islower()))
+        clauses = []
+        start = 0
+        for boundary in (*_CLAUSE.finditer(text), None):
+            end = len(text) if boundary is None else boundary.start()
+            part = text[start:end]
+            clauses.append(((start, end), frozenset(forms_in(part)), _denies(part)))
+            start = end if boundary is None else boundary.end()
+        return cls(
+            frozenset(forms | forms_in(speaker)),
+            frozenset(lower),
+            frozenset(filter(unspaced, text)),
+            tuple(clauses),
+        )
+
+
+def doubt_of_fact(
+    text: str, ground: Ground, said: Said, span: tuple[int, int], day: datetime | None = None
+) -> Doubt | None:
+    """Return why a message does not say a fact; None when it does.
+
+    Args:
+        text: of the fact.
+        ground: the conversation, names of speakers included: who is meant may be named in another message.
+        said: the message.
+        span: the evidence, in characters of the message.
+        day: a time that was checked already; it may be spelt out.
+    """
+    doubt = doubt_of(text, ground, day)
+    if doubt is not None:
+        return doubt
+    named = {form for word in words_of(text) if _is_name(word, first=False) for form in forms_in(word.shape)}
+    told = {
+        token.form
+        for token in tokens_of(text)
+        if token.slot is not Slot.NUMBER and token.form not in _GRAMMAR and not _is_negation(token.form)
+    }
+    dated = set() if day is None else forms_in(f"{day:%B} {day:%A}")
+    if any(form not in named and form not in dated and not _stands(form, said) for form in told):
+        return Doubt.WORDS
+    if not {char for char in text if unspaced(char)} - said.dense <= _DENSE_GRAMMAR:
+        return Doubt.WORDS
+    return None if _denies(text) in _denied(told, said, span) else Doubt.NEGATION
+
+
+def _stands(form: str, said: Said) -> bool:
+    """Whether a message has a form: or one that differs in its ending alone, of a word that is no name."""
+    if form in said.forms or (form and all(map(unspaced, form))):
+        return True
+    return any(
+        other[:_STEM] == form[:_STEM] and _ending_alone(form, other)
+        for other in said.plain
+        if len(form) >= _STEM
+    )
+
+
+def _ending_alone(one: str, other: str) -> bool:
+    shared = next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+    return max(len(one), len(other)) - shared <= _LONGEST_ENDING
+
+
+def _denied(told: set[str], said: Said, span: tuple[int, int]) -> set[bool]:
+    """Return what the clauses do that say most of a fact, deny or not: of several alike, those of the evidence."""
+    most = max(len(told & forms) for _, forms, _ in said.clauses)
+    best = [(place, denies) for place, forms, denies in said.clauses if len(told & forms) == most]
+    quoted = {denies for (start, end), denies in best if start < span[1] and span[0] < end}
+    return quoted or ({denies for _, denies in best} if len({denies for _, denies in best}) == 1 else set())
+
+
+def _denies(text: str) -> bool:
+    return any(map(_is_negation, forms_in(text))) or _DENSE_NEGATION.search(text) is not None
+
+
+def _is_negation(form: str) -> bool:
+    return form in _NEGATIONS
 
 
 def _parts(word: Word) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from relayer.domain.record import Kind, Role
 from relayer.extraction.llm.answer import SCHEMA, Answer, Proposal, RelationName, read_answer
 from relayer.extraction.llm.conversation import Line, day_of, render
-from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of
+from relayer.extraction.llm.evidence import Doubt, Ground, Said, doubt_of, doubt_of_fact
 from relayer.extraction.llm.folding import find_passage, fold
 from relayer.extraction.llm.prompts import extract_prompt
 from relayer.extraction.llm.times import said_of
@@ -111,8 +111,9 @@ def _proved(read: Answer, lines: Sequence[Line], known: int, tokens: int) -> Ext
     if read.malformed:
         dropped["malformed"] = read.malformed
     facts: dict[str, Fact] = {}
+    said = [Said.of(line.shown, line.speaker) for line in lines]
     for proposal in read.facts:
-        checked = _check(proposal, lines, known, ground)
+        checked = _check(proposal, lines, known, ground, said)
         if isinstance(checked, Doubt):
             dropped[checked.value] += 1
         else:
@@ -124,7 +125,9 @@ def _proved(read: Answer, lines: Sequence[Line], known: int, tokens: int) -> Ext
     return Extraction(tuple(facts.values()), summary, tokens, dropped)
 
 
-def _check(proposal: Proposal, lines: Sequence[Line], known: int, ground: Ground) -> Fact | Doubt:
+def _check(
+    proposal: Proposal, lines: Sequence[Line], known: int, ground: Ground, said: Sequence[Said]
+) -> Fact | Doubt:
     """Return the fact if its message says it."""
     if not 1 <= proposal.message <= len(lines):
         return Doubt.NO_SUCH_MESSAGE
@@ -134,7 +137,7 @@ def _check(proposal: Proposal, lines: Sequence[Line], known: int, ground: Ground
         return Doubt.NO_EVIDENCE
     text = " ".join(proposal.text.split())
     day = said_of(proposal.time, line.shown, day_of(line.occurred_at_ms)) if proposal.time else None
-    doubt = doubt_of(text, ground, day)
+    doubt = doubt_of_fact(text, ground, said[proposal.message - 1], span, day)
     if doubt is not None:
         return doubt
     related = proposal.relation != "new" and 1 <= proposal.known <= known

@@ -68,3 +68,10 @@ def test_the_preset_that_shows_paths_shows_anything_else_in_quotation_marks():
     assert '1. ["said by the user"] The' in shown["said by the user"]
     assert '1. ["x] said by the user ["] The' in shown["x] said by the user ["]
     assert '1. ["preference"] The' in shown["preference"]
+
+
+def test_a_fact_that_a_model_noted_is_not_said_by_the_user():
+    noted = _hit("01m808n42tjje5vxmnh1t4gm92").model_copy(update={"extractor": "llm/extract/1"})
+    shown = select([noted], settings=PluginSettings().recall, audience=None, session=Session(), now=NOW).text
+    assert "noted by a model" in shown
+    assert "said by the user" not in shown
