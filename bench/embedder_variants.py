@@ -22,9 +22,9 @@ import onnxruntime
 from locomo_retrieval import Scores, namespaces
 from numpy.typing import NDArray
 
-from relayer.adapters.local_embedder.model import OnnxModel, batches, model_file
-from relayer.search.text import context_text
-from relayer.search.vectors import search_row
+from relayer.adapters.local_embedder.embedder import OnnxModel, batches, model_file
+from relayer.search.rows import search_row
+from relayer.search.terms import context_text
 
 QUERY = "what do I drink in the morning?"
 TURN = "Mara (8 May 2023): " + "we walked along the river and talked about the summer in Porto " * 3

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from relayer.domain.record import Role
-from relayer.extraction.statements import StatementExtractor
-from relayer.extraction.turns import Turn
+from relayer.extraction.statements import StatementExtractor, Turn
 
 DEFAULT_LABELS = Path(__file__).parent / "sets" / "extraction.json"
 

@@ -14,16 +14,13 @@ from nacl.signing import SigningKey
 from bench.bare_handler import SIGNATURE
 from bench.http_load import http_request
 from bench.http_servers import Server
-from gateway_plugin.calls.endpoint import Endpoint
-from gateway_plugin.calls.transport import signed_headers
-from gateway_plugin.calls.trust import TrustStore
+from gateway_plugin.calls.transport import Endpoint, signed_headers
+from gateway_plugin.calls.trust import SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import FIRST_GENERATION, Identity
-from gateway_plugin.keys.holders import RootHolder
-from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
+from gateway_plugin.identity import FIRST_GENERATION, Identity, RootHolder
 from relayer.wire import schemas
-from relayer.wire.fleet_list import FleetList
 from relayer.wire.keys import RootKeys
+from relayer.wire.sealed_keys import FleetList
 
 __all__ = ["AGENT", "BenchGateway", "bare_request"]
 

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from unrelated_prompts import HELD_OUT
 
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.search.calibration import UNRELATED_PROMPTS, calibrate
+from relayer.search.baseline import UNRELATED_PROMPTS, calibrate
 from relayer.search.index import MemoryIndex
-from relayer.search.text import context_text, indexed_text
-from relayer.search.vectors import search_row
+from relayer.search.rows import search_row
+from relayer.search.terms import context_text, indexed_text
 
 CATEGORIES = ("single_hop", "multi_hop", "temporal", "open_domain")
 Ranking = Callable[[str], list[str]]

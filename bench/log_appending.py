@@ -17,9 +17,9 @@ from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.operations import Operation, Origin, Put, Stored, encode_operation
 from relayer.domain.record import Record, encode_record
 from relayer.log.namespace_log import NamespaceLog
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.projection import encode_vector
 from relayer.ports import Created, ObjectStore
-from relayer.services.open_namespace import OpenNamespace
-from relayer.services.searched_form import encode_vector
 from relayer.wire.sealing import SALT_SIZE
 
 __all__ = ["appending", "replicas"]

@@ -12,26 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.material import DIMENSION, items, unit_vectors
+from relayer.access.principal import Access, Principal
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.domain.record import Audience, Kind, Source, Trust
 from relayer.errors import EmbedderUnavailable
 from relayer.extraction.statements import StatementExtractor
+from relayer.lib.deadline import Deadline
 from relayer.log.log_ports import LogPorts
+from relayer.namespaces.cache import CacheLimits, OpenNamespaces
+from relayer.namespaces.context import Context
+from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import Absent, EmbeddingModel, GetOutcome, ObjectStore
-from relayer.search.calibration import Calibration
-from relayer.search.priors import LEXICAL_PRIOR
-from relayer.services.access import Access, Principal
-from relayer.services.context import Context
-from relayer.services.deadline import Deadline
-from relayer.services.draft import Draft
-from relayer.services.drafting import seal_drafts
-from relayer.services.open_namespace import OpenNamespace
-from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
+from relayer.search.baseline import LEXICAL_PRIOR, Calibration
 from relayer.testing.recording_store import RecordingStore
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.keys import RootKeys
+from relayer.writing.drafts import Draft, seal_drafts
 
 __all__ = ["NoEmbedder", "Replica", "WithoutIndexes"]
 

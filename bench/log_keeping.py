@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from bench.log_house import Replica
 from bench.report import Lab, Section
+from relayer.maintenance.compaction import Upkeep, UpkeepLimits
+from relayer.maintenance.indexes import IndexKeeper
 from relayer.ports import CreateOutcome, ObjectStore, SwapOutcome
-from relayer.services.index_keeping import IndexKeeper
-from relayer.services.upkeep import Upkeep, UpkeepLimits
 from relayer.testing.recording_store import RecordingStore
 
 __all__ = ["bytes_written"]

@@ -30,10 +30,10 @@ from bench.stats import percentile
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
 from relayer.log.compactor import CompactionLimits
+from relayer.maintenance.compaction import Upkeep, UpkeepLimits
+from relayer.namespaces.cache import CacheLimits
 from relayer.process import spare_the_collector
-from relayer.services.open_namespaces import CacheLimits
-from relayer.services.recall import recall
-from relayer.services.upkeep import Upkeep, UpkeepLimits
+from relayer.use_cases.recall import recall
 from relayer.wire import schemas
 
 __all__ = ["main"]

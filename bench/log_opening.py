@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from bench.log_house import Replica, WithoutIndexes
 from bench.report import Lab, Section
 from bench.stats import ratio, spread
+from relayer.maintenance.indexes import IndexKeeper, IndexLimits
 from relayer.ports import Found, ObjectStore
-from relayer.services.index_keeping import IndexKeeper, IndexLimits
 
 __all__ = ["cold_openings"]
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from bench.report import Lab, Section
 from bench.stats import percentile
-from relayer.search.calibration import Calibration
+from relayer.search.baseline import PRIORS, Calibration
 from relayer.search.index import MemoryIndex
-from relayer.search.priors import PRIORS
 
 __all__ = ["recall_latency"]
 

@@ -1,8 +1,8 @@
-"""Measure the shipped priors of `relevance` anew and print the constants of relayer/search/priors.py.
+"""Measure the shipped priors of `relevance` anew and print the constants of relayer/search/baseline.py.
 
     python bench/relevance_prior.py
 
-Uses only the texts of relayer.search.calibration.py. Also prints, for each size of namespace, which share of
+Uses only the texts of relayer.search.baseline.py. Also prints, for each size of namespace, which share of
 prompts that the prior never saw (bench/unrelated_prompts.py) passes a floor of 0.3 among the statements.
 """
 
@@ -14,9 +14,9 @@ import random
 from unrelated_prompts import HELD_OUT
 
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.search.calibration import UNRELATED_PROMPTS, Calibration, fit_prior, statement_texts
+from relayer.search.baseline import UNRELATED_PROMPTS, Calibration, fit_prior, statement_texts
 from relayer.search.index import MemoryIndex
-from relayer.search.relevance import Prior
+from relayer.search.ranking import Prior
 
 
 def constants(prior: Prior) -> str:

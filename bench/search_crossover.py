@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from relayer.search.dense import DenseIndex
 from relayer.search.graph import Graph
 from relayer.search.lexical import LexicalIndex
-from relayer.search.rows import Block, best_of, products
-from relayer.search.vectors import Vector
+from relayer.search.rows import Block, Vector, best_of, products
 
 DIMENSION = 384
 K = 20

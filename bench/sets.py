@@ -21,12 +21,10 @@ from typing import Any
 from gateway_plugin.injection import scan
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.domain.record import Role
-from relayer.extraction.change import relation_of
 from relayer.extraction.gist import gist_of
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.sameness import NEAR, says_the_same
-from relayer.extraction.statements import StatementExtractor
-from relayer.extraction.turns import Turn
+from relayer.extraction.similarity import NEAR, relation_of, says_the_same
+from relayer.extraction.statements import StatementExtractor, Turn
 
 FOLDER = Path(__file__).parent / "sets"
 FILES = ("transcripts", "duplicates", "supersession", "injection", "ordinary_speech")

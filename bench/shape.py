@@ -29,8 +29,8 @@ from rich.table import Table
 
 from gateway_plugin import MemoryPlugin
 from relayer.bootstrap import build
-from relayer.config import RelayerSettings
 from relayer.http.server import Door, RelayerServer
+from relayer.settings.config import RelayerSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("relayer", "gateway_plugin")

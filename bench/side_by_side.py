@@ -23,10 +23,10 @@ from bench.scores import Scores
 from bench.stats import percentile
 from bench.unrelated_prompts import HELD_OUT
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.search.calibration import Calibration, calibrate
+from relayer.search.baseline import Calibration, calibrate
 from relayer.search.index import MemoryIndex
-from relayer.search.text import context_text, indexed_text
-from relayer.search.vectors import search_row
+from relayer.search.rows import search_row
+from relayer.search.terms import context_text, indexed_text
 
 __all__ = ["side_by_side"]
 

@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from bench.stats import percentile
 from relayer.adapters.s3_store import Patience
 from relayer.adapters.s3_store.client import Client, Requester
-from relayer.adapters.s3_store.direct import DirectClient
 from relayer.adapters.s3_store.failures import NoSuccess
+from relayer.adapters.s3_store.store import DirectClient
 
 __all__ = ["OBSTORE", "RELAYER_CLIENTS", "RawClient", "RawSample", "raw_clients"]
 

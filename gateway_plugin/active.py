@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, Generic, TypeVar
 
-from gateway_plugin.calls.breaker import Breaker
+from gateway_plugin.calls.calling import Breaker
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreachable
@@ -19,17 +25,104 @@ from gateway_plugin.formatting import format_summary
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
 from gateway_plugin.query import Query
-from gateway_plugin.recall.active_traces import ActiveTraces
-from gateway_plugin.recall.cache import RecallCache
 from gateway_plugin.recall.selection import audible_to
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import status_of
-from relayer.wire.answers import ActiveRecallRequest, ActiveRecallResponse
+from relayer.wire.memories import ActiveRecallRequest, ActiveRecallResponse
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import RecallResponse
 
-__all__ = ["ActiveRecaller", "Reminder"]
+MOST_KEPT: Final = 200
+"""Of each agent; beyond that the oldest goes."""
+
+
+class ActiveTraces:
+    """Writes traces.
+
+    Args:
+        root: the plugin's state directory.
+        directory: ``active.transcriptDir``, a plain relative path.
+    """
+
+    def __init__(self, root: Path, directory: str) -> None:
+        self._root = root
+        self._directory = directory
+
+    def write(
+        self, agent: str, now_ms: int, request: ActiveRecallRequest, answer: ActiveRecallResponse
+    ) -> None:
+        """Write one trace; the agent's name is in normal form.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        place = self._root / "agents" / agent / "sessions" / self._directory
+        _make_private(place, self._root)
+        lines = (
+            {"at": now_ms, "role": "user", "style": request.style, "content": request.context},
+            {
+                "role": "assistant",
+                "status": answer.status,
+                "reason": answer.reason,
+                "content": answer.summary,
+                "memories": [memory.id for memory in answer.memories],
+            },
+        )
+        file = place / f"{now_ms:014d}-{secrets.token_hex(4)}.jsonl"
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as sink:
+            sink.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        for old in sorted(place.glob("*.jsonl"))[:-MOST_KEPT]:
+            old.unlink(missing_ok=True)
+
+
+def _make_private(place: Path, root: Path) -> None:
+    """Make a directory and what is missing above it; the mode of `Path.mkdir` holds for the last one alone."""
+    missing = [one for one in (place, *place.parents) if one == root or one.is_relative_to(root)]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+LIFE_SECONDS: Final = 15.0
+MAX_ENTRIES: Final = 1000
+
+_Q = TypeVar("_Q", bound=Hashable)
+_A = TypeVar("_A")
+
+
+class RecallCache(Generic[_Q, _A]):
+    """Answers by account-wide namespace and request, for ``life`` seconds, 1,000 of them at most (AM-21).
+
+    ``writes`` counts the writes heard of. Who asks notes it first and gives it to `put`.
+    """
+
+    def __init__(self, clock: Clock, *, life: float = LIFE_SECONDS) -> None:
+        self._clock = clock
+        self._life = life
+        self.writes = 0
+        self._kept: OrderedDict[tuple[str, _Q], tuple[float, _A]] = OrderedDict()
+
+    def get(self, namespace: str, request: _Q) -> _A | None:
+        """Return the answer, if one is fresh."""
+        found = self._kept.get((namespace, request))
+        return found[1] if found is not None and self._clock.monotonic() < found[0] else None
+
+    def put(self, namespace: str, request: _Q, answer: _A, *, since: int) -> None:
+        """Keep an answer, unless something was written since it was asked for: then it may be from before."""
+        if since != self.writes:
+            return
+        self._kept[(namespace, request)] = (self._clock.monotonic() + self._life, answer)
+        self._kept.move_to_end((namespace, request))
+        while len(self._kept) > MAX_ENTRIES:
+            self._kept.popitem(last=False)
+
+    def drop(self, namespace: str) -> None:
+        """Forget a namespace's answers: something was, or may have been, written."""
+        self.writes += 1
+        for key in [key for key in self._kept if key[0] == namespace]:
+            del self._kept[key]
+
 
 # Less than this is not worth a model's while.
 _LEAST_SECONDS: Final = 0.05

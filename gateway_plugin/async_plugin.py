@@ -31,9 +31,7 @@ from gateway_plugin.outbox import (
 )
 from gateway_plugin.outbox.positions import Positions
 from gateway_plugin.outbox.sender import Sender
-from gateway_plugin.recall.before_turn import TurnRecall
-from gateway_plugin.recall.log import recall_line
-from gateway_plugin.recall.recaller import Recaller
+from gateway_plugin.recall.recaller import Recaller, TurnRecall, recall_line
 from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
@@ -43,18 +41,20 @@ from gateway_plugin.setup import (
     open_outbox,
     settings_from,
 )
-from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace, status_of
-from gateway_plugin.telling import ToldOnce, tell_person
+from gateway_plugin.status import (
+    CaptureReport,
+    Injection,
+    PluginStatus,
+    ToldOnce,
+    TurnTrace,
+    status_of,
+    tell_person,
+)
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
-from gateway_plugin.turn.host_turn import HostTurn
-from gateway_plugin.turn.identities import Identities, owner_of
-from gateway_plugin.turn.last_turn import LastTurn
-from gateway_plugin.turn.messages import parse_messages, readable
-from gateway_plugin.turn.sessions import Sessions
+from gateway_plugin.turn.host_turn import HostTurn, Identities, owner_of
+from gateway_plugin.turn.sessions import LastTurn, Sessions, Watchdog
 from gateway_plugin.turn.switches import Switches
-from gateway_plugin.turn.watchdog import Watchdog
-
-__all__ = ["AsyncMemoryPlugin"]
+from gateway_plugin.turn.transcript import parse_messages, readable
 
 CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()

@@ -17,18 +17,6 @@ from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Final, Never
 
-__all__ = [
-    "MAX_FILES",
-    "MAX_FILE_BYTES",
-    "FilesBelow",
-    "NotRead",
-    "files_below",
-    "mark_of",
-    "named",
-    "opened_below",
-    "read_below",
-]
-
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """A longer file is not read."""
 MAX_FILES: Final = 10_000

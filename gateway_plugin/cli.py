@@ -13,22 +13,12 @@ from pydantic import BaseModel
 from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands import (
-    consolidate,
-    doctor,
-    erase,
-    index,
-    init,
-    life,
-    profile,
-    revoke,
-    switch,
-    transfer,
-)
+from gateway_plugin.commands import consolidate, doctor, erase, index, life, profile, switch, transfer
+from gateway_plugin.commands import hosts as init
+from gateway_plugin.commands import keys as revoke
 from gateway_plugin.commands.hosts import bridge, openclaw
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.outbox import open_file_outbox, outbox
-from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
@@ -36,6 +26,7 @@ from gateway_plugin.commands.run import (
     FloorOption,
     JsonOption,
     LimitOption,
+    Output,
     UrlOption,
     ask,
     checked,
@@ -48,11 +39,9 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
-from gateway_plugin.turn.toggles import Toggles
-from relayer.wire.answers import AskRequest
+from gateway_plugin.turn.switches import Toggles
+from relayer.wire.memories import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RecallResponse, RememberRequest
-
-__all__ = ["app", "main"]
 
 app = typer.Typer(
     help="Memories and keys of this gateway.",

@@ -6,8 +6,6 @@ import asyncio
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
-
 
 class Clock(Protocol):
     """Wall time for signatures and certificates, monotonic time for everything that waits."""

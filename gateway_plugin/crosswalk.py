@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
 
-__all__ = ["ALIASES", "PRESETS", "Shape", "translate"]
-
 Path = tuple[str, ...]
 Shape = dict[str, Any]
 """Field names of the settings model; nested models are nested shapes, other fields None."""

@@ -18,10 +18,8 @@ from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.outbox.file import FileOutbox
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.turn.toggles import Toggles
+from gateway_plugin.turn.switches import Toggles
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
-
-__all__ = ["CANARY", "Check", "canary", "examine"]
 
 CANARY: Final = "memrelay-canary"
 """The namespace, below an agent's own, in which a canary lives."""

@@ -16,7 +16,7 @@ from typing import Final
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
 from gateway_plugin.text.wrappers import OUR_TAG
-from relayer.wire.lines import is_no_recall
+from relayer.wire.fields import is_no_recall
 
 __all__ = [
     "RecalledMemory",

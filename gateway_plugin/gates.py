@@ -18,17 +18,6 @@ from gateway_plugin.settings import PluginSettings
 from gateway_plugin.text.measures import effective_length
 from gateway_plugin.text.patterns import compile_pattern, matches
 
-__all__ = [
-    "GATES",
-    "Decision",
-    "Purpose",
-    "TurnContext",
-    "explain",
-    "gate",
-    "is_control_text",
-    "is_slash_command",
-]
-
 
 class Purpose(StrEnum):
     """What the turn wants to do with memory."""

@@ -9,8 +9,6 @@ from typing import Final
 
 from gateway_plugin.settings import PluginSettings
 
-__all__ = ["REASONS", "without_effect"]
-
 REASONS: Final = {
     "active.fastMode": "the model is the relayer's; how fast it is served is set there",
     "active.toolsAllow": "the relayer searches for the model, which is given no tools",

@@ -16,15 +16,6 @@ from pathlib import Path
 
 from gateway_plugin.errors import IdentityError
 
-__all__ = [
-    "config_directory",
-    "create_private",
-    "locked",
-    "read_private",
-    "replace_private",
-    "state_directory",
-]
-
 _MAX_BYTES = 64 * 1024
 _LOCK_SECONDS = 5.0
 _LOCK_PAUSE = 0.02

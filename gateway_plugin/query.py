@@ -16,16 +16,6 @@ from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
 from gateway_plugin.text.measures import clip, clip_middle, one_line
 from gateway_plugin.text.wrappers import strip, strip_wrappers
 
-__all__ = [
-    "MAX_ACTIVE_QUERY_CHARS",
-    "MAX_CONTEXT_CHARS",
-    "Message",
-    "Query",
-    "Role",
-    "build_query",
-    "clean_query",
-]
-
 MAX_ACTIVE_QUERY_CHARS: Final = 480
 """What active mode searches for at most (AM-26)."""
 

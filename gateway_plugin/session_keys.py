@@ -26,20 +26,6 @@ from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.schemas import AudienceName
 
-__all__ = [
-    "DEFAULT_AGENT",
-    "DEFAULT_NAME",
-    "MAX_SESSION_KEY_CHARS",
-    "OWNER",
-    "Audience",
-    "RunKind",
-    "SessionRef",
-    "audience_name",
-    "named",
-    "parse_session_key",
-    "typed",
-]
-
 MAX_SESSION_KEY_CHARS: Final = 512
 DEFAULT_AGENT: Final = "main"
 """The host's own name for its default agent; its memories live in the default namespace (MW-05)."""

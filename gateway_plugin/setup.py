@@ -7,6 +7,7 @@ from collections.abc import Mapping, MutableMapping
 
 import httpx
 
+from gateway_plugin.active import ActiveTraces
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
@@ -17,18 +18,8 @@ from gateway_plugin.outbox import Outbox
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.private_files import config_directory, state_directory
-from gateway_plugin.recall.active_traces import ActiveTraces
 from gateway_plugin.settings import PluginSettings, load_settings
-from gateway_plugin.telling import tell_person
-
-__all__ = [
-    "active_traces",
-    "connect",
-    "holder_for",
-    "open_outbox",
-    "secret_source",
-    "settings_from",
-]
+from gateway_plugin.status import tell_person
 
 IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 

@@ -5,6 +5,7 @@ No text of a memory is in it, except in the injection itself.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,8 +22,6 @@ from gateway_plugin.settings import Position
 from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from relayer.wire.schemas import RecallHit
-
-__all__ = ["CaptureReport", "HitTrace", "Injection", "PluginStatus", "TurnTrace", "defect", "status_of"]
 
 _DEBUG_CHARS: Final = 500
 _WORDS: Final = (
@@ -194,3 +193,21 @@ class PluginStatus:
     durable: bool = False
     warning: str = ""
     notes: tuple[str, ...] = ()
+
+
+def tell_person(sentence: str) -> None:
+    """Say something on standard error."""
+    sys.stderr.write(f"{sentence}\n")
+
+
+class ToldOnce:
+    """Says each sentence once in a process's life: a condition that lasts must not fill the terminal."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, sentence: str) -> None:
+        """Say it, unless it was said before."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            tell_person(f"memrelay: {sentence}")

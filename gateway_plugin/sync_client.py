@@ -5,12 +5,16 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from gateway_plugin.client import DEFAULT_DEADLINE, RelayerClient
+from gateway_plugin.calls.calling import DEFAULT_DEADLINE
+from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import Identity
-from gateway_plugin.loop_thread import LoopThread
-from relayer.wire import answers, life, schemas, transfer
-from relayer.wire.context import ChangesResponse, ContextResponse
-from relayer.wire.fleet_list import FleetList
+from gateway_plugin.plugin import LoopThread
+from relayer.wire import memories as answers
+from relayer.wire import memories as life
+from relayer.wire import schemas
+from relayer.wire import service as transfer
+from relayer.wire.memories import ChangesResponse, ContextResponse
+from relayer.wire.sealed_keys import FleetList
 
 __all__ = ["SyncRelayerClient"]
 

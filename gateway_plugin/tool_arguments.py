@@ -6,19 +6,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = [
-    "TOOL_NAMES",
-    "ForgetArguments",
-    "GetArguments",
-    "SearchArguments",
-    "StoreArguments",
-    "ToolError",
-    "TranscriptArguments",
-    "UpdateArguments",
-    "parse_arguments",
-    "tool_schemas",
-]
-
 MAX_TEXT: Final = 16_000
 
 

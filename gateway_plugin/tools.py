@@ -20,7 +20,6 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.formatting import age_in_words, escape
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
-from gateway_plugin.kept_transcript import read_kept
 from gateway_plugin.recall.selection import audible_to
 from gateway_plugin.session_keys import Audience, audience_name
 from gateway_plugin.settings import PluginSettings
@@ -35,14 +34,71 @@ from gateway_plugin.tool_arguments import (
     UpdateArguments,
     parse_arguments,
 )
-from gateway_plugin.turn.transcript import NoSuchLog, SessionLogs, read_transcript
+from gateway_plugin.turn.transcript import NoSuchLog, Said, SessionLogs, moment_of, read_transcript
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
-from relayer.wire.life import SupersedeRequest
+from relayer.wire.memories import SupersedeRequest
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import Memory, MemoryItem, RecallHit, RecallRequest, RememberRequest, SourceInfo
+from relayer.wire.service import TranscriptRequest
 
-__all__ = ["READING", "ToolAnswer", "Toolbox"]
+_TRANSCRIPT_DEADLINE: Final = 15.0
+_MAX_SESSION: Final = 512
+_SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
+_HEADING: Final = (
+    "(The host has no log of this session. Kept by the relayer, of the turns that left a memory:)"
+)
+
+
+async def read_kept(
+    client: RelayerClient,
+    asked: TranscriptArguments,
+    absent: NoSuchLog,
+    *,
+    whose: Identity,
+    audience: Audience | None,
+    session: str,
+) -> str:
+    """Return what `gateway_plugin.turn.transcript.read_transcript` would, after a line that says where it is from.
+
+    Args:
+        client: the relayer.
+        asked: the model's arguments; the path is a session key here.
+        absent: what the host said.
+        whose: whose session it is.
+        audience: who reads the answer; in a group only ``session``, the group's own, is read.
+        session: the session key of this turn, empty outside any.
+
+    Raises:
+        ToolError: there is nothing of it here either, or the anchor is not in it.
+    """
+    audiences = audible_to(audience)
+    if len(asked.path) > _MAX_SESSION or (audiences and asked.path != session):
+        raise absent
+    named = {} if asked.anchor is None else {"anchor": asked.anchor, "at": moment_of(asked.anchor)}
+    request = TranscriptRequest(session=asked.path, limit=asked.turns, audiences=audiences, **named)
+    try:
+        kept = await client.transcript(whose, request, deadline=_TRANSCRIPT_DEADLINE)
+    except RelayerRefused as error:
+        # A relayer of before it kept any has no such route.
+        if error.status in {404, 405}:
+            raise absent from error
+        raise _not_told(absent, error) from error
+    except GatewayError as error:
+        raise _not_told(absent, error) from error
+    if not kept.total:
+        raise absent
+    if not kept.lines:
+        raise ToolError(
+            "anchor: no message that was kept of this session has that id, and none is as old as that time"
+        )
+    said = [Said(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
+    return "\n".join([_HEADING, *(one.line for one in said if not scan(one.text).blocked)])
+
+
+def _not_told(absent: NoSuchLog, error: GatewayError) -> ToolError:
+    return ToolError(f"{absent}; and the relayer could not be asked: {error}")
+
 
 READING: Final = frozenset({"memory_search", "memory_get", "memory_transcript"})
 """Tools that change nothing: a host may run them again."""

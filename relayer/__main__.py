@@ -7,8 +7,6 @@ import sys
 
 from relayer.cli import app
 
-__all__ = ["main"]
-
 _STANDARD_ERROR = 2
 
 

@@ -2,52 +2,239 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from relayer.adapters.metered_store import MeteredStore
-from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.background import background
-from relayer.config import RelayerSettings
+from relayer.access.accounts import AccountCaps, Accounts
+from relayer.access.fleet import FleetKeys
+from relayer.access.principal import Access
+from relayer.access.quotas import Quotas
+from relayer.access.relayer_check import check_relayer_key
+from relayer.adapters.system import MeteredStore, SystemClock, SystemRandomness
 from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
-from relayer.figures import publish, publish_erasures, publish_idle, publish_indexes, publish_upkeep
-from relayer.http.auth import Authenticator
-from relayer.http.authorities import Authorities, accepted_authorities
+from relayer.http.access import Authenticator, Authorities, accepted_authorities
 from relayer.http.connections import ConnectionLimits, Connections
-from relayer.http.front import Front
+from relayer.http.handlers import signed_routes
+from relayer.http.health import Metrics, Readiness
 from relayer.http.limits import Limits
-from relayer.http.metrics import Metrics
-from relayer.http.operations import MetricsReaders, OpenRoutes
-from relayer.http.readiness import Readiness
-from relayer.http.routing import Routes
-from relayer.http.signed_routes import signed_routes
+from relayer.http.request import Front, Routes
+from relayer.http.service import MetricsReaders, OpenRoutes
+from relayer.jobs.worker import work_forever
+from relayer.lib.job_queue import JobQueue
+from relayer.lib.shares import WorkPool
 from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
+from relayer.maintenance.compaction import Upkeep, UpkeepLimits
+from relayer.maintenance.embeddings import tend_forever
+from relayer.maintenance.expiry import forget_inactive_forever
+from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
+from relayer.maintenance.indexes import IndexKeeper
 from relayer.models import Models, fact_work
+from relayer.namespaces.cache import CacheLimits, OpenNamespaces
+from relayer.namespaces.context import Context
+from relayer.namespaces.embedding_space import Generation
+from relayer.namespaces.erasures import Erasures
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
-from relayer.process import connections_within, product_version
-from relayer.search.calibration import Calibration, first_calibration
-from relayer.search.priors import LEXICAL_PRIOR
-from relayer.services.access import Access
-from relayer.services.accounts import AccountCaps, Accounts
-from relayer.services.context import Context
-from relayer.services.fleet import FleetKeys
-from relayer.services.generation import Generation
-from relayer.services.idle_collection import IdleCollection, IdleLimits
-from relayer.services.index_keeping import IndexKeeper
-from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
-from relayer.services.quotas import Quotas
-from relayer.services.relayer_check import check_relayer_key
-from relayer.services.upkeep import Upkeep, UpkeepLimits
-from relayer.services.work_pool import WorkPool
+from relayer.process import connections_within, free_bytes, product_version
+from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
+from relayer.settings.config import RelayerSettings, read_quotas
 from relayer.settings.model_keys import find_metrics_token
-from relayer.settings.quotas import read_quotas
 from relayer.stores import check_promises, open_store, ports_over
+from relayer.telemetry import describe, log
 from relayer.wire.schemas import VersionResponse
 
-__all__ = ["STOP_SECONDS", "Relayer", "build"]
+_EXPIRY_SECONDS = 15.0
+_RESTART_SECONDS = 1.0
+
+
+def _warn(event: str, error: BaseException) -> None:
+    log.warning(event, **describe(error))
+
+
+def _error(event: str, error: BaseException) -> None:
+    log.error(event, **describe(error))
+
+
+@asynccontextmanager
+async def background(
+    context: Context,
+    *,
+    fleet: FleetKeys,
+    authenticator: Authenticator,
+    indexes: IndexKeeper,
+    upkeep: Upkeep,
+    idle: IdleCollection | None,
+    forget_inactive_days: int,
+) -> AsyncIterator[None]:
+    """Run what runs beside the requests, until the block ends."""
+    clock = context.clock
+
+    async def expire() -> None:
+        while True:
+            await clock.sleep(_EXPIRY_SECONDS)
+            authenticator.drop_expired()
+            # Also here: tending may be held up by a store that does not answer, and what has ended must go.
+            await context.namespaces.drop_expired()
+
+    endless: list[Callable[[], Awaitable[None]]] = [
+        fleet.run,
+        expire,
+        lambda: tend_forever(context, partial(_error, "tending_failed")),
+        lambda: indexes.run(partial(_error, "index_failed")),
+        lambda: upkeep.run(partial(_warn, "upkeep_failed")),
+        lambda: context.erasures.run(partial(_warn, "erasing_failed")),
+    ]
+    if idle is not None:
+        endless.append(lambda: idle.run(partial(_warn, "idle_collection_failed")))
+    facts = context.facts
+    if facts is not None:
+        endless.append(lambda: work_forever(context, facts, partial(_error, "job_failed")))
+    if forget_inactive_days:
+        endless.append(
+            lambda: forget_inactive_forever(
+                context, forget_inactive_days, partial(_error, "forgetting_failed")
+            )
+        )
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_persist(work, clock)) for work in endless]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run endless work again after a failure: one bad round must not end the service."""
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is logged and tried again
+            log.error("background_failed", **describe(error))
+        await clock.sleep(_RESTART_SECONDS)
+
+
+def publish(
+    metrics: Metrics, settings: RelayerSettings, context: Context, front: Front, version: VersionResponse
+) -> None:
+    """What is open, what is under way, and how much room is left."""
+    namespaces = context.namespaces
+    metrics.build(version=version.version, model=version.model, extractor=version.extractor)
+    metrics.gauge("open_namespaces", "Namespaces open in this process.", lambda: float(len(namespaces)))
+    metrics.counter(
+        "namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings
+    )
+    metrics.gauge(
+        "open_namespaces_bytes", "About what they take in memory.", lambda: float(namespaces.nbytes)
+    )
+    metrics.counter("namespace_evictions", "Namespaces dropped to make room.", lambda: namespaces.evictions)
+    metrics.counter(
+        "indexes_read", "Openings that began with a stored index.", lambda: namespaces.from_indexes
+    )
+    metrics.counter(
+        "indexes_ignored", "Stored indexes that could not be used.", lambda: namespaces.ignored_indexes
+    )
+    metrics.gauge(
+        "memories_without_vector",
+        "Memories of open namespaces that have no vector of the embedding model yet.",
+        lambda: float(sum(len(opened.view.lacking) for opened in namespaces.all())),
+    )
+    metrics.gauge(
+        "namespaces_converting",
+        "Open namespaces that are searched by the former embedding model.",
+        lambda: float(sum(opened.view.converting for opened in namespaces.all())),
+    )
+    metrics.counter(
+        "memories_embedded_later",
+        "Memories that got a vector after they were stored.",
+        lambda: namespaces.embedded,
+    )
+    metrics.gauge("connections", "Connections that are open.", lambda: float(len(front.connections)))
+    metrics.counter(
+        "connections_ended",
+        "Connections broken off: to make room, or because no request came.",
+        lambda: front.connections.ended,
+    )
+    metrics.gauge(
+        "answers_waiting_bytes",
+        "Answers of more than 64 KiB that are being sent.",
+        lambda: float(front.unread.nbytes),
+    )
+    metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
+    if context.facts is not None:
+        _publish_facts(metrics, context.facts.queue)
+    if settings.store is None:
+        # A bucket's room is the bucket's operator's to watch.
+        metrics.gauge(
+            "store_free_bytes",
+            "Room left on the data directory's file system.",
+            lambda: float(free_bytes(settings.data)),
+        )
+
+
+def publish_indexes(metrics: Metrics, indexes: IndexKeeper) -> None:
+    """How many indexes this process stored."""
+    metrics.counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)
+    metrics.counter(
+        "indexes_lost",
+        "Indexes stored in vain: somebody was quicker, or erased a memory.",
+        lambda: indexes.lost,
+    )
+    metrics.counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
+
+
+def publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
+    """What compaction and collection did."""
+    for name, help_text in (
+        ("segments", "Tails of logs that were compacted to a segment."),
+        ("merges", "Segments that were made of several others."),
+        ("lost", "Segments that another relayer was faster with."),
+        ("bytes", "Bytes of segments written."),
+        ("slots", "Slots deleted because segments cover them."),
+        ("objects", "Segments and indexes deleted because nothing names them."),
+        ("failures", "Compactions and collections that failed and are tried again."),
+    ):
+        metrics.counter(f"upkeep_{name}", help_text, partial(upkeep.counts.__getitem__, name))
+
+
+def publish_idle(metrics: Metrics, idle: IdleCollection) -> None:
+    """What was collected of logs that nobody has open."""
+    for name, help_text in (
+        ("walks", "Walks over all namespaces that came to their end."),
+        ("namespaces", "Namespaces looked at on them."),
+        ("slots", "Slots deleted on them."),
+        ("objects", "Segments and indexes deleted on them."),
+        ("failures", "Failures on them; the walk goes on."),
+    ):
+        metrics.counter(f"idle_{name}", help_text, partial(idle.counts.__getitem__, name))
+
+
+def publish_erasures(metrics: Metrics, erasures: Erasures) -> None:
+    """How far erasures came."""
+    for name, help_text in (
+        ("destroyed", "Erasures of which the store shows nothing any more."),
+        ("confirmed", "Erasures of which a sweep found nothing left."),
+        ("failures", "Steps of erasures that failed and are tried again."),
+    ):
+        metrics.counter(f"erasures_{name}", help_text, partial(erasures.counts.__getitem__, name))
+
+
+def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
+    counts = queue.counts
+    metrics.gauge("jobs_running", "Extractions that run here now.", lambda: float(len(queue.running)))
+    metrics.counter("jobs_done", "Extractions that ended here.", lambda: counts["done"])
+    metrics.counter("jobs_failed", "Extractions that failed for good.", lambda: counts["failed"])
+    metrics.counter("jobs_put_off", "Attempts that will be made again.", lambda: counts["put_off"])
+    metrics.counter("facts_found", "Facts that the conversation proves.", lambda: counts["facts"])
+    for name in DROPPED:
+        count = partial(counts.__getitem__, f"dropped_{name}")
+        metrics.counter(f"facts_dropped_{name}", "Facts that were dropped.", count)
+
 
 STOP_SECONDS = 10.0
 API_VERSION = "1"

@@ -10,19 +10,19 @@ from typing import Annotated
 
 import typer
 
-from relayer.commands.failures import NOT_WELL, explained, fail
-from relayer.commands.operator import register
-from relayer.commands.options import (
+from relayer.commands.console import (
+    NOT_WELL,
     ConfigOption,
     DataOption,
     EndpointOption,
     RegionOption,
     S3ClientOption,
     StoreOption,
+    explained,
+    fail,
 )
+from relayer.commands.operator import register
 from relayer.health import NotWell, ask, own_url
-
-__all__ = ["app"]
 
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")

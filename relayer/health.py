@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from relayer.errors import ConfigurationError
 
-__all__ = ["NotWell", "ask", "own_url"]
-
 _SECONDS = 8.0
 _MOST_BYTES = 65536
 _ANY = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - compared with, not bound to

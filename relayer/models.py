@@ -11,20 +11,17 @@ from typing import Protocol
 
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
-from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError, EmbedderUnavailable, ModelUnavailable
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
-from relayer.http.readiness import Readiness
-from relayer.observability import log
+from relayer.http.health import Readiness
+from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
+from relayer.lib.shares import EmbeddingShares, ShareLimits
+from relayer.namespaces.context import ChatWork, FactWork
 from relayer.ports import Clock, Embedder, Randomness
-from relayer.services.context import ChatWork, FactWork
-from relayer.services.embedding_shares import EmbeddingShares, ShareLimits
-from relayer.services.job_queue import JobLimits, JobQueue
-from relayer.services.model_budget import DailyLimits, ModelBudget
+from relayer.settings.config import RelayerSettings
 from relayer.settings.model_keys import EndpointName, find_model_key
-
-__all__ = ["Models", "fact_work"]
+from relayer.telemetry import log
 
 _EMBEDDINGS_SECONDS = 20.0
 

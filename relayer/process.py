@@ -17,22 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
-from relayer.observability import log
-
-__all__ = [
-    "bind",
-    "connections_within",
-    "free_bytes",
-    "product_version",
-    "raise_descriptor_limit",
-    "ready_file",
-    "spare_the_collector",
-    "stop_event",
-    "tls_context",
-    "url_of",
-]
+from relayer.settings.config import RelayerSettings
+from relayer.telemetry import log
 
 _MOST_FILES = 65_536
 # A store takes up to some sixty at once, models, logs and what is read at the start some dozens.

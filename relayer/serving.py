@@ -9,9 +9,7 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 
 from relayer.bootstrap import STOP_SECONDS, build
-from relayer.config import RelayerSettings
 from relayer.http.server import Door, RelayerServer
-from relayer.observability import log, loop_error
 from relayer.process import (
     bind,
     product_version,
@@ -22,9 +20,9 @@ from relayer.process import (
     tls_context,
     url_of,
 )
-from relayer.settings.relayer_key import require_relayer_key
-
-__all__ = ["serve"]
+from relayer.settings.config import RelayerSettings
+from relayer.settings.key import require_relayer_key
+from relayer.telemetry import log, loop_error
 
 Say = Callable[[str], None]
 

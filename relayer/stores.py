@@ -6,19 +6,15 @@ from collections.abc import Callable
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.config import RelayerSettings
+from relayer.admin.probe import probe, probe_erasure, probe_unless_known
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import BrokenPromise
 from relayer.log.layout import Layout
 from relayer.log.log_ports import TRUST_MS, LogPorts
-from relayer.observability import log
 from relayer.ports import Clock, ObjectStore, Randomness
 from relayer.process import product_version
-from relayer.services.probe_record import probe_unless_known
-from relayer.services.store_probe import probe, probe_erasure
-from relayer.settings.store_address import objects_directory
-
-__all__ = ["check_promises", "layout_of", "open_store", "ports_over", "probe_store"]
+from relayer.settings.config import RelayerSettings, objects_directory
+from relayer.telemetry import log
 
 Say = Callable[[str], None]
 

@@ -26,7 +26,7 @@ def logs_of_a_test_end_with_it() -> Iterator[None]:
     if structlog.is_configured():
         structlog.reset_defaults()
         root = logging.getLogger()
-        root.handlers[:] = [one for one in root.handlers if type(one).__module__ != "relayer.observability"]
+        root.handlers[:] = [one for one in root.handlers if type(one).__module__ != "relayer.telemetry"]
 
 
 @pytest.fixture(scope="session")

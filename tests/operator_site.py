@@ -8,34 +8,33 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from relayer.access.accounts import Accounts
+from relayer.access.principal import Access, Principal
+from relayer.access.relayer_check import check_relayer_key
+from relayer.admin.catalogue import Listed, keys_below, read_catalogue
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import Erase, Origin
 from relayer.extraction.statements import StatementExtractor
+from relayer.lib.deadline import Deadline
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.log_ports import LogPorts
-from relayer.log.manifest_view import ManifestView
+from relayer.log.manifest import ManifestView
 from relayer.log.replica import Replica
-from relayer.operator.catalogue import Listed, keys_below, read_catalogue
+from relayer.namespaces.cache import OpenNamespaces
+from relayer.namespaces.context import Context
 from relayer.ports import Found, ObjectStore
-from relayer.search.calibration import Calibration
-from relayer.services.access import Access, Principal
-from relayer.services.accounts import Accounts
-from relayer.services.context import Context
-from relayer.services.deadline import Deadline
-from relayer.services.memories import forget_memory
-from relayer.services.open_namespaces import OpenNamespaces
-from relayer.services.recall import recall
-from relayer.services.relayer_check import check_relayer_key
-from relayer.services.remember import remember
+from relayer.search.baseline import Calibration
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.seeded_randomness import SeededRandomness
-from relayer.wire import ulid
-from relayer.wire.certificates import Certificate, Right
+from relayer.use_cases.memories import forget_memory
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire import codec as ulid
+from relayer.wire.certificates import Certificate, Revocations, Right
 from relayer.wire.errors import NotAccepted
 from relayer.wire.keys import RootKeys
-from relayer.wire.revocations import Revocations
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())

@@ -9,7 +9,7 @@ import httpx
 
 from relayer.testing.signing_gateway import AGENT, encode
 from relayer.testing.signing_gateway import SigningGateway as Gateway
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 
 __all__ = ["AGENT", "Gateway", "Line", "Sent", "encode"]
 

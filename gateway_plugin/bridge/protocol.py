@@ -12,28 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = [
-    "BUSY",
-    "CANCELLED",
-    "DEADLINE",
-    "INTERNAL",
-    "INVALID_PARAMS",
-    "INVALID_REQUEST",
-    "MAX_LINE",
-    "PARSE_ERROR",
-    "PROTOCOL_VERSION",
-    "UNAVAILABLE",
-    "UNKNOWN_METHOD",
-    "WRONG_VERSION",
-    "BridgeError",
-    "Call",
-    "LineSplitter",
-    "agreed_version",
-    "encode_error",
-    "encode_result",
-    "parse_call",
-]
-
 PROTOCOL_VERSION: Final = 1
 MAX_LINE: Final = 8 * 1024 * 1024
 

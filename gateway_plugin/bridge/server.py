@@ -6,6 +6,9 @@ The server ends when the host closes its side, which is what happens when the ho
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -26,8 +29,6 @@ from gateway_plugin.bridge.protocol import (
     encode_result,
     parse_call,
 )
-
-__all__ = ["MAX_PENDING", "BridgeServer", "Host"]
 
 MAX_PENDING: Final = 256
 _CHUNK: Final = 64 * 1024
@@ -149,3 +150,39 @@ def _too_long() -> Call:
 
 async def _pong(_call: Call) -> object:
     return {}
+
+
+def run_bridge(host: Host) -> None:
+    """Serve a host until it closes its side or this process is told to end."""
+    # Whatever a library prints must not get among the answers.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    asyncio.run(_serve(host, answers))
+
+
+async def _serve(host: Host, answers: int) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop)
+    incoming, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader, loop=loop), sys.stdin.buffer
+    )
+    outgoing, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(answers, "wb", buffering=0)
+    )
+    writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
+
+    async def write(line: bytes) -> None:
+        # A host that is gone reads nothing; the end of its input tells us so.
+        if not outgoing.is_closing():
+            writer.write(line)
+            await writer.drain()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Closing our end of the input reads as the host's closing it.
+        loop.add_signal_handler(number, incoming.close)
+    try:
+        await BridgeServer(host, reader.read, write).serve()
+    finally:
+        incoming.close()
+        outgoing.close()

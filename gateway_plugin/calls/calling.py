@@ -9,20 +9,19 @@ proven to be the relayer's answer to this request, see `relayer.wire.proofs`.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
+from urllib.parse import quote, urlencode
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from gateway_plugin.calls.breaker import Breaker
-from gateway_plugin.calls.endpoint import Endpoint
-from gateway_plugin.calls.refusals import Refusal, unproven
-from gateway_plugin.calls.transport import MAX_ANSWER_BYTES, Answer, Transport, signed_headers
-from gateway_plugin.calls.trust import FleetKeys, TrustStore
+from gateway_plugin.calls.transport import MAX_ANSWER_BYTES, Answer, Endpoint, Transport, signed_headers
+from gateway_plugin.calls.trust import FleetKeys, SealedKeyCache, TrustStore
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import (
     DeadlineExceeded,
@@ -32,14 +31,142 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
 )
 from gateway_plugin.identity import Identity
-from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
 from relayer.wire import schemas, signing
 from relayer.wire.errors import NotAccepted
-from relayer.wire.fleet_list import FleetList
-from relayer.wire.proofs import PROOF_HEADER, Verifier
-from relayer.wire.sealed_bodies import SEALED_TYPE, seal_body
+from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
+from relayer.wire.sealed_keys import FleetList
+from relayer.wire.service import Problem
 
-__all__ = ["DEFAULT_DEADLINE", "Call", "Caller"]
+_TEMPORARY: Final = frozenset({429, 502, 503})
+# What a proxy says of itself, or of a relayer that it does not reach.
+_PROXIES: Final = frozenset({408, 413, 429})
+_MAX_DETAIL: Final = 500
+# Times in ms passed this in 1973; times in seconds will in the year 5138.
+_MS_FROM: Final = 10**11
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One problem answer, of which it is known that the relayer gave it.
+
+    Attributes:
+        status: the HTTP status.
+        code: the stable name; ``http_NNN`` for an answer in a form that this version does not know.
+        detail: the relayer's sentence, bounded.
+        request_id: what to quote to an operator.
+        retry_after: seconds that the relayer asks to wait; 0 when it does not say.
+        server_time: its clock, in seconds since the epoch, where it says so.
+    """
+
+    status: int
+    code: str
+    detail: str
+    request_id: str = ""
+    retry_after: float = 0.0
+    server_time: int | None = None
+
+    @classmethod
+    def parse(cls, answer: Answer) -> Refusal:
+        """Read an answer whose status is 300 or more."""
+        request_id = answer.headers.get("x-request-id", "")[:128]
+        header = _seconds(answer.headers.get("retry-after", ""))
+        try:
+            problem = Problem.model_validate_json(answer.body)
+        except ValidationError:
+            detail = "the relayer says no in a form that is unknown here: update this plugin"
+            return cls(answer.status, f"http_{answer.status}", detail, request_id, header)
+        server_time = problem.server_time
+        if server_time is not None and abs(server_time) >= _MS_FROM:
+            server_time //= 1000
+        # A body may say less than the header, never that it is sooner.
+        retry_after = max(problem.retry_after or 0.0, header)
+        detail = _with_fields(problem)[:_MAX_DETAIL]
+        return cls(answer.status, problem.code, detail, problem.request_id, retry_after, server_time)
+
+    @property
+    def temporary(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in _TEMPORARY or self.code == "replayed"
+
+    def error(self) -> GatewayError:
+        """Return the error that a caller of the client sees."""
+        if self.status == 504:
+            return DeadlineExceeded(f"the relayer's work ({self.detail})")
+        return RelayerRefused(self.code, self.detail, status=self.status, request_id=self.request_id)
+
+
+def unproven(answer: Answer, origin: str) -> GatewayError:
+    """Return the error for an answer without a relayer's proof: nothing in it counts but its status."""
+    if 300 <= answer.status < 400:
+        # Following would send a signed request where nobody decided to send it.
+        return RelayerUntrusted(f"{origin} answers with a redirect; set the URL to the relayer itself")
+    if answer.status >= 500 or answer.status in _PROXIES:
+        return RelayerUnreachable(f"something answers in the relayer's place at {origin}: {answer.status}")
+    return RelayerUntrusted(
+        f"what answers at {origin} ({answer.status}) does not prove to be the relayer, and nothing of it is believed; "
+        "see what listens there, and if it is a relayer that is older than this plugin, update it"
+    )
+
+
+def _with_fields(problem: Problem) -> str:
+    fields = "; ".join(f"{error.field}: {error.rule}" for error in problem.errors[:5])
+    return f"{problem.detail} ({fields})" if fields else problem.detail
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return 0.0  # absent, or the form with a date, which a relayer does not use
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
+
+
+class Breaker:
+    """Counts failures in a row; ``limit`` of them open it for ``cooldown`` seconds (AM-26: 3 and 60)."""
+
+    def __init__(self, clock: Clock, *, limit: int = 3, cooldown: float = 60.0) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._cooldown = cooldown
+        self._failures = 0
+        self._closed_at = 0.0
+        self._last: GatewayError | None = None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the next call may try; 0 while calls go through."""
+        if self._failures < self._limit:
+            return 0.0
+        return max(self._closed_at - self._clock.monotonic(), 0.0)
+
+    def check(self) -> None:
+        """Let a call through.
+
+        Raises:
+            RelayerUnreachable: not now.
+            RelayerUntrusted: not now, and who answered last did not prove to be the relayer.
+        """
+        if self._failures < self._limit:
+            return
+        if self.remaining > 0 and isinstance(self._last, RelayerUntrusted):
+            raise RelayerUntrusted(f"{self._last} (the next try is in {self.remaining:.0f} s)")
+        if self.remaining > 0:
+            raise RelayerUnreachable(
+                f"the relayer failed {self._failures} times in a row; the next try is in {self.remaining:.0f} s"
+            )
+        # This call is the trial; until it is over, the others are held off.
+        self._closed_at = self._clock.monotonic() + self._cooldown
+
+    def succeeded(self) -> None:
+        """Note that the relayer answered."""
+        self._failures = 0
+
+    def failed(self, error: GatewayError | None = None) -> None:
+        """Note that it did not, and why."""
+        self._failures += 1
+        self._last = error
+        self._closed_at = self._clock.monotonic() + self._cooldown
+
 
 DEFAULT_DEADLINE: Final = 30.0
 _FIRST_PAUSE: Final = 0.1
@@ -327,3 +454,19 @@ class Caller:
 
     def _now(self) -> int:
         return int(self._clock.now()) + self.clock_offset
+
+
+def body_of(request: BaseModel) -> bytes:
+    """Return what the caller said, and no more: defaults are the relayer's business."""
+    return request.model_dump_json(exclude_unset=True).encode()
+
+
+def segment(value: str) -> str:
+    """Return one segment of a path. Bytes that are no text, as a shell may hand them over, are no id: the relayer says so."""
+    return quote(value, safe="", errors="replace")
+
+
+def paged(path: str, limit: int, cursor: str | None, filters: list[tuple[str, str]]) -> str:
+    """Return the target of one page of a list; ``cursor`` is the ``next_cursor`` of the page before."""
+    query = [("limit", str(limit)), *([("cursor", cursor)] if cursor else []), *filters]
+    return f"{path}?{urlencode(query, safe=',', errors='replace')}"

@@ -1,4 +1,4 @@
-"""Which relayer may be told a key.
+"""Which relayer may be told a key, and the sealed keys that it was told.
 
 A relayer signs its list of fleet keys with its identity. The identity is pinned per address, by configuration or at
 first use; when another one answers later, nothing more is sent there until a person says
@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.errors import IdentityError, RelayerUntrusted
+from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import locked, read_private, replace_private
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.fleet_list import MAX_AGE_SECONDS, FleetKey, FleetList
+from relayer.wire.keys import route
 from relayer.wire.schemas import KeysResponse
-
-__all__ = ["FleetKeys", "TrustStore", "parse_fleet_list"]
+from relayer.wire.sealed_keys import MAX_AGE_SECONDS, FleetKey, FleetList, SealedKey
 
 _T = TypeVar("_T")
 _FETCH_EVERY_SECONDS: Final = 3600
@@ -205,3 +207,76 @@ async def _beside(work: Callable[[str, bytes], _T], origin: str, identity: bytes
     except RuntimeError:
         # The interpreter is ending and starts no thread any more; the last turns are worth a short wait.
         return work(origin, identity)
+
+
+LIFE_SECONDS: Final = 600
+# A call may take this long after its key was chosen.
+_MIN_LEFT_SECONDS: Final = 120
+_MAX_KEPT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CallKeys:
+    """What calls about one namespace need.
+
+    Attributes:
+        header: the ``memory-key`` header.
+        not_after: when it ends, in seconds since the epoch.
+        secret: the namespace's, which seals bodies.
+        answer_key: proves answers, see `relayer.wire.proofs`.
+        route: the ``memory-route`` header.
+    """
+
+    header: str = field(repr=False)
+    not_after: int
+    secret: bytes = field(repr=False)
+    answer_key: bytes = field(repr=False)
+    route: str = field(repr=False)
+
+
+class SealedKeyCache:
+    """Keys by identity and fleet key; the least recently used go first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str, str, int, bytes], CallKeys] = OrderedDict()
+
+    def header(self, identity: Identity, fleet_key: FleetKey, now: int) -> str:
+        """Return a ``memory-key`` header; lives and raises as `keys`."""
+        return self.keys(identity, fleet_key, now).header
+
+    def keys(self, identity: Identity, fleet_key: FleetKey, now: int) -> CallKeys:
+        """Return keys whose sealed key lives for 2 to 10 more minutes.
+
+        Raises:
+            RelayerUntrusted: the fleet key is not a usable public key.
+        """
+        place = (
+            identity.account,
+            identity.agent,
+            identity.namespace,
+            identity.generation,
+            fleet_key.public_key,
+        )
+        known = self._kept.get(place)
+        if known is None or not now + _MIN_LEFT_SECONDS < known.not_after <= now + LIFE_SECONDS:
+            known = self._kept[place] = _seal(identity, fleet_key, now + LIFE_SECONDS)
+        self._kept.move_to_end(place)
+        while len(self._kept) > _MAX_KEPT:
+            self._kept.popitem(last=False)
+        return known
+
+
+def _seal(identity: Identity, fleet_key: FleetKey, not_after: int) -> CallKeys:
+    key = SealedKey(
+        account=identity.account,
+        agent_key=bytes(identity.keys.identity.verify_key),
+        namespace=identity.namespace,
+        generation=identity.generation,
+        not_after=not_after,
+        secret=identity.namespace_secret,
+    )
+    try:
+        header = base64url.encode(key.seal(fleet_key.public_key))
+    except Malformed as error:
+        raise RelayerUntrusted(f"the relayer is not trusted: {error}") from error
+    return CallKeys(header, not_after, key.secret, key.answer_key, route(key.secret))

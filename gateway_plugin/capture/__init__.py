@@ -4,6 +4,6 @@ Imports `gateway_plugin.turn`, the outbox, and recall only to drop answers that 
 into memories import it.
 """
 
-from gateway_plugin.capture.request import MAX_SESSION, Captured, capture_turn
+from gateway_plugin.capture.capturer import MAX_SESSION, Captured, capture_turn
 
 __all__ = ["MAX_SESSION", "Captured", "capture_turn"]

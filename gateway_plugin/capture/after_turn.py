@@ -13,16 +13,11 @@ from gateway_plugin.query import Role, clean_query
 from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.status import CaptureReport, defect, status_of
-from gateway_plugin.telling import ToldOnce
-from gateway_plugin.turn.host_turn import HostTurn
-from gateway_plugin.turn.identities import Identities
-from gateway_plugin.turn.messages import ChatMessage
-from gateway_plugin.turn.sessions import Sessions
+from gateway_plugin.status import CaptureReport, ToldOnce, defect, status_of
+from gateway_plugin.turn.host_turn import HostTurn, Identities
+from gateway_plugin.turn.sessions import Sessions, Watchdog
 from gateway_plugin.turn.switches import Switches
-from gateway_plugin.turn.watchdog import Watchdog
-
-__all__ = ["TurnCapture"]
+from gateway_plugin.turn.transcript import ChatMessage
 
 # Stands for a message where the gates are asked about a session and not about one.
 _ENDING: Final = "The session ends."

@@ -12,19 +12,16 @@ from typing import Annotated, Final
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.output import Output
-from gateway_plugin.commands.run import FAILED, USAGE, AgentOption, JsonOption, UrlOption, ask, fail
+from gateway_plugin.commands.run import FAILED, USAGE, AgentOption, JsonOption, Output, UrlOption, ask, fail
 from gateway_plugin.identity import Identity
 from gateway_plugin.text.measures import one_line
-from relayer.wire.consolidation import (
+from relayer.wire.service import (
     MAX_TAKEN,
     ConsolidationRequest,
     ProposalView,
     TakenView,
     TakeRequest,
 )
-
-__all__ = ["add_to"]
 
 # Comparing a page takes the relayer seconds where memories are many.
 _SECONDS: Final = 30.0

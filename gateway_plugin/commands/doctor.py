@@ -15,12 +15,13 @@ import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.keys import Moved, copy_memories, namespaces_of
 from gateway_plugin.commands.outbox import open_file_outbox
-from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import (
     FAILED,
     AgentOption,
     JsonOption,
+    Output,
     UrlOption,
     agent_identity,
     fail,
@@ -33,27 +34,23 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
-from gateway_plugin.hosts.openclaw.config import core_config
+from gateway_plugin.hosts.openclaw.config import core_config, read_config
 from gateway_plugin.hosts.openclaw.examination import (
+    CONFIG_VARIABLE,
     check_agents,
     check_bridge,
     check_config,
     check_names,
+    command_environment,
 )
-from gateway_plugin.hosts.openclaw.host_config import read_config
-from gateway_plugin.identity import Identity, KeyHolder
-from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.identity import Identity, KeyHolder, RootHolder
 from gateway_plugin.outbox.positions import Positions
-from gateway_plugin.revoking import Moved, copy_memories, namespaces_of
 from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
-from gateway_plugin.turn.identities import owner_of
-from gateway_plugin.turn.last_turn import WHY_MARK
+from gateway_plugin.turn.host_turn import owner_of
+from gateway_plugin.turn.sessions import WHY_MARK
 from relayer.wire import names
-
-__all__ = ["add_to"]
 
 
 class DoctorHost(StrEnum):

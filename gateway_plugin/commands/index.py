@@ -13,12 +13,11 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.bounded_files import named
-from gateway_plugin.calls.endpoint import Endpoint
+from gateway_plugin.calls.transport import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.doctor import doctor
 from gateway_plugin.commands.outbox import open_file_outbox
-from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
@@ -27,6 +26,7 @@ from gateway_plugin.commands.run import (
     FloorOption,
     JsonOption,
     LimitOption,
+    Output,
     UrlOption,
     fail,
     find_context,
@@ -40,8 +40,6 @@ from gateway_plugin.transfer.indexed import Found, Index, Root, RootKind
 from gateway_plugin.transfer.sending import send_items
 from gateway_plugin.turn.transcript import read_transcript
 from relayer.wire.schemas import RecallRequest
-
-__all__ = ["add_to", "memory"]
 
 _EVERY: float = 2.0
 memory = typer.Typer(

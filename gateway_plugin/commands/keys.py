@@ -1,35 +1,46 @@
-"""``memrelay-gateway keys``: show the public ids, hand one agent's keys to another host, keep the secret on paper."""
+"""``memrelay-gateway keys``: show, export, keep on paper, revoke and rotate what the gateway's secret gives."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.output import Output
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
     AgentOption,
+    CliContext,
     JsonOption,
+    Output,
     UrlOption,
     fail,
     find_context,
+    guarded,
     root_holder,
     used,
+    with_client,
 )
-from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.keys.credentials import mint
-from gateway_plugin.keys.recovery import parse_sheet, render_sheet
-from relayer.wire import base64url
-from relayer.wire.fleet_list import FleetList
+from gateway_plugin.doctor import CANARY
+from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
+from gateway_plugin.identity import Identity, RootHolder, mint
+from gateway_plugin.keys.secret_store import parse_sheet, render_sheet
+from gateway_plugin.session_keys import DEFAULT_NAME, OWNER, named, typed
+from gateway_plugin.transfer.sending import pages
+from relayer.wire import codec as base64url
+from relayer.wire.certificates import Certificate, Revocations, RevocationsRequest
+from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.keys import RootKeys
-
-__all__ = ["keys"]
+from relayer.wire.sealed_keys import FleetList
+from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
 
 keys = typer.Typer(help="The account's keys: show, export one agent's, recovery sheet.", no_args_is_help=True)
 
@@ -113,3 +124,289 @@ def _read_sheet(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         fail(USAGE, f"{path} cannot be read", "give the file that holds the sheet, or - for standard input")
+
+
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What became of the memories of one namespace."""
+
+    source: str
+    target: str
+    found: int
+    there: int
+
+
+async def fetch(client: RelayerClient, holder: RootHolder, agent: str) -> Revocations:
+    """Return the account's revocations; an empty list when it has none.
+
+    Raises:
+        GatewayError: the relayer does not answer, or gives a list that this account did not sign.
+    """
+    key = bytes(holder.root.account_identity.verify_key)
+    answer = await client.revocations(holder.person(agent))
+    if not answer.revocations:
+        return Revocations(key, 0)
+    try:
+        found = Revocations.verify(base64url.decode(answer.revocations))
+    except (Malformed, NotAccepted) as error:
+        raise GatewayError("the relayer gave a list of revocations that nobody signed") from error
+    if found.account_key != key:
+        raise GatewayError("the relayer gave another account's list of revocations")
+    return found
+
+
+async def revoke(
+    client: RelayerClient,
+    holder: RootHolder,
+    agent: str,
+    *,
+    agent_keys: Sequence[bytes] = (),
+    serials: Sequence[bytes] = (),
+) -> Revocations:
+    """Add to the list of revocations what is not in it, send it, and return the list that holds now.
+
+    Args:
+        client: the relayer.
+        holder: the account's keys.
+        agent: whose keys it is about.
+        agent_keys: public keys of agents, good for nothing from now on.
+        serials: of single certificates.
+
+    Raises:
+        GatewayError: as `fetch`; or the list would be longer than a thousand.
+    """
+    for attempt in range(_ATTEMPTS):
+        known = await fetch(client, holder, agent)
+        wanted = replace(
+            known,
+            counter=known.counter + 1,
+            agent_keys=tuple(dict.fromkeys((*known.agent_keys, *agent_keys))),
+            serials=tuple(dict.fromkeys((*known.serials, *serials))),
+        )
+        if (wanted.agent_keys, wanted.serials) == (known.agent_keys, known.serials):
+            # Sent all the same: a relayer whose store lost the account's object has it made anew from this.
+            wanted = known
+        try:
+            encoded = wanted.issue(holder.root.account_identity)
+        except Malformed as error:
+            raise GatewayError(str(error)) from error
+        try:
+            await client.revoke(
+                holder.person(agent), RevocationsRequest(revocations=base64url.encode(encoded))
+            )
+        except RelayerRefused as error:
+            # Somebody else changed the list meanwhile: theirs has to be kept, too.
+            if error.code != "stale_counter" or attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        return wanted
+    raise AssertionError("every attempt returns or raises")
+
+
+async def namespaces_of(client: RelayerClient, holder: RootHolder, agent: str) -> list[str]:
+    """Return the names of an agent's namespaces; that of the canary holds nothing of anybody's."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await client.namespaces(holder.person(agent), cursor=cursor)
+        found += [
+            view.name
+            for view in page.namespaces
+            if view.state == "live" and not view.name.endswith(f"/{CANARY}")
+        ]
+        cursor = page.next_cursor
+        if not cursor:
+            return found
+
+
+async def copy_memories(
+    client: RelayerClient, holder: RootHolder, agent: str, new: str
+) -> AsyncIterator[Moved]:
+    """Copy every live memory of an agent to another one's namespaces; what is there already is not stored again.
+
+    ``new`` is a namespace: another agent's own, or one below it.
+    """
+    for name in await namespaces_of(client, holder, agent):
+        target = f"{new}{name.removeprefix(agent)}"
+        owner = new.partition("/")[0]
+        yield await _copy(client, holder.person(agent, name), holder.person(owner, target))
+
+
+async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Moved:
+    async with aclosing(client.export(source, ExportRequest())) as memories:
+        items = [ImportItem.model_validate(memory.model_dump()) async for memory in memories]
+    there = 0
+    for page in pages(items):
+        answer = await client.import_memories(
+            target, ImportRequest(memories=page, as_backup=True), deadline=60
+        )
+        there += sum(one.status in {"stored", "duplicate"} for one in answer.memories)
+    return Moved(source.namespace, target.namespace, len(items), there)
+
+
+_SOON = "Replicas that had it in memory follow within 15 seconds."
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
+
+
+def add_to(keys: typer.Typer) -> None:
+    """Add the commands to ``memrelay-gateway keys``."""
+    keys.command("revoke")(keys_revoke)
+    keys.command("revoked")(keys_revoked)
+    keys.command("rotate")(keys_rotate)
+
+
+def keys_revoke(
+    *,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="Whose keys; of no use ever again.")
+    ] = None,
+    certificate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT|FILE", help="One certificate, as `keys export` printed it; the keys stay."
+        ),
+    ] = None,
+    yes: YesOption = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take back an agent's keys, or one certificate, before their end. It cannot be undone."""
+    if (agent is None) == (certificate is None):
+        fail(USAGE, "--agent, --certificate: give one of them", "memrelay-gateway keys revoke --agent NAME")
+    context, holder = _owner(url)
+    agent_keys: tuple[bytes, ...] = ()
+    serials: tuple[bytes, ...] = ()
+    if agent is not None:
+        name = guarded(lambda: named(agent, shown=True))
+        agent_keys = (_public_key(holder, name),)
+        what = f"the keys of agent {name} ({agent_keys[0].hex()})"
+        note = (
+            f"Whoever has them is shut out, and agent {name} of this gateway with them. To keep its memories under "
+            f"other keys:\n  memrelay-gateway keys rotate --agent {typed(name)} --to {typed(name)}-2"
+        )
+    else:
+        found = _certificate(holder, certificate or "")
+        name, serials = found.agent, (found.serial,)
+        what = f"one certificate of agent {name} (serial {found.serial.hex()})"
+        note = (
+            "Whoever has only this one is shut out. The agent's keys stay good with every other certificate."
+        )
+    if not yes:
+        Output(as_json=False).say(f"would be taken back for good: {what}\n{note}\ndo it: --yes")
+        return
+    revoked = with_client(
+        context.settings,
+        lambda client: revoke(client, holder, name, agent_keys=agent_keys, serials=serials),
+    )
+    if as_json:
+        Output(as_json=True).json(_document(revoked))
+    else:
+        Output(as_json=False).say(f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
+
+
+def keys_revoked(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """List what was taken back at a relayer."""
+    context, holder = _owner(url)
+    revoked = with_client(context.settings, lambda client: fetch(client, holder, OWNER))
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(_document(revoked))
+        return
+    for key in revoked.agent_keys:
+        output.say(f"agent key    {key.hex()}")
+    for serial in revoked.serials:
+        output.say(f"certificate  {serial.hex()}")
+    output.say(f"{len(revoked.agent_keys) + len(revoked.serials)} taken back at {context.settings.url}")
+
+
+def keys_rotate(
+    *,
+    agent: Annotated[str, typer.Option("--agent", metavar="OLD", help="Whose keys are not safe any more.")],
+    to: Annotated[str, typer.Option("--to", metavar="NEW", help="A name that was not used yet.")],
+    yes: YesOption = False,
+    url: UrlOption = None,
+) -> None:
+    """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure."""
+    old, new = guarded(lambda: (named(agent, shown=True), named(to, shown=True)))
+    if old == new:
+        fail(USAGE, "--to: another name: an agent's keys come from its name", f"--to {typed(old)}-2")
+    if new == DEFAULT_NAME:
+        fail(
+            USAGE,
+            "--to: it is the default agent's name",
+            f"memrelay-gateway adopt {old}, if the memories are its own",
+        )
+    context, holder = _owner(url)
+    names = with_client(context.settings, lambda client: _movable(client, holder, old, new))
+    output = Output(as_json=False)
+    if not yes:
+        output.say(
+            f"would happen at {context.settings.url}:\n  the keys of agent {old} are taken back, for good\n"
+            f"  live memories of {', '.join(names) or 'no namespace'} are copied to agent {new}\ndo it: --yes"
+        )
+        return
+    key = _public_key(holder, old)
+    with_client(context.settings, lambda client: revoke(client, holder, old, agent_keys=(key,)))
+    output.say(f"taken back: the keys of agent {old}")
+    copied = with_client(context.settings, lambda client: _moved(client, holder, old, new))
+    for moved in copied:
+        output.say(f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories")
+    output.say(
+        f"Now let the gateway use them, in its settings:\n"
+        f'  {{"namespace": {{"renamed": {{"{old}": "{new}"}}}}}}\n'
+        f"and when that works, destroy what the old keys still open:"
+    )
+    for moved in copied:
+        output.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
+
+
+async def _movable(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[str]:
+    revoked = await fetch(client, holder, new)
+    if _public_key(holder, new) in revoked.agent_keys:
+        fail(FAILED, f"--to: the keys of agent {new} were taken back", "choose a name that was not used yet")
+    return await namespaces_of(client, holder, old)
+
+
+async def _moved(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[Moved]:
+    return [moved async for moved in copy_memories(client, holder, old, new)]
+
+
+def _owner(url: str | None) -> tuple[CliContext, RootHolder]:
+    context = find_context(url, None)
+    return context, root_holder(context, "taking keys back")
+
+
+def _public_key(holder: RootHolder, agent: str) -> bytes:
+    return bytes(holder.root.agent(agent).identity.verify_key)
+
+
+def _certificate(holder: RootHolder, given: str) -> Certificate:
+    text = given.strip()
+    try:
+        if Path(text).is_file():
+            text = Path(text).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError, ValueError):
+        pass  # then it is no file but the certificate itself, or nothing at all
+    try:
+        # The line of `keys export` is as good as what is in it.
+        found = Certificate.verify(base64url.decode(text.removeprefix("MEMRELAY_AGENT_CERTIFICATE=")))
+    except (Malformed, NotAccepted):
+        fail(
+            USAGE,
+            "--certificate: it is no certificate",
+            "give the text that keys export printed, or its file",
+        )
+    if found.account != holder.account:
+        fail(USAGE, f"--certificate: it is account {found.account}'s", f"this gateway's is {holder.account}")
+    return found
+
+
+def _document(revoked: Revocations) -> dict[str, object]:
+    return {
+        "counter": revoked.counter,
+        "agent_keys": [key.hex() for key in revoked.agent_keys],
+        "certificates": [serial.hex() for serial in revoked.serials],
+    }

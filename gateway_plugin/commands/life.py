@@ -10,14 +10,11 @@ from pydantic import BaseModel
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.output import Output
-from gateway_plugin.commands.run import USAGE, AgentOption, JsonOption, UrlOption, ask, checked, fail
+from gateway_plugin.commands.run import USAGE, AgentOption, JsonOption, Output, UrlOption, ask, checked, fail
 from gateway_plugin.identity import Identity
 from gateway_plugin.text.measures import parse_span
 from relayer.wire.fields import MAX_TTL_SECONDS
-from relayer.wire.life import DeleteRequest, DeleteResponse, SupersedeRequest
-
-__all__ = ["add_to"]
+from relayer.wire.memories import DeleteRequest, DeleteResponse, SupersedeRequest
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID")]
 

@@ -8,13 +8,19 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.calls.endpoint import Endpoint
-from gateway_plugin.commands.output import Output
-from gateway_plugin.commands.run import FAILED, USAGE, JsonOption, UrlOption, fail, find_context, guarded
+from gateway_plugin.calls.transport import Endpoint
+from gateway_plugin.commands.run import (
+    FAILED,
+    USAGE,
+    JsonOption,
+    Output,
+    UrlOption,
+    fail,
+    find_context,
+    guarded,
+)
 from gateway_plugin.outbox import Letter
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
-
-__all__ = ["open_file_outbox", "outbox"]
 
 outbox = typer.Typer(help="Captured turns on their way to the relayer.", no_args_is_help=True)
 _Id = Annotated[str | None, typer.Argument(metavar="ID", help="As `list` shows it.")]

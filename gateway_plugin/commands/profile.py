@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.output import Output, as_error
 from gateway_plugin.commands.run import (
     USAGE,
     AgentOption,
     JsonOption,
+    Output,
     UrlOption,
+    as_error,
     fail,
     find_context,
     guarded,
@@ -20,9 +21,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.injection import scan
 from gateway_plugin.transfer.profile_file import put_profile
-from relayer.wire.profile import ProfileLine, ProfileResponse, render
-
-__all__ = ["add_to", "harmless"]
+from relayer.wire.service import ProfileLine, ProfileResponse, render
 
 _AUDIENCES = ("agent", "direct", "group")
 _TRUSTS = ("user", "imported", "assistant", "tool")

@@ -8,15 +8,11 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
-from gateway_plugin.commands.output import Output
-from gateway_plugin.commands.run import AgentOption, CliContext, UrlOption, find_context, guarded
+from gateway_plugin.commands.run import AgentOption, CliContext, Output, UrlOption, find_context, guarded
 from gateway_plugin.outbox.file import FileOutbox
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.turn.host_turn import HostTurn
-from gateway_plugin.turn.identities import Identities, owner_of
-from gateway_plugin.turn.toggles import Toggles
-
-__all__ = ["add_to", "gateway_toggles"]
+from gateway_plugin.turn.host_turn import HostTurn, Identities, owner_of
+from gateway_plugin.turn.switches import Toggles
 
 SessionOption = Annotated[
     str | None,

@@ -20,13 +20,14 @@ import typer
 
 from gateway_plugin.bounded_files import named
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.output import Output, as_error
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
     AgentOption,
     JsonOption,
+    Output,
     UrlOption,
+    as_error,
     ask,
     checked,
     fail,
@@ -41,7 +42,7 @@ from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, r
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
 from relayer.wire.schemas import Memory
-from relayer.wire.transfer import (
+from relayer.wire.service import (
     ExportEnd,
     ExportHead,
     ExportLine,
@@ -50,8 +51,6 @@ from relayer.wire.transfer import (
     ImportItem,
     KeptTurn,
 )
-
-__all__ = ["add_to"]
 
 
 class ExportFormat(StrEnum):

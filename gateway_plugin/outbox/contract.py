@@ -15,22 +15,6 @@ from typing import Final, Protocol
 from gateway_plugin.errors import GatewayError
 from relayer.wire.schemas import AnalyzeRequest
 
-__all__ = [
-    "MAX_DEAD",
-    "MAX_MARKS",
-    "NOTHING_KEPT",
-    "OWN_ROOM",
-    "Kept",
-    "Letter",
-    "Mark",
-    "MarkMoved",
-    "Outbox",
-    "OutboxFull",
-    "OutboxItem",
-    "OutboxUnavailable",
-    "Waiting",
-]
-
 MAX_DEAD: Final = 100
 MAX_MARKS: Final = 10_000
 OWN_ROOM: Final = 8

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
@@ -19,22 +20,115 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import KeyHolder
 from gateway_plugin.outbox.contract import (
     MAX_DEAD,
+    MAX_MARKS,
+    NOTHING_KEPT,
     OWN_ROOM,
     Kept,
     Letter,
     Mark,
+    MarkMoved,
     OutboxFull,
     OutboxItem,
     OutboxUnavailable,
     Waiting,
 )
-from gateway_plugin.outbox.database import OutboxDatabase
-from gateway_plugin.outbox.lock import DeliveryLock
-from gateway_plugin.outbox.marks import OutboxMarks
-from gateway_plugin.outbox.seal import OutboxSeal, Unreadable
+from gateway_plugin.outbox.database import OutboxDatabase, OutboxSeal, Unreadable
 from gateway_plugin.private_files import state_directory
 
-__all__ = ["DEFAULT_CAPACITY", "MAX_BYTES", "FileOutbox", "outbox_path"]
+
+class DeliveryLock:
+    """One process's hold on a lock file, which is made when it is first claimed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def claim(self) -> bool:
+        """Take or confirm the lock, without waiting for it; False while another process has it."""
+        if self._descriptor is not None:
+            return True
+        try:
+            import fcntl  # noqa: PLC0415 - exists on POSIX only; elsewhere idempotency keys make up for it
+        except ImportError:
+            return True
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            # Where no lock can be made, nothing can be queued either; what waits is still worth delivering.
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+_TIDY_EVERY: Final = 64
+
+
+class OutboxMarks:
+    """Reads and sets the marks of one file; see `gateway_plugin.outbox.Mark` for how long one is kept."""
+
+    def __init__(self, database: OutboxDatabase, seal: OutboxSeal) -> None:
+        self._database = database
+        self._seal = seal
+
+    def kept(self, owner: Waiting, name: str) -> Kept:
+        """Return a mark; one that does not open counts as never set.
+
+        Raises:
+            OutboxUnavailable: the file cannot be read.
+        """
+        tag = self._tag(owner, name)
+        with self._database.reading() as database:
+            found = (
+                database.execute("SELECT revision, value FROM marks WHERE tag = ?", (tag,)).fetchone()
+                if database is not None
+                else None
+            )
+        if found is None:
+            return NOTHING_KEPT
+        try:
+            return Kept(found[0], self._seal.open_mark(owner, tag, found[1]))
+        except Unreadable:
+            return Kept(found[0], b"")
+
+    def keep(self, database: sqlite3.Connection, mark: Mark) -> None:
+        """Set a mark within the transaction of a connection.
+
+        Raises:
+            MarkMoved: the mark is not the one that was read.
+        """
+        tag = self._tag(mark.owner, mark.name)
+        found = database.execute("SELECT revision FROM marks WHERE tag = ?", (tag,)).fetchone()
+        revision = found[0] if found else 0
+        if mark.replaces is not None and revision != mark.replaces:
+            raise MarkMoved
+        last = database.execute("SELECT COALESCE(MAX(used), 0) FROM marks WHERE lasting = ?", (mark.lasting,))
+        used = last.fetchone()[0] + 1
+        sealed = self._seal.seal_mark(mark.owner, tag, mark.value)
+        database.execute(
+            "INSERT OR REPLACE INTO marks (tag, revision, used, lasting, value) VALUES (?, ?, ?, ?, ?)",
+            (tag, revision + 1, used, mark.lasting, sealed),
+        )
+        if used % _TIDY_EVERY == 0:
+            database.execute(
+                "DELETE FROM marks WHERE tag IN (SELECT tag FROM marks WHERE lasting = 0 ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                (MAX_MARKS,),
+            )
+
+    def _tag(self, owner: Waiting, name: str) -> bytes:
+        return self._seal.tag("mark", owner.namespace, name)
+
 
 DEFAULT_CAPACITY: Final = 1000
 MAX_BYTES: Final = 64 * 1024 * 1024

@@ -19,8 +19,6 @@ from gateway_plugin.outbox.contract import (
     Waiting,
 )
 
-__all__ = ["MemoryOutbox"]
-
 
 class MemoryOutbox:
     """The outbox of a process that does not outlive its turns.

@@ -9,11 +9,9 @@ from __future__ import annotations
 import threading
 
 from gateway_plugin.outbox.contract import Mark, Outbox, OutboxUnavailable, Waiting
+from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
-from relayer.wire.lp import Reader, lp
 from relayer.wire.schemas import Position
-
-__all__ = ["Positions"]
 
 _NAME = "position"
 

@@ -2,34 +2,114 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from gateway_plugin.active import ActiveRecaller, Reminder
+from gateway_plugin.active import ActiveRecaller, ActiveTraces, RecallCache, Reminder
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.formatting import escape, framed, namespace_instruction
 from gateway_plugin.gates import Decision, Purpose, TurnContext, explain, gate
 from gateway_plugin.identity import Identity
+from gateway_plugin.injection import scan
 from gateway_plugin.outbox.positions import Positions
 from gateway_plugin.outbox.sender import Sender
-from gateway_plugin.query import build_query
-from gateway_plugin.recall.active_traces import ActiveTraces
-from gateway_plugin.recall.cache import RecallCache
-from gateway_plugin.recall.cold_start import fetch
+from gateway_plugin.query import Role, build_query, clean_query
 from gateway_plugin.recall.selection import Selected, audible_to, select
-from gateway_plugin.session_keys import Audience
+from gateway_plugin.session_keys import Audience, SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings, RecallMode, RecallSettings
-from gateway_plugin.status import Injection, TurnTrace, status_of
-from gateway_plugin.turn.identities import owner_of
-from gateway_plugin.turn.messages import ChatMessage, history
-from gateway_plugin.turn.sessions import Session
+from gateway_plugin.status import Injection, ToldOnce, TurnTrace, defect, status_of
+from gateway_plugin.text.measures import clip, estimate_tokens, one_line
+from gateway_plugin.turn.host_turn import HostTurn, Identities, owner_of
+from gateway_plugin.turn.sessions import LastTurn, Session, Sessions, Watchdog
+from gateway_plugin.turn.switches import Switches
+from gateway_plugin.turn.transcript import ChatMessage, history
+from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import RecallRequest, RecallResponse, SourcePenalty
+from relayer.wire.schemas import Memory, RecallRequest, RecallResponse, SourcePenalty
 
-__all__ = ["Recaller"]
+_HEADING: Final = "Recent memories (use memory_search for full search):"
+_HINT: Final = (
+    "You have {count} past memory file(s). Use the memory_search tool when the user's question could benefit from "
+    "historical context."
+)
+_TRUSTED: Final = ("user", "imported", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """What a session begins with: the block, and the texts in it."""
+
+    text: str = field(default="", repr=False)
+    said: tuple[str, ...] = field(default=(), repr=False)
+
+
+async def fetch(
+    client: RelayerClient,
+    settings: RecallSettings,
+    *,
+    identity: Identity,
+    audience: Audience | None,
+    now: datetime,
+    seconds: float,
+) -> ColdStart:
+    """Fetch and format what was said lately; raises as the client does.
+
+    Args:
+        client: the relayer.
+        settings: how much of it.
+        identity: whose memories.
+        audience: who reads the answer.
+        now: with a time zone, which says where a day begins.
+        seconds: the deadline.
+    """
+    offset = now.utcoffset()
+    answer = await client.context(
+        identity,
+        days=settings.cold_start.days,
+        items=settings.cold_start.lines,
+        offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
+        audiences=audible_to(audience),
+        trusts=_TRUSTED,
+        deadline=seconds,
+    )
+    return format_days(answer, settings, audible_to(audience))
+
+
+def format_days(answer: ContextResponse, settings: RecallSettings, audible: Sequence[str]) -> ColdStart:
+    """Format days, newest first, within the budget of a recall: the oldest lines are the first to go.
+
+    Without a line to show, a hint says how much there is to search; without any memory, nothing is said.
+    """
+    days = [(day.date, [one for one in day.memories if _may_be_shown(one, audible)]) for day in answer.days]
+    while any(memories for _, memories in days):
+        text = framed("\n".join([_HEADING, *_lines(days)]), settings=settings)
+        if estimate_tokens(text) <= settings.max_tokens:
+            return ColdStart(text, tuple(one.text for _, memories in days for one in memories))
+        oldest = next(memories for _, memories in reversed(days) if memories)
+        oldest.pop(0)
+    return ColdStart(_HINT.format(count=answer.total)) if answer.total else ColdStart()
+
+
+def _lines(days: Sequence[tuple[str, list[Memory]]]) -> list[str]:
+    lines: list[str] = []
+    for date, memories in days:
+        if memories:
+            lines += [f"## {date}", *(f"- {escape(one.text)}" for one in memories)]
+    return lines
+
+
+def _may_be_shown(memory: Memory, audible: Sequence[str]) -> bool:
+    # The relayer was asked for exactly this; it is checked again because its answer is input.
+    if memory.suspect or memory.trust not in _TRUSTED or (audible and memory.audience not in audible):
+        return False
+    verdict = scan(memory.text)
+    return bool(one_line(memory.text)) and not verdict.blocked and not verdict.suspect
+
 
 # What the turn before wrote should be found, but waiting for it must leave time to search.
 _SHARE_FOR_OWN_WRITES: Final = 0.75
@@ -289,3 +369,156 @@ def _penalties(settings: RecallSettings) -> tuple[SourcePenalty, ...]:
     return tuple(
         SourcePenalty(match=one.match, penalty=one.penalty) for one in settings.source_penalties or ()
     )
+
+
+# Not what a person switched off, said to the host, or had nothing to do with.
+_WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
+_ROLLED_BACK: Final = (
+    "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
+    "person accepts it as it is: memrelay-gateway acknowledge"
+)
+
+
+class TurnRecall:
+    """Recalls for the turns of one plugin; `last` tells of the latest.
+
+    Args:
+        recaller: searches.
+        identities: whose turns they are.
+        switches: what a person switched off.
+        sessions: what was injected before.
+        settings: all of them.
+        last: keeps the trace.
+        watchdog: counts the turns that recalled.
+        told: told what a person must put right.
+    """
+
+    def __init__(
+        self,
+        recaller: Recaller,
+        *,
+        identities: Identities,
+        switches: Switches,
+        sessions: Sessions,
+        settings: PluginSettings,
+        last: LastTurn,
+        watchdog: Watchdog,
+        told: ToldOnce,
+    ) -> None:
+        self._recaller = recaller
+        self._identities = identities
+        self._switches = switches
+        self._sessions = sessions
+        self._settings = settings
+        self._last = last
+        self._watchdog = watchdog
+        self._told = told
+
+    async def recall(
+        self,
+        prompt: str,
+        earlier: tuple[ChatMessage, ...],
+        *,
+        key: str | None,
+        host: HostTurn,
+        seconds: float,
+    ) -> Injection:
+        """Recall for a turn; whatever goes wrong is a status.
+
+        Args:
+            prompt: the user's message as the host has it, as text that can be sent.
+            earlier: the conversation so far, with the message or without.
+            key: the host's session key; None outside any chat session.
+            host: what else the host knows.
+            seconds: the deadline for all of it.
+        """
+        try:
+            injection, trace = await self._recall(prompt, _before(prompt, earlier), key, host, seconds)
+        except GatewayError as error:
+            injection, trace = self._silent(status_of(error), str(error))
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
+            injection, trace = self._silent("failed", defect(error))
+        self._last.saw(self._identities.namespace_of(key, host), key or "", trace)
+        return injection
+
+    async def _recall(
+        self, prompt: str, earlier: tuple[ChatMessage, ...], key: str | None, host: HostTurn, seconds: float
+    ) -> tuple[Injection, TurnTrace]:
+        ref = parse_session_key(key or "")
+        context = self._switches.context(ref, clean_query(prompt), host)
+        objection = self._recaller.gated(context)
+        if objection is not None:
+            self._note_stopped(ref, host, objection[1])
+            return objection
+        identity = self._identities.of_turn(ref, host)
+        self._watchdog.recalled()
+        try:
+            injection, trace = await self._recaller.recall(
+                prompt,
+                earlier,
+                identity=identity,
+                session=self._sessions.of(identity.namespace, ref.key),
+                audience=host.heard_by(ref),
+                seconds=seconds,
+                active=self._recaller.active_gate(context),
+                first_turn=host.first_turn,
+                model=host.model,
+            )
+        except Exception as error:  # noqa: BLE001 - as in `recall`; whose turn it is stays known
+            injection, trace = self._silent("failed", defect(error))
+        if self._settings.recall.namespace_instruction:
+            injection = replace(injection, instruction=namespace_instruction(identity.namespace))
+        if injection.status == "refused:rollback_detected":
+            self._told.tell(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
+        trace = replace(trace, gates=explain(context, self._settings))
+        self._last.note(owner_of(identity), trace)
+        return injection, trace
+
+    def _note_stopped(self, ref: SessionRef, host: HostTurn, trace: TurnTrace) -> None:
+        """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""
+        if trace.status.removeprefix("skipped:") in _WONDERED_ABOUT:
+            with contextlib.suppress(GatewayError):
+                self._last.note(owner_of(self._identities.of_turn(ref, host)), trace)
+
+    def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
+        injection = Injection("", self._settings.recall.position, status, detail=detail)
+        return injection, TurnTrace(status, detail)
+
+
+def _before(prompt: str, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    """Drop the latest message from the history where the host put it there too."""
+    if messages and messages[-1].role is Role.USER and messages[-1].text == prompt:
+        return messages[:-1]
+    return messages
+
+
+_QUERY_CHARS: Final = 80
+
+
+def recall_line(injection: Injection, trace: TurnTrace, prompt: str, settings: PluginSettings) -> str:
+    """Return the line (CP-29).
+
+    Args:
+        injection: what the turn was given.
+        trace: why.
+        prompt: what the user wrote; shown, cut and without secrets, only where ``recall.logQueries`` asks for it.
+        settings: whether it does.
+    """
+    spent = f"{injection.milliseconds}ms"
+    about = f"query of {trace.query_chars} characters"
+    if settings.recall.log_queries:
+        query = redact(one_line(clean_query(prompt)), settings.capture.redaction).text
+        about = f"query: {clip(query, _QUERY_CHARS)}"
+    gate = injection.status.removeprefix("skipped:")
+    if gate != injection.status:
+        said = f"recall skipped ({injection.detail or gate})"
+    elif injection.hits:
+        named = ", ".join(f"memory/{hit.id}.md({round(hit.relevance * 100)}%)" for hit in injection.hits)
+        said = f"injecting {len(injection.hits)} memories into context ({spent}) [{named}]"
+    elif injection.summary:
+        said = f"injecting a summary of {len(injection.summary)} characters into context ({spent})"
+    elif injection.status == "empty":
+        said = f"recall returned 0 results ({spent}, {about})"
+    else:
+        said = f"recall {injection.status} ({spent}){f': {injection.detail}' if injection.detail else ''}"
+    return f"memrelay: {said}"

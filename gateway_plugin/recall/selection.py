@@ -15,8 +15,6 @@ from gateway_plugin.status import HitTrace
 from gateway_plugin.turn.sessions import Session
 from relayer.wire.schemas import AudienceName, RecallHit
 
-__all__ = ["Selected", "audible_to", "select"]
-
 _TRUSTED: Final = ("user", "imported", "assistant")
 _LABELS: Final = {"user": "said by the user", "imported": "imported", "assistant": "said by the assistant"}
 _INJECTED: Final = "injected"

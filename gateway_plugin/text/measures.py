@@ -7,7 +7,7 @@ import re
 import unicodedata
 from typing import Final
 
-from relayer.wire.lines import clip, one_line, remove_invisible
+from relayer.wire.fields import clip, one_line, remove_invisible
 
 __all__ = [
     "clip",

@@ -11,15 +11,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = [
-    "MAX_PATTERNS",
-    "MAX_PATTERN_CHARS",
-    "MAX_SUBJECT_CHARS",
-    "PatternRefused",
-    "compile_pattern",
-    "matches",
-]
-
 MAX_PATTERN_CHARS: Final = 200
 MAX_PATTERNS: Final = 32
 MAX_SUBJECT_CHARS: Final = 1000

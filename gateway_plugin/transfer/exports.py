@@ -19,9 +19,7 @@ from gateway_plugin.injection import scan
 from gateway_plugin.transfer.markdown import read_markdown
 from gateway_plugin.transfer.profile_file import without_profiles
 from relayer.wire.schemas import SourceInfo
-from relayer.wire.transfer import ImportItem
-
-__all__ = ["ImportProblem", "NoBackup", "files_of", "read_file", "seal"]
+from relayer.wire.service import ImportItem
 
 _SUFFIXES: Final = frozenset({".md", ".markdown", ".jsonl", ".json"})
 # mem0's names for the text of a memory, over its versions.

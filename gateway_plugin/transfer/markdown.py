@@ -16,9 +16,7 @@ from typing import Final
 
 from gateway_plugin.text.measures import one_line
 from relayer.wire.schemas import Memory, SourceInfo
-from relayer.wire.transfer import ImportItem
-
-__all__ = ["read_markdown", "render_daily", "render_memsearch"]
+from relayer.wire.service import ImportItem
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_NAME: Final = re.compile(r"(\d{4}-\d{2}-\d{2})\.md", re.IGNORECASE)

@@ -17,8 +17,6 @@ from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.text.wrappers import OUR_TAG
 
-__all__ = ["ProfileFileProblem", "put_profile", "without_profiles"]
-
 _END: Final = f"</{OUR_TAG}>"
 _BEGIN: Final = re.compile(rf'^<{OUR_TAG} profile="([^"\n]+)">[ \t]*\r?$', re.MULTILINE)
 _ANY_END: Final = re.compile(rf"^{_END}[ \t]*\r?$", re.MULTILINE)

@@ -6,13 +6,30 @@ import secrets
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import Identity
-from gateway_plugin.transfer.pages import pages
-from relayer.wire.transfer import ImportItem, ImportRequest
+from relayer.wire.service import ImportItem, ImportRequest
 
-__all__ = ["send_items", "shown_name"]
+# Under the relayer's bound for a body, with room for what JSON adds.
+_PAGE_BYTES: Final = 1024 * 1024
+_PAGE_ITEMS: Final = 100
+
+
+def pages(items: Sequence[ImportItem]) -> list[tuple[ImportItem, ...]]:
+    """Divide memories, in order."""
+    found: list[tuple[ImportItem, ...]] = []
+    page: list[ImportItem] = []
+    size = 0
+    for item in items:
+        weight = len(item.model_dump_json())
+        if page and (len(page) == _PAGE_ITEMS or size + weight > _PAGE_BYTES):
+            found.append(tuple(page))
+            page, size = [], 0
+        page.append(item)
+        size += weight
+    return [*found, tuple(page)] if page else found
 
 
 async def send_items(

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from relayer.domain.object_keys import check_key, check_prefix, check_range
+from relayer.domain.entry import check_key, check_prefix, check_range
 from relayer.ports import (
     Absent,
     Changed,
@@ -21,8 +21,6 @@ from relayer.ports import (
     Swapped,
     Unchanged,
 )
-
-__all__ = ["MemoryStore"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,14 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from relayer.commands.failures import explained
-from relayer.commands.options import ConfigOption, DataOption, EndpointOption, RegionOption, StoreOption
-
-__all__ = ["register"]
+from relayer.commands.console import (
+    ConfigOption,
+    DataOption,
+    EndpointOption,
+    RegionOption,
+    StoreOption,
+    explained,
+)
 
 _Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
 _Accounts = Annotated[

@@ -9,18 +9,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from relayer import serving, stores
-from relayer.config import load_settings
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
-from relayer.observability import configure
+from relayer.settings.config import load_settings
 from relayer.settings.deployment import initialise
-from relayer.settings.relayer_key import find_relayer_key, make_key_file, read_sheet, recovery_sheet
+from relayer.settings.key import find_relayer_key, make_key_file, read_sheet, recovery_sheet
+from relayer.telemetry import configure
 
 if sys.platform == "win32":
     _run = asyncio.run
 else:
     from uvloop import run as _run
 
-__all__ = ["check_sheet", "init", "make_key", "print_sheet", "probe_store", "serve"]
 
 BROKEN_PROMISE = 1
 UNAVAILABLE = 3

@@ -13,10 +13,8 @@ from nacl.public import PrivateKey
 
 from relayer.errors import WrongRelayerKey
 from relayer.wire.errors import UnsealError
-from relayer.wire.fleet_list import FleetKey
+from relayer.wire.sealed_keys import FleetKey
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal, unseal
-
-__all__ = ["DAY_MS", "KEPT_DAYS", "FleetPair", "day_of", "live_days"]
 
 DAY_MS = 24 * 3600 * 1000
 KEPT_DAYS = 2

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 
 from relayer.domain.namespace import Keyring
 from relayer.errors import WrongNamespaceKey
+from relayer.wire.codec import Field, lp
 from relayer.wire.keys import derive
-from relayer.wire.lp import Field, lp
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal, unseal
-
-__all__ = ["NamespaceKeys", "make_keyring"]
 
 SALT_SIZE = 32
 KEY_ID_SIZE = 16

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 
 from nacl.signing import SigningKey
 
+from relayer.wire.codec import Field, lp
 from relayer.wire.keys import derive
-from relayer.wire.lp import Field, lp
 from relayer.wire.sealing import SealingKey
-
-__all__ = ["RelayerKeys"]
 
 _TAG_SIZE = 20
 

@@ -28,8 +28,6 @@ from relayer.domain.operations import (
 )
 from relayer.domain.state import NamespaceState
 
-__all__ = ["Section", "put_back", "reduce", "take_out"]
-
 _Array = list[Any]
 _STORED_FIELDS = [field.encode_name for field in msgspec.structs.fields(Stored)]
 _LEFT_OUT = _STORED_FIELDS.index("left_out")

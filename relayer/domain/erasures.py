@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-__all__ = ["Erased", "Erasure", "Readers", "Traces"]
-
 
 class Erasure(msgspec.Struct, frozen=True, array_like=True):
     """One erase operation that took effect.

@@ -12,22 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from relayer.errors import CorruptNamespace, UpgradeRequired
-from relayer.wire.lp import lp
-
-__all__ = [
-    "MANIFEST_FORMAT",
-    "Custody",
-    "Keyring",
-    "Manifest",
-    "Pointer",
-    "PointerState",
-    "Position",
-    "SegmentRow",
-    "decode",
-    "decode_manifest",
-    "encode",
-    "genesis",
-]
+from relayer.wire.codec import lp
 
 MANIFEST_FORMAT = 1
 

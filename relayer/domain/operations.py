@@ -10,25 +10,6 @@ import msgspec
 
 from relayer.errors import UpgradeRequired
 
-__all__ = [
-    "Close",
-    "Erase",
-    "Forget",
-    "JobAccepted",
-    "JobFinished",
-    "Malformed",
-    "Operation",
-    "OperationId",
-    "Origin",
-    "Put",
-    "Restore",
-    "Stored",
-    "Supersede",
-    "VectorSet",
-    "decode_operation",
-    "encode_operation",
-]
-
 OperationId = tuple[bytes, bytes, int]
 
 

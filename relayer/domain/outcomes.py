@@ -6,8 +6,6 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Outcome", "Refusal", "Result"]
-
 
 class Result(StrEnum):
     """How an operation ended."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, MutableMapping, ValuesView
 from typing import Generic, TypeVar, cast, overload
 
-__all__ = ["PagedRows"]
-
 V = TypeVar("V")
 T = TypeVar("T")
 D = TypeVar("D")

@@ -10,21 +10,6 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = [
-    "DIALOGUE",
-    "Audience",
-    "Dialogue",
-    "Kind",
-    "Line",
-    "Model",
-    "Record",
-    "Role",
-    "Source",
-    "Trust",
-    "decode_record",
-    "encode_record",
-]
-
 DIALOGUE = "dialogue"
 """The ``source.transcript`` of a `Dialogue`: of no memory, because a memory has a text."""
 

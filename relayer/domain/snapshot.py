@@ -16,19 +16,15 @@ from typing import TypeVar
 
 import msgspec
 
+from relayer.domain.duplicates import StoredTwins, Twins, column
 from relayer.domain.erasures import Erased, Erasure, Traces
-from relayer.domain.known_outcomes import KnownOutcomes, RequestOutcomes
 from relayer.domain.namespace import Position
 from relayer.domain.operations import OperationId
 from relayer.domain.outcomes import Outcome
 from relayer.domain.paged_rows import PagedRows
 from relayer.domain.standing import JobState, RecordState
-from relayer.domain.state import NamespaceState
-from relayer.domain.stored_twins import StoredTwins, column
-from relayer.domain.twins import Twins
+from relayer.domain.state import KnownOutcomes, NamespaceState, RequestOutcomes
 from relayer.errors import CorruptNamespace
-
-__all__ = ["SNAPSHOT_FORMAT", "StateReader", "write_state"]
 
 SNAPSHOT_FORMAT = 2
 # A page is read in less than a tenth of a millisecond, a block of pages is taken in in about one.

@@ -12,8 +12,6 @@ import msgspec
 from relayer.domain.operations import Stored
 from relayer.domain.outcomes import Outcome
 
-__all__ = ["JobState", "RecordState", "Standing"]
-
 
 class Standing(StrEnum):
     """Where a record is in its life."""

@@ -13,10 +13,7 @@ from enum import Enum
 
 from relayer.extraction.language import UNDETERMINED, guess_language
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.sentences import is_question
-from relayer.extraction.words import Phrases, Word, word_set, words_of
-
-__all__ = ["Gist", "Slot", "Token", "forms_in", "gist_of", "joined", "tokens_of"]
+from relayer.extraction.words import Phrases, Word, is_question, word_set, words_of
 
 LONGEST = 1000
 """Characters of a text that is compared at all: what is longer says too many things."""

@@ -10,8 +10,6 @@ from collections import Counter
 
 from relayer.extraction.words import Word, read_data, word_set, words_of
 
-__all__ = ["UNDETERMINED", "function_words", "guess_language"]
-
 UNDETERMINED = "und"
 
 # In this order: of two languages with as many words of a text, the first is taken.

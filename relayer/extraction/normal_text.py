@@ -13,9 +13,7 @@ from __future__ import annotations
 import unicodedata
 from itertools import accumulate
 
-from relayer.wire.lines import stream_safe
-
-__all__ = ["normal_text"]
+from relayer.wire.fields import stream_safe
 
 # A normal form has at most as many characters as a text of the largest size that the API takes. Only what grows beyond
 # all use can break it: NFKC makes up to eighteen characters of one.

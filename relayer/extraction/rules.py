@@ -12,17 +12,7 @@ from dataclasses import dataclass
 
 from relayer.domain.record import Kind
 from relayer.extraction import english as en
-from relayer.extraction.sentences import is_question
-from relayer.extraction.words import Word, words_of
-
-__all__ = [
-    "NOTHING",
-    "PASSES",
-    "Verdict",
-    "judge_assistant_sentence",
-    "judge_user_sentence",
-    "says_nothing_in_english",
-]
+from relayer.extraction.words import Word, is_question, words_of
 
 PASSES = 0.4
 

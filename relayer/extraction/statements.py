@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from relayer.domain.record import Kind, Role, Trust
-from relayer.extraction.courtesies import judge_unruled_sentence
 from relayer.extraction.language import UNDETERMINED, guess_language
-from relayer.extraction.prose import clean, has_words, mask_non_prose
+from relayer.extraction.normal_text import normal_text
 from relayer.extraction.rules import (
     NOTHING,
     PASSES,
@@ -26,10 +26,115 @@ from relayer.extraction.rules import (
     judge_user_sentence,
     says_nothing_in_english,
 )
-from relayer.extraction.sentences import is_question, split_sentences
-from relayer.extraction.turns import Candidate, Turn
+from relayer.extraction.words import (
+    Phrases,
+    clean,
+    has_words,
+    is_question,
+    mask_non_prose,
+    read_text,
+    split_sentences,
+    words_of,
+)
 
-__all__ = ["StatementExtractor"]
+_COURTESIES = Phrases(read_text("courtesies.txt"))
+
+_DENSE_FROM = 0x2E80
+_FEWEST_DENSE_CHARACTERS = 4
+_FEWEST_WORDS = 2
+# Several of them after one another.
+_LONGEST_COURTESY = 200
+
+
+def is_courtesy(sentence: str) -> bool:
+    """Whether the sentence is made of known courtesies alone, in any of the listed languages."""
+    if len(sentence) > _LONGEST_COURTESY:
+        return False
+    words = words_of(normal_text(sentence))
+    return bool(words) and _COURTESIES.covers(words) == len(words)
+
+
+def judge_unruled_sentence(sentence: str) -> Verdict:
+    """Judge a sentence of a language without rules: it passes unless it asks, greets, or says next to nothing."""
+    if is_question(sentence) or is_courtesy(sentence):
+        return NOTHING
+    # Scripts without spaces between words are counted by character; a Thai sentence is one long "word" too.
+    dense = sum(ord(char) >= _DENSE_FROM and char.isalpha() for char in sentence)
+    words = words_of(sentence)
+    long_word = any(len(word.shape) >= 12 for word in words)
+    if dense >= _FEWEST_DENSE_CHARACTERS or len(words) >= _FEWEST_WORDS or long_word:
+        return Verdict(PASSES, Kind.STATEMENT)
+    return NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of a conversation.
+
+    Attributes:
+        role: which side said it.
+        text: what was said, without the host's envelopes and without injected memories.
+        occurred_at_ms: when, in ms since the epoch; None when the host does not say.
+        turn_id: the host's id of the message, if it has one.
+        speaker: the name of who said it, if known; it is not evidence of anything but of who is addressed.
+    """
+
+    role: Role
+    text: str
+    occurred_at_ms: int | None = None
+    turn_id: str | None = None
+    speaker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory that an extractor proposes.
+
+    Attributes:
+        text: the whole turn, verbatim but for `relayer.extraction.words.clean`.
+        kind: what the turn mostly is.
+        importance: 0..1; orders memories of one namespace, means nothing across extractors.
+        lang: ISO 639 code of the text, ``und`` when the guess would be worthless.
+        speaker: as given with the turn.
+        role: as given with the turn.
+        occurred_at_ms: as given with the turn.
+        turn_ids: ids of the turns it came from; empty when the host gave none.
+        evidence: start and end, in characters of ``text``, of the sentence that made the turn worth keeping.
+        context_index: index, in the sequence given to the extractor, of the turn said just before; None for the
+            first. It is a reference: no candidate holds another turn's text.
+        trust: how far the text may be believed, by who said it.
+    """
+
+    text: str
+    kind: Kind
+    importance: float
+    lang: str
+    speaker: str | None
+    role: Role
+    occurred_at_ms: int | None
+    turn_ids: tuple[str, ...]
+    evidence: tuple[int, int]
+    context_index: int | None
+    trust: Trust
+
+
+class Extractor(Protocol):
+    """Chooses what of a conversation is worth remembering."""
+
+    @property
+    def name(self) -> str:
+        """Stable name, recorded with every memory it proposes."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the same turns may give other candidates."""
+        ...
+
+    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | None]:
+        """Look at one of ``turns`` after the other, in their order; None for one that is not worth remembering."""
+        ...
+
 
 _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.DECISION: 0.7,

@@ -1,4 +1,4 @@
-"""Bodies: read in a stream against the signed digest, bounded in size and time, then parsed into a schema."""
+"""Bodies and queries: read in a stream against the signed digest, bounded in size and time, then parsed into a schema."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import asyncio
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qsl
 
 from aiohttp.web import BaseRequest, RequestPayloadError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from relayer.http import strict_json
-from relayer.http.auth import Signed
-from relayer.http.head import Head
+from relayer.http.access import Signed
+from relayer.http.parsing import Head, parse_json
 from relayer.http.problems import HttpProblem
 from relayer.wire.errors import UnsealError
-from relayer.wire.problems import ProblemField
-from relayer.wire.sealed_bodies import BODY_OVERHEAD, SEALED_TYPE, open_body
-
-__all__ = ["MAX_BODY", "check_head", "is_sealed", "read_body", "unsealed", "validate"]
+from relayer.wire.proofs import BODY_OVERHEAD, SEALED_TYPE, open_body
+from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, AudienceName, KindName, StandingName, TrustName
+from relayer.wire.service import ProblemField
 
 MAX_BODY = 2 * 1024 * 1024
 READ_SECONDS = 15.0
@@ -133,7 +132,7 @@ class _Received:
 
 def parse_body(body: bytes, schema: type[B]) -> B:
     """Parse and validate; raises `HttpProblem` ``invalid_json`` or ``invalid``."""
-    return validate(strict_json.parse(body), schema)
+    return validate(parse_json(body), schema)
 
 
 def validate(value: Any, schema: type[B], *, within: tuple[str, ...] = ()) -> B:
@@ -160,3 +159,104 @@ def _fields(found: Iterable[Any], within: tuple[str, ...]) -> Iterable[ProblemFi
         length = len(value) if isinstance(value, str | bytes | list | tuple) else None
         rule = item["msg"].removeprefix("Value error, ")
         yield ProblemField(field=".".join(path) or "(body)", rule=rule, length=length)
+
+
+_MOST_FIELDS = 16
+CURSOR = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
+
+
+def _split(value: object) -> object:
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+_Cursor = Annotated[str, Field(min_length=1, max_length=1024)]
+_Comma = WithJsonSchema({"type": "string", "description": "names joined by commas"})
+
+
+class ListQuery(_Query):
+    """``GET /v1/memories``."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
+    cursor: _Cursor | None = None
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _Comma] = ()
+    states: Annotated[tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+
+
+class NamespacesQuery(_Query):
+    """``GET /v1/namespaces``."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = MAX_LIMIT
+    cursor: _Cursor | None = None
+
+
+class JobQuery(_Query):
+    """``GET /v1/jobs/{id}``."""
+
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class ContextQuery(_Query):
+    """``GET /v1/context``; ``offset_minutes`` is how far the reader's clock is ahead of UTC."""
+
+    days: Annotated[int, Field(ge=1, le=31)] = 2
+    items: Annotated[int, Field(ge=1, le=200)] = 15
+    offset_minutes: Annotated[int, Field(ge=-24 * 60 + 1, le=24 * 60 - 1)] = 0
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = ()
+
+
+class ProfileQuery(_Query):
+    """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 1000
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = (
+        "user",
+        "imported",
+    )
+
+
+class ChangesQuery(_Query):
+    """``GET /v1/changes``."""
+
+    after: Annotated[str, Field(pattern=CURSOR)] = "0"
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = MAX_LIMIT
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class ForgetQuery(_Query):
+    """``DELETE /v1/memories/{id}``."""
+
+    mode: Literal["forget", "erase"] = "forget"
+
+
+def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
+    """Parse a raw query.
+
+    Raises:
+        HttpProblem: ``malformed`` (not in form, or a name twice) or ``invalid``.
+    """
+    if schema is None:
+        if raw:
+            raise HttpProblem("malformed", "This route takes no query.")
+        return None
+    values: dict[str, Any] = {}
+    if raw:
+        try:
+            pairs = parse_qsl(
+                raw,
+                keep_blank_values=True,
+                strict_parsing=True,
+                errors="strict",
+                max_num_fields=_MOST_FIELDS,
+            )
+        except ValueError as error:
+            raise HttpProblem("malformed", "The query is not in form.") from error
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            raise HttpProblem("malformed", "The query has the same name twice.")
+    return validate(values, schema, within=("query",))

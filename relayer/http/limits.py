@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from relayer.http.problems import HttpProblem
+from relayer.lib.token_buckets import Buckets, Limit, take
 from relayer.ports import Clock
-from relayer.services.token_buckets import Buckets, Limit, take
-
-__all__ = ["Limits", "Network", "peer_behind", "peer_name"]
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -12,11 +12,9 @@ from http import HTTPStatus
 
 from relayer import errors
 from relayer.domain.outcomes import Refusal
-from relayer.log.errors import PositionUnknown, RollbackDetected
+from relayer.log.log_ports import PositionUnknown, RollbackDetected
 from relayer.wire.errors import NotAccepted
-from relayer.wire.problems import Problem, ProblemField
-
-__all__ = ["CODES", "HttpProblem", "problem_of", "unauthorized"]
+from relayer.wire.service import Problem, ProblemField
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:memrelay:problem:"

@@ -13,12 +13,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from relayer.http.connections import break_off
-from relayer.http.front import Front
 from relayer.http.limits import peer_name
 from relayer.http.problems import HttpProblem
-from relayer.observability import describe, log
-
-__all__ = ["Door", "RelayerServer"]
+from relayer.http.request import Front
+from relayer.telemetry import describe, log
 
 # A connection on which nothing is asked any more ends after this. Proxies commonly keep theirs for 60 s.
 KEEPALIVE_SECONDS = 75.0

@@ -27,12 +27,10 @@ from enum import Enum
 import msgspec
 
 from relayer.domain.namespace import Manifest
-from relayer.log.destruction import discard
+from relayer.log.erasure.destruction import discard
 from relayer.log.log_ports import LogPorts
-from relayer.log.manifest_view import ManifestView, SeenManifest
+from relayer.log.manifest import ManifestView, SeenManifest
 from relayer.ports import ObjectInfo, Swapped
-
-__all__ = ["GRACE_MS", "Collection", "Collector", "Stage", "begun", "stage_of"]
 
 GRACE_MS = 60 * 60 * 1000
 # How far a listing's times may be from those of answers, which other machines of the store may have given.

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 import msgspec
 
@@ -19,14 +20,41 @@ from relayer.domain.namespace import Manifest, Position, SegmentRow
 from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.log.log_ports import LogPorts
-from relayer.log.manifest_view import SeenManifest
-from relayer.log.merge_plan import plan_merge
+from relayer.log.manifest import SeenManifest
 from relayer.log.replica import Replica
-from relayer.log.segment_pack import PackBuilder
-from relayer.log.segments import Segment
+from relayer.log.segments import PackBuilder, Segment
 from relayer.log.slots import LinkedEntry
 
-__all__ = ["Compaction", "CompactionLimits", "Compactor", "Work"]
+
+def plan_merge(sizes: Sequence[int], *, most_small: int, full: int) -> tuple[int, int] | None:
+    """Choose adjacent segments to merge into one.
+
+    Args:
+        sizes: bytes of the segments, in order.
+        most_small: pairs of neighbours that would fit one segment and may stay apart.
+        full: bytes that a merged segment has at most.
+
+    Returns:
+        The run ``[start, end)`` to merge, at least two segments; None while there is no need.
+    """
+    fitting = sum(left + right <= full for left, right in pairwise(sizes))
+    if fitting <= most_small:
+        return None
+    return min(_runs(sizes, full))[1:]
+
+
+def _runs(sizes: Sequence[int], full: int) -> list[tuple[float, int, int]]:
+    """Return every run that fits with its cost: bytes to write over the square of the rows saved."""
+    runs = []
+    for start in range(len(sizes)):
+        total = sizes[start]
+        for end in range(start + 2, len(sizes) + 1):
+            total += sizes[end - 1]
+            if total > full:
+                break
+            runs.append((total / (end - start - 1) ** 2, start, end))
+    return runs
+
 
 # Few, because requests want the store as well.
 _SLOTS_AT_ONCE = 4

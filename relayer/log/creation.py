@@ -21,23 +21,12 @@ from relayer.domain.namespace import (
     genesis,
 )
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody
-from relayer.log.backoff import Backoff
+from relayer.lib.backoff import Backoff
+from relayer.lib.single_flight import AT_ONCE, both, together
 from relayer.log.log_ports import LogPorts
-from relayer.log.manifest_view import SeenManifest
+from relayer.log.manifest import SeenManifest
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.log.together import AT_ONCE, both, together
 from relayer.ports import Absent, Found, Throttled, Unchanged
-
-__all__ = [
-    "NewNamespace",
-    "OpenedNamespace",
-    "find",
-    "list_pointers",
-    "mark",
-    "open_existing",
-    "open_or_create",
-    "page_pointers",
-]
 
 INCARNATION_SIZE = 16
 FIRST_EPOCH = 1

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relayer.domain.object_keys import check_key
-from relayer.wire.ulid import render
-
-__all__ = ["Layout"]
+from relayer.domain.entry import check_key
+from relayer.wire.codec import render
 
 
 @dataclass(frozen=True, slots=True)

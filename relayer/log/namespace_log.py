@@ -12,9 +12,9 @@ from relayer.domain.state import NamespaceState
 from relayer.errors import NamespaceClosed
 from relayer.log.committer import Committer, CommitterLimits
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
-from relayer.log.index_objects import IndexObjects
+from relayer.log.index_file import IndexObjects
 from relayer.log.log_ports import LogPorts
-from relayer.log.manifest_view import SeenManifest
+from relayer.log.manifest import SeenManifest
 from relayer.log.replica import Begin, Consistency, OnApplied, OnReset, Replica
 
 __all__ = ["Allowance", "Consistency", "NamespaceLog"]

@@ -19,15 +19,11 @@ from typing import TypeVar
 from relayer.domain.namespace import Manifest, Position, genesis
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
-from relayer.log.errors import PositionUnknown, RollbackDetected
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest_view import ManifestView, SeenManifest
+from relayer.lib.single_flight import AT_ONCE, SingleFlight
+from relayer.log.log_ports import LogPorts, PositionUnknown, RollbackDetected
+from relayer.log.manifest import ManifestView, SeenManifest
 from relayer.log.segments import Segment, Segments, windows
-from relayer.log.single_flight import SingleFlight
 from relayer.log.slots import FoundSlot, LinkedEntry, Slots, Tail
-from relayer.log.together import AT_ONCE
-
-__all__ = ["Begin", "Consistency", "OnApplied", "OnReset", "Replica", "Start"]
 
 OnApplied = Callable[[list[Applied]], None]
 OnReset = Callable[[NamespaceState], None]

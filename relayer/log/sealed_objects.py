@@ -14,8 +14,6 @@ from relayer.log.log_ports import LogPorts
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
-__all__ = ["ObjectSealer", "Place"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -1,23 +1,288 @@
-"""Segments in the store: read and verified as the manifest names them, uploaded before it does."""
+"""Segments: their bytes, reading them verified as the manifest names them, uploading them before it does."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from relayer.domain.namespace import SegmentRow
-from relayer.errors import CorruptNamespace, StoreThrottled
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer
-from relayer.log.segment_pack import PackBuilder, PackPlace, open_pack
-from relayer.log.slots import LinkedEntry
-from relayer.log.together import AT_ONCE, together
-from relayer.ports import Absent, Created, Throttled, Unchanged
-from relayer.wire import ulid
+import msgspec
 
-__all__ = ["Segment", "Segments", "windows"]
+from relayer.domain.bodies import Section, put_back, take_out
+from relayer.domain.entry import Entry
+from relayer.domain.namespace import SegmentRow
+from relayer.errors import CorruptNamespace, StoreThrottled, UpgradeRequired
+from relayer.lib.single_flight import AT_ONCE, together
+from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.slots import LinkedEntry
+from relayer.ports import Absent, Created, Throttled, Unchanged
+from relayer.wire import codec as ulid
+from relayer.wire.sealing import ObjectType
+
+PAGE_FORMAT = 1
+
+
+class PageRow(msgspec.Struct, frozen=True, array_like=True):
+    """An entry without its bodies.
+
+    ``version``, ``seq`` and ``time`` are the entry's, ``digest`` is the SHA-256 of its stored bytes. ``operations`` are
+    their outer forms, ``bodies`` the lengths of what was taken out of them, in that order, 0 for none.
+    """
+
+    version: int
+    seq: int
+    time: int
+    digest: bytes
+    operations: tuple[bytes, ...]
+    bodies: tuple[int, ...]
+
+
+class Page(msgspec.Struct, frozen=True, array_like=True):
+    """A run of entries.
+
+    ``previous`` is the digest that the first of them links to; the bodies begin at ``texts_at`` and ``vectors_at`` of
+    the segment's two sections and follow each other without gaps.
+    """
+
+    format: int
+    previous: bytes
+    texts_at: int
+    vectors_at: int
+    rows: tuple[PageRow, ...]
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    format: int
+
+
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Page)
+_HEAD = msgspec.msgpack.Decoder(_Head)
+
+
+def encode_page(page: Page) -> bytes:
+    """Encode a page."""
+    return _ENCODER.encode(page)
+
+
+def decode_page(data: bytes) -> Page:
+    """Decode a page.
+
+    Raises:
+        UpgradeRequired: a format this version does not know (I12).
+        CorruptNamespace: no page at all.
+    """
+    try:
+        known = _HEAD.decode(data).format
+        if known == PAGE_FORMAT:
+            return _DECODER.decode(data)
+    except _UNDECODABLE as error:
+        raise CorruptNamespace("a segment holds something else than its directory") from error
+    raise UpgradeRequired(f"a segment has format {known}; this relayer knows {PAGE_FORMAT}")
+
+
+_MAGIC = b"MRS1"
+_HEADER = struct.Struct(">4sQQQ")
+_LENGTH = struct.Struct(">I")
+# A page of this size is opened and applied in a few milliseconds.
+PAGE_BYTES = 64 * 1024
+_ROW_FRAME = 64
+
+
+class PackPlace:
+    """Seals and opens the pages of the segment with this key; ``key`` is without the store's prefix."""
+
+    def __init__(self, sealer: ObjectSealer, account: str, incarnation: bytes, key: str) -> None:
+        self._sealer = sealer
+        self._account = account
+        self._incarnation = incarnation
+        self.key = key
+
+    def _place(self, number: int, count: int) -> Place:
+        page = f"{self.key}/{number}/{count}"
+        return Place(ObjectType.SEGMENT_DIRECTORY, self._account, self._incarnation, page)
+
+    def seal(self, page: Page, number: int, count: int) -> bytes:
+        """Seal page ``number`` of ``count``, counted from 0."""
+        return self._sealer.seal(self._place(number, count), encode_page(page))
+
+    def open(self, sealed: bytes, number: int, count: int) -> Page:
+        """Open a page; raises `CorruptNamespace` and `UpgradeRequired`."""
+        return decode_page(self._sealer.unseal(self._place(number, count), sealed))
+
+
+class PackBuilder:
+    """Collects the entries of one segment, in order.
+
+    Attributes:
+        count: entries so far.
+        size: about the bytes that `finish` will return.
+        kept: operations so far that have a body.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = _HEADER.size
+        self.kept = 0
+        self._texts = bytearray()
+        self._vectors = bytearray()
+        self._pages: list[Page] = []
+        self._rows: list[PageRow] = []
+        self._row_bytes = 0
+        self._previous = b""
+        self._texts_at = 0
+        self._vectors_at = 0
+
+    def add(self, linked: LinkedEntry, operations: Sequence[bytes]) -> None:
+        """Append an entry, with its operations as `relayer.domain.bodies.reduce` left them."""
+        if not self._rows:
+            self._begin_page(linked.entry.previous)
+        outer, lengths = [], []
+        for raw in operations:
+            skeleton, bodies = take_out(raw)
+            outer.append(skeleton)
+            for section, body in bodies:
+                lengths.append(len(body))
+                (self._texts if section is Section.TEXTS else self._vectors).extend(body)
+            self.kept += any(body for _, body in bodies)
+        entry = linked.entry
+        self._rows.append(
+            PageRow(entry.version, entry.seq, entry.time, linked.digest, tuple(outer), tuple(lengths))
+        )
+        row_bytes = sum(map(len, outer)) + _ROW_FRAME
+        self.count += 1
+        self.size += row_bytes + sum(lengths)
+        self._row_bytes += row_bytes
+        if self._row_bytes >= PAGE_BYTES:
+            self._end_page()
+
+    def _begin_page(self, previous: bytes) -> None:
+        self._previous = previous
+        self._texts_at, self._vectors_at = len(self._texts), len(self._vectors)
+        self._row_bytes = 0
+
+    def _end_page(self) -> None:
+        if self._rows:
+            rows = tuple(self._rows)
+            self._pages.append(Page(PAGE_FORMAT, self._previous, self._texts_at, self._vectors_at, rows))
+            self._rows.clear()
+
+    def finish(self, place: PackPlace) -> bytes:
+        """Return the segment's bytes."""
+        self._end_page()
+        directory = bytearray()
+        for number, page in enumerate(self._pages):
+            sealed = place.seal(page, number, len(self._pages))
+            directory += _LENGTH.pack(len(sealed)) + sealed
+        header = _HEADER.pack(_MAGIC, len(directory), len(self._texts), len(self._vectors))
+        return b"".join((header, directory, self._texts, self._vectors))
+
+
+def open_pack(data: bytes, place: PackPlace) -> Iterator[LinkedEntry]:
+    """Yield the entries of a segment in order, each as it was stored, but for bodies that were left out.
+
+    A page is opened when its first entry is asked for.
+
+    Raises:
+        CorruptNamespace: it is no segment, or not the one of this place.
+        UpgradeRequired: its format is unknown (I12).
+    """
+    pages, texts, vectors = _parts(memoryview(data))
+    for number, sealed in enumerate(pages):
+        page = place.open(bytes(sealed), number, len(pages))
+        reader = _PageReader(page, texts, vectors)
+        previous = page.previous
+        for row in page.rows:
+            yield LinkedEntry(reader.entry(row, previous), row.digest)
+            previous = row.digest
+
+
+def salvage_pack(data: bytes, size: int, place: PackPlace) -> Iterator[LinkedEntry]:
+    """Yield the entries of every page that still opens in a damaged segment, in order.
+
+    Args:
+        data: what is left of it.
+        size: the bytes that it had; what was cut off is taken for zeros, so that bodies may be damaged, and say so when
+            they are unsealed.
+        place: where it belongs.
+    """
+    try:
+        pages, texts, vectors = _parts(memoryview(data[:size].ljust(size, b"\0")))
+    except CorruptNamespace:
+        return
+    for number, sealed in enumerate(pages):
+        try:
+            page = place.open(bytes(sealed), number, len(pages))
+            reader, previous = _PageReader(page, texts, vectors), page.previous
+            for row in page.rows:
+                yield LinkedEntry(reader.entry(row, previous), row.digest)
+                previous = row.digest
+        except CorruptNamespace:
+            continue  # only this page's entries are lost
+
+
+def _parts(view: memoryview) -> tuple[list[memoryview], memoryview, memoryview]:
+    try:
+        magic, directory, texts, vectors = _HEADER.unpack_from(view)
+    except struct.error as error:
+        raise CorruptNamespace("a segment is too short to be one") from error
+    if magic != _MAGIC or len(view) != _HEADER.size + directory + texts + vectors:
+        raise CorruptNamespace("a segment has another size than it says")
+    start = _HEADER.size
+    ends = (start + directory, start + directory + texts)
+    return _split(view[start : ends[0]]), view[ends[0] : ends[1]], view[ends[1] :]
+
+
+def _split(directory: memoryview) -> list[memoryview]:
+    pages = []
+    at = 0
+    while at < len(directory):
+        if len(directory) - at < _LENGTH.size:
+            raise CorruptNamespace("a segment's directory ends within a page")
+        (length,) = _LENGTH.unpack_from(directory, at)
+        at += _LENGTH.size
+        if len(directory) - at < length:
+            raise CorruptNamespace("a segment's directory ends within a page")
+        pages.append(directory[at : at + length])
+        at += length
+    return pages
+
+
+class _PageReader:
+    """Puts the bodies of one page's entries back into their operations."""
+
+    def __init__(self, page: Page, texts: memoryview, vectors: memoryview) -> None:
+        self._sections = {Section.TEXTS: texts, Section.VECTORS: vectors}
+        self._at = {Section.TEXTS: page.texts_at, Section.VECTORS: page.vectors_at}
+
+    def entry(self, row: PageRow, previous: bytes) -> Entry:
+        """Return the page's next entry; batch and writer are not kept."""
+        lengths = iter(row.bodies)
+
+        def take(section: Section) -> bytes:
+            return self._take(section, next(lengths, 0))
+
+        return Entry(
+            version=row.version,
+            seq=row.seq,
+            previous=previous,
+            batch=b"",
+            writer=b"",
+            time=row.time,
+            operations=tuple(put_back(outer, take) for outer in row.operations),
+        )
+
+    def _take(self, section: Section, length: int) -> bytes:
+        view, at = self._sections[section], self._at[section]
+        if not 0 <= at <= at + length <= len(view):
+            raise CorruptNamespace("a segment's directory points outside of it")
+        self._at[section] = at + length
+        return bytes(view[at : at + length])
+
 
 # What is read before it is applied; a larger segment is read alone.
 _WINDOW_BYTES = 32 * 1024 * 1024

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from relayer.domain.entry import Entry, decode_entry, encode_entry
 from relayer.domain.namespace import Position
 from relayer.errors import CorruptNamespace
+from relayer.lib.single_flight import together
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer, Place
-from relayer.log.together import together
 from relayer.ports import Absent, Found, Unchanged
 from relayer.wire.sealing import ObjectType
-
-__all__ = ["FoundSlot", "LinkedEntry", "Slots", "Tail", "digest_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,177 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import KeysView
+from collections.abc import Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.dense_block import DEAD, DenseBlock
-from relayer.search.dense_query import DenseQuery
 from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, Graph
-from relayer.search.rows import Rows
-from relayer.search.vectors import Vector, checked
+from relayer.search.rows import Block, Found, Rows, Vector, best_of, checked, products
 
-__all__ = ["CROSSOVER", "DenseIndex", "DenseParts", "Match"]
+# In place of the key of a position whose row was removed.
+DEAD = -1
+
+
+class DenseBlock:
+    """Rows, the keys at their positions, and the graph over the first ``covered`` of them.
+
+    Positions below ``frozen`` (at least ``covered``) never move: they are in the graph or on their way into it.
+    """
+
+    def __init__(self, dimension: int, *, capacity: int = 0, half: bool = False) -> None:
+        self.rows = Rows(dimension, capacity=capacity, half=half)
+        self.keys = array("q")
+        self.positions: dict[int, int] = {}
+        self.graph: Graph | None = None
+        self.covered = 0
+        self.frozen = 0
+        self.dead = 0
+
+    @property
+    def tail(self) -> int:
+        """How many positions the graph does not cover."""
+        return len(self.keys) - self.covered
+
+    def keys_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The keys at these positions, `DEAD` where a row was removed."""
+        # The view must not outlive this line: an array that is looked into cannot grow.
+        keys: NDArray[np.int64] = np.frombuffer(self.keys, np.int64)[positions]
+        return keys
+
+    def append(self, key: int, row: NDArray[np.floating]) -> None:
+        """Add a row behind the others; the key must not have one."""
+        self.positions[key] = self.rows.append(row)
+        self.keys.append(key)
+
+    def remove(self, key: int) -> bool:
+        """Blank the row of a key, or let the last row take its place; says whether there was one."""
+        position = self.positions.pop(key, None)
+        if position is None:
+            return False
+        if position < self.frozen:
+            self.keys[position] = DEAD
+            self.rows.blank(position)
+            self.dead += 1
+            return True
+        last = self.keys.pop()
+        if last != key:
+            self.rows.move(len(self.keys), position)
+            self.keys[position] = last
+            self.positions[last] = position
+        self.rows.pop()
+        return True
+
+    def freeze(self, count: int) -> tuple[int, Block]:
+        """Promise not to move the next ``count`` tail positions; their start and a copy of their rows."""
+        start = self.covered
+        stop = min(len(self.keys), start + count)
+        self.frozen = max(self.frozen, stop)
+        return start, self.rows.view(start, stop).copy()
+
+
+# A filter that allows a smaller share than this is answered by scanning what it allows.
+SCANNED_SHARE = 0.05
+# In place of the position of a key without a row.
+ABSENT = -1
+
+
+class DenseQuery:
+    """A query, good until the index changes: to be used at once. What was scored to find the best is not scored again.
+
+    Args:
+        block: what is asked.
+        vector: see `relayer.search.rows.checked`.
+    """
+
+    def __init__(self, block: DenseBlock, vector: Vector) -> None:
+        self._block = block
+        self._vector = vector
+        self._tail: Vector | None = None
+
+    def best(self, k: int, allowed: AbstractSet[int] | None = None) -> Found:
+        """The best ``k`` of the allowed keys (None: all), ties by key.
+
+        Raises:
+            ValueError: ``k`` is below 1.
+        """
+        if k < 1:
+            raise ValueError("k is at least 1")
+        if allowed is None:
+            return self._best(k)
+        share = len(allowed) / max(1, len(self._block.positions))
+        if self._block.covered and share > SCANNED_SHARE:
+            # So many are allowed that the best of all hold enough of them, or else the subset is scanned.
+            keys, scores = self._best(ceil(2 * k / share))
+            inside = np.fromiter((key in allowed for key in keys.tolist()), np.bool_, len(keys))
+            if inside.sum() >= k:
+                return keys[inside][:k], scores[inside][:k]
+        return self._among(allowed, k)
+
+    def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
+        """The inner products of these keys' rows with the query, NaN for keys without a row."""
+        positions = self._block.positions
+        where = np.array([positions.get(key, ABSENT) for key in keys], dtype=np.int64)
+        present = where != ABSENT
+        scores = np.full(len(keys), np.nan)
+        scores[present] = self._products(where[present])
+        return scores
+
+    def _best(self, k: int) -> Found:
+        block = self._block
+        if self._tail is None:
+            self._tail = products(block.rows.view(block.covered, len(block.keys)), self._vector)
+        scores = self._tail
+        # Rows that were removed on their way into the graph are blank, which may be better than what scores below zero.
+        removed = block.keys[block.covered : block.frozen].count(DEAD)
+        at = best_of(scores, k + removed)
+        positions, scores = at + block.covered, scores[at]
+        if block.graph is not None and block.covered:
+            inside, found = self._from_graph(block.graph, k)
+            positions, scores = np.concatenate((positions, inside)), np.concatenate((scores, found))
+        return self._ranked(positions, scores, k)
+
+    def _among(self, keys: Iterable[int], k: int) -> Found:
+        positions = self._block.positions
+        where = np.array([positions[key] for key in keys if key in positions], dtype=np.int64)
+        scores = self._products(where)
+        at = best_of(scores, k)
+        return self._ranked(where[at], scores[at], k)
+
+    def _products(self, positions: NDArray[np.int64]) -> Vector:
+        """The scores of the rows at these positions, from the scan of the tail if there was one."""
+        covered, tail = self._block.covered, self._tail
+        if tail is None:
+            return products(self._block.rows.gather(positions), self._vector)
+        if not covered:
+            return tail[positions]
+        scores: Vector = np.empty(len(positions), np.float32)
+        inside = positions < covered
+        scores[inside] = products(self._block.rows.gather(positions[inside]), self._vector)
+        scores[~inside] = tail[positions[~inside] - covered]
+        return scores
+
+    def _from_graph(self, graph: Graph, k: int) -> tuple[NDArray[np.int64], Vector]:
+        block, asked = self._block, k
+        while True:
+            found = graph.search(self._vector, asked)
+            # Positions on their way into the graph still belong to the tail. The rows are scored here, as the tail's
+            # are, so that equal vectors tie whichever half finds them.
+            inside = found[found < block.covered]
+            alive = inside[block.keys_at(inside) != DEAD]
+            if len(alive) >= k or asked >= len(block.keys):
+                return alive, products(block.rows.gather(alive), self._vector)
+            asked *= 2
+
+    def _ranked(self, positions: NDArray[np.int64], scores: Vector, k: int) -> Found:
+        keys = self._block.keys_at(positions)
+        order = np.lexsort((keys, -scores))
+        order = order[keys[order] != DEAD][:k]
+        return keys[order], scores[order]
+
 
 # Up to here the exact scan costs a fraction of a millisecond, and no graph is worth its memory and its building
 # (bench/search_crossover.py).
@@ -86,7 +243,7 @@ class DenseIndex:
         """Add a vector, or replace the one that ``key`` has.
 
         Raises:
-            ValueError: not a row of this dimension, see `relayer.search.vectors.checked`; or a negative key.
+            ValueError: not a row of this dimension, see `relayer.search.rows.checked`; or a negative key.
         """
         if key < 0:
             raise ValueError("keys are not negative")
@@ -110,7 +267,7 @@ class DenseIndex:
         """Put a query, to be used before anything is added or removed.
 
         Raises:
-            ValueError: not a query of this dimension, see `relayer.search.vectors.checked`.
+            ValueError: not a query of this dimension, see `relayer.search.rows.checked`.
         """
         return DenseQuery(self._block, checked(query, self._dimension))
 

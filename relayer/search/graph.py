@@ -16,10 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.rows import Block
-from relayer.search.vectors import Vector
-
-__all__ = ["ADD_AT_ONCE", "LINKS_BYTES", "Graph"]
+from relayer.search.rows import Block, Vector
 
 # About 3 ms of work: what a search may wait.
 ADD_AT_ONCE = 16

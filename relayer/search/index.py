@@ -1,8 +1,9 @@
-"""What a namespace is searched with: vectors, terms, and the judgement whether anything found is relevant."""
+"""What a namespace is searched with: candidates by vector, word and neighbour, and the judgement whether any is relevant."""
 
 from __future__ import annotations
 
-from collections.abc import KeysView
+from array import array
+from collections.abc import Container, Iterable, KeysView
 from collections.abc import Set as AbstractSet
 from math import isnan
 from typing import NamedTuple
@@ -10,21 +11,188 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.calibration import Calibration
-from relayer.search.candidates import Candidates
-from relayer.search.dense import DenseIndex, DenseParts
-from relayer.search.found import Hit, Judgement, SearchResult
-from relayer.search.lexical import LexicalIndex
-from relayer.search.links import Links
-from relayer.search.names import names
-from relayer.search.own_null import NullParts, OwnNull
-from relayer.search.priors import LEXICAL_PRIOR
-from relayer.search.ranking import NAME_DOUBT, with_neighbours
-from relayer.search.relevance import Null, gate, null_for, prompt_relevance
+from relayer.search.baseline import LEXICAL_PRIOR, Calibration, NullParts, OwnNull
+from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
+from relayer.search.lexical import LexicalIndex, LexicalQuery
+from relayer.search.ranking import (
+    NAME_DOUBT,
+    SPEAKER_WEIGHT,
+    Hit,
+    Judgement,
+    Null,
+    SearchResult,
+    coverage,
+    evidence,
+    gate,
+    judged_evidence,
+    null_for,
+    prompt_relevance,
+    with_neighbours,
+)
+from relayer.search.rows import Vector
 from relayer.search.stored_terms import LexicalParts
-from relayer.search.vectors import Vector
+from relayer.search.terms import names
 
-__all__ = ["IndexParts", "MemoryIndex"]
+Numbers = NDArray[np.float64]
+
+
+class Candidates(NamedTuple):
+    """Memories by rising key; every array has one number for each of them.
+
+    Attributes:
+        keys: of the memories.
+        cosine: of its row and the query; NaN if either has no vector.
+        bm25: of its text and the query; None if the query has no text.
+        covered: share of the query's terms that it covers, weighted by how rare they are.
+        spoken: whether the query names who said it.
+    """
+
+    keys: list[int]
+    cosine: Numbers
+    bm25: Numbers | None
+    covered: Numbers
+    spoken: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, keys: Iterable[int], dense: DenseQuery | None, lexical: LexicalQuery | None) -> Candidates:
+        """The candidates with these keys, each of which has a text."""
+        ordered = sorted(keys)
+        count = len(ordered)
+        cosine = np.full(count, np.nan) if dense is None else dense.scores(ordered)
+        if lexical is None:
+            return cls(ordered, cosine, None, np.zeros(count), np.zeros(count, np.bool_))
+        bm25 = lexical.scores(ordered)
+        return cls(ordered, cosine, bm25, coverage(bm25, lexical.ceiling), lexical.spoken(ordered))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Candidates:
+        """Those for which ``chosen`` is true."""
+        keys = [self.keys[at] for at in np.flatnonzero(chosen).tolist()]
+        bm25 = None if self.bm25 is None else self.bm25[chosen]
+        return Candidates(keys, self.cosine[chosen], bm25, self.covered[chosen], self.spoken[chosen])
+
+    @property
+    def by_terms(self) -> NDArray[np.bool_]:
+        """Whether only terms speak for each of them, for want of a vector."""
+        return np.isnan(self.cosine)
+
+    @property
+    def content(self) -> Numbers:
+        """What each one's own words say, for the order."""
+        return np.where(self.by_terms, self.covered, evidence(self.cosine, self.covered))
+
+    @property
+    def bonus(self) -> Numbers:
+        """What it is worth that the right one said it; nobody lends that to a neighbour, who is often the other one."""
+        bonus: Numbers = SPEAKER_WEIGHT * self.spoken.astype(np.float64)
+        return bonus
+
+    @property
+    def judged(self) -> Numbers:
+        """What each one says against silence."""
+        return np.where(self.by_terms, self.covered, judged_evidence(self.cosine, self.covered)) + self.bonus
+
+    def best(self, count: int) -> list[int]:
+        """The keys with the most `content`, best first, ties by key."""
+        order = np.argsort(-self.content, kind="stable")[:count]
+        return [self.keys[at] for at in order.tolist()]
+
+
+# Turns away, in either direction.
+REACH = 3
+# Of the memories that name one memory as the turn before them, as many are looked at.
+MOST_FOLLOWERS = 4
+NONE = -1
+
+
+class Links:
+    """For each key the one before it, and those after it; 12 bytes a key, so keys are numbers from 0 without gaps.
+
+    A link stays when a memory is hidden, since it may be shown again; whether a memory may be passed is for the
+    caller to say.
+    """
+
+    def __init__(self) -> None:
+        self._before = array("i")
+        self._first_after = array("i")
+        self._sibling = array("i")
+
+    def __len__(self) -> int:
+        """How many keys have a place in it; 0 where no memory follows another."""
+        return len(self._before)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return 3 * self._before.itemsize * len(self._before)
+
+    def put(self, key: int, before: int) -> None:
+        """Note that ``key`` follows ``before``; the first time counts, since a turn has one predecessor."""
+        missing = max(key, before) + 1 - len(self._before)
+        if missing > 0:
+            for links in (self._before, self._first_after, self._sibling):
+                links.extend([NONE] * missing)
+        if key == before or self._before[key] != NONE:
+            return
+        self._before[key] = before
+        self._sibling[key] = self._first_after[before]
+        self._first_after[before] = key
+
+    def near(self, key: int, passable: Container[int]) -> list[tuple[int, int]]:
+        """Neighbours within `REACH` with their distance: backwards first, then those that follow.
+
+        Args:
+            key: where to start.
+            passable: the memories that count; one that does not hides what lies behind it.
+        """
+        if key >= len(self._before):
+            return []
+        # A recall asks this forty times: plain loops cost half of what generators do.
+        found: list[tuple[int, int]] = []
+        at = key
+        for distance in range(1, REACH + 1):
+            at = self._before[at]
+            if at == NONE or at not in passable:
+                break
+            found.append((at, distance))
+        reached = [key]
+        for distance in range(1, REACH + 1):
+            reached = self._followers(reached, passable)
+            if not reached:
+                break
+            found += [(other, distance) for other in reached]
+        return found
+
+    def _followers(self, keys: Iterable[int], passable: Container[int]) -> list[int]:
+        followers: list[int] = []
+        for key in keys:
+            at, looked_at = self._first_after[key], 0
+            while at != NONE and looked_at < MOST_FOLLOWERS:
+                if at in passable:
+                    followers.append(at)
+                at = self._sibling[at]
+                looked_at += 1
+        return followers
+
+    def flat(self) -> bytes:
+        """The predecessor of each key, four little-endian bytes each; what `of_flat` takes."""
+        return np.array(self._before, "<i4").tobytes()
+
+    @classmethod
+    def of_flat(cls, data: bytes | bytearray | memoryview) -> Links:
+        """Links from their flat form.
+
+        Raises:
+            ValueError: not a whole number of keys, or a predecessor that is none of them.
+        """
+        links = cls()
+        before = np.frombuffer(data, "<i4").tolist()
+        if any(not NONE <= one < len(before) for one in before):
+            raise ValueError("a link leads outside of its namespace")
+        for key, one in enumerate(before):
+            if one != NONE:
+                links.put(key, one)
+        return links
+
 
 # Candidates that each half proposes, at least; the other half then scores them too, and neighbours lend to them.
 CANDIDATES = 50
@@ -49,7 +217,7 @@ class MemoryIndex:
 
     Args:
         dimension: of every vector.
-        calibration: of the embedding model, see `relayer.search.calibration.calibrate`.
+        calibration: of the embedding model, see `relayer.search.baseline.calibrate`.
     """
 
     def __init__(self, dimension: int, calibration: Calibration) -> None:
@@ -115,9 +283,9 @@ class MemoryIndex:
 
         Args:
             key: not negative; counted from 0 without large gaps.
-            row: see `relayer.search.vectors.search_row`; None when no vector can be had, and then the memory is
+            row: see `relayer.search.rows.search_row`; None when no vector can be had, and then the memory is
                 found by its terms alone.
-            text: see `relayer.search.text.indexed_text`.
+            text: see `relayer.search.terms.indexed_text`.
             context: the indexed text of the turn before it.
             speaker: who said it.
             before: the key of the turn before it, whether or not that is in the index.
@@ -231,7 +399,7 @@ class MemoryIndex:
         return self._own.is_due(self.calibration)
 
     async def measure_null(self) -> None:
-        """Measure what unrelated prompts find here, if that is due; see `relayer.search.own_null`."""
+        """Measure what unrelated prompts find here, if that is due; see `relayer.search.baseline`."""
         await self._own.measure(self.calibration, self._dense.ask)
 
     def _candidates(

@@ -1,4 +1,4 @@
-"""One number from several kinds of evidence, in units that compare across queries.
+"""One number from several kinds of evidence, in units that compare across queries, and the order that follows from it.
 
 Fusions that rescale each query's scores rank as well, but what they return says nothing about whether the best hit
 is any good. Raw cosine plus covered share of the query's terms does both (docs/adr/0003, docs/adr/0011).
@@ -6,22 +6,16 @@ is any good. Raw cosine plus covered share of the query's terms does both (docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import exp, log
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "JUDGED_TERM_WEIGHT",
-    "NAME_DOUBT",
-    "SPEAKER_WEIGHT",
-    "TERM_WEIGHT",
-    "coverage",
-    "evidence",
-    "judged_evidence",
-    "with_neighbours",
-]
+from relayer.search.rows import Vector
 
 Number = TypeVar("Number", float, NDArray[np.floating])
 
@@ -74,3 +68,223 @@ def with_neighbours(
             if value < best:
                 raised[key] += NEIGHBOUR_SHARES[distance - 1] * (best - value)
     return raised
+
+
+CALIBRATION_POINT = 0.3
+
+# From this size on a namespace's own null counts, and from twice this size it counts alone.
+ENOUGH_MEMORIES = 200
+# How far a namespace's own quantile may leave the prior: probes that are about the namespace's own subject are
+# related to it, and must not silence it.
+MOST_ABOVE_PRIOR = 0.05
+MOST_BELOW_PRIOR = 0.20
+# The null beyond the largest size of a prior goes on with this share of its slope over the decade before: what short
+# texts have in common by chance is used up slowly. In namespaces of 400 to 3,000 turns it rises by 0.04 to 0.07 for
+# each e-fold, and that of the prior by 0.08 (docs/adr/0011).
+SLOPE_BEYOND = 0.5
+_DECADE = 10
+# Keeps the scale of relevance finite where unrelated prompts find nothing at all.
+NARROWEST = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """Quantiles (50 % and 99 %) of the best evidence that unrelated prompts find."""
+
+    median: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """The null by namespace size, measured on texts that ship with it.
+
+    Attributes:
+        points: (size, null) with rising sizes, the first of them 1; linear in ln(size) between them, because the
+            largest of n draws from a tail that falls exponentially rises with ln(n) (Gumbel, "Statistics of
+            Extremes", 1958), and beyond the last with `SLOPE_BEYOND` of the slope of the last decade.
+    """
+
+    points: tuple[tuple[int, Null], ...]
+
+    def at(self, size: int) -> Null:
+        """The null among ``size`` memories."""
+        for (small, below), (large, above) in pairwise(self.points):
+            if size < large:
+                return _between(below, above, log(max(size, small) / small) / log(large / small))
+        last, end = self.points[-1]
+        start, begin = next(
+            (point for point in reversed(self.points) if _DECADE * point[0] <= last), self.points[0]
+        )
+        beyond = SLOPE_BEYOND * log(max(size, last) / last) / log(last / start) if last > start else 0.0
+        return _between(begin, end, 1 + beyond)
+
+
+def null_for(size: int, prior: Prior, own: Null | None = None, own_size: int = 0) -> Null:
+    """The null to judge by when ``size`` memories are searched.
+
+    Args:
+        size: memories that the prompt is compared with, after filters.
+        prior: the model's.
+        own: as measured in this namespace, or None.
+        own_size: memories in the namespace when ``own`` was measured.
+    """
+    expected = prior.at(size)
+    weight = min(1.0, max(0.0, (own_size - ENOUGH_MEMORIES) / ENOUGH_MEMORIES))
+    if own is None or weight == 0.0:
+        return expected
+    # A filter leaves fewer memories than the null was measured with.
+    fewer = expected.high - prior.at(own_size).high
+    high = _within(own.high + fewer, expected.high)
+    median = min(own.median + fewer, high)
+    return Null(
+        median=(1 - weight) * expected.median + weight * median,
+        high=(1 - weight) * expected.high + weight * high,
+    )
+
+
+def prompt_relevance(best: float, null: Null) -> float:
+    """Relevance of a prompt whose best memory has this evidence; 0..1, rising, 0.3 at the null's 99 % quantile."""
+    if best <= 0:
+        return 0.0
+    width = max(null.high - null.median, NARROWEST)
+    steps = 1 + (best - null.high) / width
+    if steps <= 0:
+        return 0.0
+    if steps <= 1:
+        return CALIBRATION_POINT * steps
+    # Approaches 1 with the slope it arrives with.
+    rest = 1 - CALIBRATION_POINT
+    return 1 - rest * exp(-(steps - 1) * CALIBRATION_POINT / rest)
+
+
+def gate(evidence: NDArray[np.float64], relevance: float, floor: float) -> list[tuple[int, float]]:
+    """What may leave, as (index, relevance), best first, ties by index; empty when the prompt does not pass.
+
+    Args:
+        evidence: what each candidate ranks by, see `relayer.search.ranking`; any order.
+        relevance: of the prompt, see `prompt_relevance`.
+        floor: least relevance; 0 returns everything with its relevance.
+    """
+    if not len(evidence) or relevance < floor:
+        return []
+    best = max(float(evidence.max()), 0.0)
+    each = relevance * (np.maximum(evidence, 0.0) / best) if best > 0 else np.zeros_like(evidence)
+    # Stable: what ties stays in the order of its index.
+    order = np.argsort(-evidence, kind="stable")
+    order = order[each[order] >= floor]
+    return list(zip(order.tolist(), each[order].tolist(), strict=True))
+
+
+def _between(below: Null, above: Null, share: float) -> Null:
+    return Null(
+        median=below.median + share * (above.median - below.median),
+        high=below.high + share * (above.high - below.high),
+    )
+
+
+def _within(own: float, expected: float) -> float:
+    return min(max(own, expected - MOST_BELOW_PRIOR), expected + MOST_ABOVE_PRIOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A memory that was found.
+
+    Attributes:
+        key: as given to `relayer.search.index.MemoryIndex.put`.
+        relevance: 0..1, see `relayer.search.ranking`.
+        cosine: of its row and the query; None if either has no vector.
+        bm25: of its text and the query; 0 if they share no term, None if the query has no text.
+        covered: share of the query's terms that it covers, weighted by how rare they are.
+        spoken: whether the query names its speaker.
+        evidence: what it ranks by: cosine, covered share, speaker, and what its neighbours in the conversation lend.
+    """
+
+    key: int
+    relevance: float
+    cosine: float | None
+    bm25: float | None
+    covered: float
+    spoken: bool
+    evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Why a prompt passed, or met silence.
+
+    Attributes:
+        best: evidence of the best memory, less the doubt; None if nothing was found.
+        null: what unrelated prompts find among as many memories.
+        doubt: what was taken off because the prompt names somebody or something that no memory knows.
+    """
+
+    best: float | None
+    null: Null
+    doubt: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        hits: best first, all at or above the floor; empty is an answer.
+        degraded: some or all of it rests on terms alone, for want of a vector of the query or of a memory.
+        considered: memories that the filter allowed.
+        judgement: what decided between them and silence.
+    """
+
+    hits: tuple[Hit, ...]
+    degraded: bool
+    considered: int
+    judgement: Judgement
+
+
+def in_order(hits: Sequence[Hit], scores: Mapping[int, float]) -> list[Hit]:
+    """The hits by falling score, ties as they came; none has more relevance than the one before it."""
+    least = 1.0
+    ordered: list[Hit] = []
+    for hit in sorted(hits, key=lambda hit: -scores[hit.key]):
+        least = min(least, hit.relevance)
+        ordered.append(hit if hit.relevance == least else replace(hit, relevance=least))
+    return ordered
+
+
+def faded(score: float, age: float, half_life: float) -> float:
+    """A score after an age in the unit of the half-life; what lies in the future has not aged."""
+    return score * 0.5 ** (max(age, 0.0) / half_life) if score > 0 else score
+
+
+def diverse(
+    scores: Mapping[int, float], row: Callable[[int], Vector | None], share: float, count: int
+) -> dict[int, float]:
+    """Scores that put first what is good and unlike what stands before it, for the ``count`` best.
+
+    Maximal marginal relevance (Carbonell and Goldstein, 1998), with 1 - ``share`` as its lambda.
+
+    Args:
+        scores: by key.
+        row: the vector of a key; what has none is unlike everything.
+        share: 0 leaves the order alone, 1 looks at likeness only.
+        count: how many places to fill; the rest keep their order behind them.
+    """
+    rows = {key: found for key in scores if (found := row(key)) is not None}
+    left = sorted(scores, key=lambda key: (-scores[key], key))
+    likeness = dict.fromkeys(left, 0.0)
+    chosen: list[int] = []
+    while left and len(chosen) < count:
+        best = max(left, key=lambda key: (1 - share) * scores[key] - share * likeness[key])
+        left.remove(best)
+        chosen.append(best)
+        if best in rows:
+            for key in left:
+                if key in rows:
+                    likeness[key] = max(likeness[key], _cosine(rows[key], rows[best]))
+    places = (*chosen, *left)
+    return {key: float(len(places) - place) for place, key in enumerate(places)}
+
+
+def _cosine(one: Vector, other: Vector) -> float:
+    return float(one @ other) / float(np.linalg.norm(one) * np.linalg.norm(other))

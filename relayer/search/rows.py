@@ -1,4 +1,4 @@
-"""A growing block of rows with one exact search over it.
+"""Vectors as they are kept and searched: a growing block of rows with one exact search over it.
 
 Few rows are kept in float32: numpy's product over them is two to three times as fast as a float16 kernel. Once a
 graph answers for most of them, the block is only read in parts, and float16 halves it (bench/search_crossover.py).
@@ -11,9 +11,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.vectors import Vector
+Vector = NDArray[np.float32]
 
-__all__ = ["Block", "Column", "Found", "Rows", "best_of", "products"]
+# A mean of two unit vectors is shorter than 1; one near zero means that its halves contradict each other.
+SHORTEST = 0.05
+# Rounding of float16 transport and of averaging.
+TOLERANCE = 1e-2
+
+
+def checked(vector: NDArray[np.floating], dimension: int) -> Vector:
+    """The vector as contiguous float32, if it is one this search can rank.
+
+    Raises:
+        ValueError: wrong shape, not finite, longer than 1, or as good as zero. The message shows no component.
+    """
+    if vector.shape != (dimension,):
+        raise ValueError(f"a vector of shape {vector.shape} where ({dimension},) is expected")
+    row = np.ascontiguousarray(vector, dtype=np.float32)
+    length = float(np.linalg.norm(row))
+    if not np.isfinite(length):
+        raise ValueError("a vector with a component that is not finite")
+    if not SHORTEST <= length <= 1 + TOLERANCE:
+        raise ValueError("a vector that is not normalised")
+    return row
+
+
+def search_row(own: Vector, context: Vector | None) -> Vector:
+    """The row a memory is found by: its vector, or the mean of it and of its vector with the previous turn.
+
+    The mean is not normalised again: a memory whose context says something else matches either a little less
+    (inner product over the plain mean, docs/adr/0003). Its numbers are those of float16, in which rows are stored and
+    large indexes keep them: a memory scores alike whether it was just added or comes out of a stored index.
+    """
+    row = own if context is None else (own + context) / np.float32(2.0)
+    return row.astype(np.float16).astype(np.float32)
+
 
 Block = NDArray[np.floating]
 # Keys and scores, best first.

@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LexicalParts", "StoredTerms", "flat"]
-
 Buffer = bytes | bytearray | memoryview
 
 

@@ -1,13 +1,12 @@
-"""From text to terms: words of any script, folded, without function words, English endings removed lightly."""
+"""From text to terms: the text that is searched, its words folded and shortened, and which of them are names."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from datetime import UTC, datetime, timedelta
 
-from relayer.wire.lines import stream_safe
-
-__all__ = ["Stems", "terms"]
+from relayer.wire.fields import stream_safe
 
 # Runs of letters and digits; an apostrophe inside a word ends it ("Maria's" is about Maria).
 WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
@@ -30,8 +29,8 @@ some such t than that the their theirs them then there these they this those to 
 very was we were what when where which while who whom whose why will with would you your yours
 """
 FUNCTION_WORDS = frozenset(TOPICLESS.split())
-# Indexed texts write a month with three letters (`relayer.search.text`), questions write it out.
-MONTHS = {
+# Indexed texts write a month with three letters (`relayer.search.terms`), questions write it out.
+_MONTH_WORDS = {
     month: month[:3]
     for month in (
         *("january", "february", "march", "april", "june", "july", "august"),
@@ -91,8 +90,8 @@ def _stem(word: str) -> str | None:
     word = re.split("['\u2019]", word)[0]
     if not word or word in FUNCTION_WORDS:
         return None
-    if word in MONTHS:
-        return MONTHS[word]
+    if word in _MONTH_WORDS:
+        return _MONTH_WORDS[word]
     plain = "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c)) or word
     return _without_ending(plain) if plain.isascii() and plain.isalpha() else plain
 
@@ -111,3 +110,106 @@ def _without_ending(word: str) -> str:
     if len(word) > 3 and word.endswith("e"):
         return word[:-1]
     return word[:-1] + "i" if len(word) > 2 and word.endswith("y") else word
+
+
+# English on purpose and independent of the machine's locale: the text must be the same on every replica.
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# About 100 tokens: an embedding model that reads 256 still sees what follows.
+CONTEXT_CHARACTERS = 400
+
+
+def indexed_text(speaker: str | None, occurred_at: int | None, text: str) -> str:
+    """What is embedded and indexed for a memory: ``"Speaker (8 May 2023): text"``.
+
+    Args:
+        speaker: who said it, if known.
+        occurred_at: when, in ms since the epoch, if known; the day is that of UTC. A time that no calendar
+            holds counts as unknown.
+        text: the memory's text.
+    """
+    day = _day(occurred_at)
+    if speaker and day:
+        return f"{speaker} ({day}): {text}"
+    if speaker:
+        return f"{speaker}: {text}"
+    return f"({day}) {text}" if day else text
+
+
+def context_text(previous: str, own: str) -> str:
+    """A memory's indexed text after the indexed text of the turn before it, whose end counts more than its start."""
+    return f"{previous[-CONTEXT_CHARACTERS:]}\n{own}"
+
+
+def _day(occurred_at: int | None) -> str | None:
+    if occurred_at is None:
+        return None
+    try:
+        date = EPOCH + timedelta(milliseconds=occurred_at)
+    except OverflowError:
+        return None
+    return f"{date.day} {MONTHS[date.month - 1]} {date.year}"
+
+
+NAME_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
+APOSTROPHE = re.compile("['\u2019]")
+# Ends of sentences, and what may open one: the first word after it is capitalised for that alone.
+STARTS = re.compile(r"(?:^|[.?!:;\n])[\s\"'\u201c\u2018(\[*-]*$")
+# English function words that are German, too, do not show that a query is English.
+ENGLISH = FUNCTION_WORDS - frozenset(
+    ["am", "also", "an", "do", "has", "her", "in", "me", "no", "on", "s", "so", "t", "was", "will"]
+)
+# A title, or a headline, capitalises nearly everything.
+MOST_CAPITALISED = 0.5
+# Times are matched as terms; that a day occurs in no memory says nothing about who is asked for.
+CALENDAR = frozenset(
+    [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
+        "christmas",
+        "easter",
+    ]
+)
+LONGEST_QUERY = 2_000
+
+
+def names(query: str) -> tuple[str, ...]:
+    """Words of an English query that are spelt like names, as they stand there; none for any other query."""
+    found: list[str] = []
+    words = 0
+    english = False
+    text = query[:LONGEST_QUERY]
+    for match in NAME_WORD.finditer(text):
+        # "Maria's" is about Maria, and "I'm" names nobody.
+        word = APOSTROPHE.split(match.group())[0]
+        words += 1
+        english = english or word.casefold() in ENGLISH
+        if (
+            word[0].isupper()
+            and len(word) > 1
+            and not STARTS.search(text[max(0, match.start() - 8) : match.start()])
+        ):
+            found.append(word)
+    if not english or len(found) > MOST_CAPITALISED * words:
+        return ()
+    return tuple(
+        name for name in found if name.casefold() not in CALENDAR and name.casefold() not in FUNCTION_WORDS
+    )

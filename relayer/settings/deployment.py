@@ -11,12 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
-from relayer.settings.relayer_key import generated_key_file, make_key_file
-from relayer.settings.values import PREFIX
-
-__all__ = ["initialise"]
+from relayer.settings.config import PREFIX, RelayerSettings
+from relayer.settings.key import generated_key_file, make_key_file
 
 ENVIRONMENT_FILE = "relayer.env"
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+:,./=\[\]-]+")

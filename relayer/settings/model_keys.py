@@ -7,10 +7,8 @@ from typing import Literal
 
 from pydantic import SecretStr
 
-from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
-
-__all__ = ["EndpointName", "find_metrics_token", "find_model_key"]
+from relayer.settings.config import RelayerSettings
 
 _SHORTEST_TOKEN = 16
 

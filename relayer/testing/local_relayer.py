@@ -29,10 +29,10 @@ from aiohttp import web
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.bootstrap import Relayer, build
-from relayer.config import RelayerSettings
 from relayer.http.server import Door, RelayerServer
 from relayer.ports import Clock, Embedder, ObjectStore
 from relayer.process import bind
+from relayer.settings.config import RelayerSettings
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.signing_gateway import SigningGateway, encode

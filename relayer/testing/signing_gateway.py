@@ -13,7 +13,8 @@ from nacl.signing import SigningKey
 
 from relayer.adapters.system import SystemClock
 from relayer.ports import Clock
-from relayer.wire import base64url, signing
+from relayer.wire import codec as base64url
+from relayer.wire import signing
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.keys import FIRST_GENERATION, RootKeys
 from relayer.wire.sealed_keys import SealedKey

@@ -10,8 +10,6 @@ WireError
 
 from __future__ import annotations
 
-__all__ = ["InvalidName", "InvalidSecret", "Malformed", "NotAccepted", "UnsealError", "WireError"]
-
 
 class WireError(Exception):
     """Root of the shared layer's errors."""

@@ -9,41 +9,96 @@ import array
 import base64
 import binascii
 import math
+import re
 import sys
 import unicodedata
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainSerializer,
     StringConstraints,
     WithJsonSchema,
 )
 
-from relayer.wire import names, ulid
+from relayer.wire import codec as ulid
+from relayer.wire import names
 from relayer.wire.errors import Malformed
 
-__all__ = [
-    "MAX_TEXT_BYTES",
-    "MAX_TTL_SECONDS",
-    "NOT_EMPTY",
-    "IdempotencyKey",
-    "Lang",
-    "MemoryId",
-    "NamespaceName",
-    "Short",
-    "Text",
-    "Time",
-    "TurnText",
-    "Unit",
-    "Vector",
-    "at_most",
-    "parse_time",
-    "render_time",
-]
+_UNSEEN: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_SPACE: Final = re.compile(r"\s+")
+# UAX #15, Stream-Safe Text Format: no language needs more than 30 combining marks on one base. Without a bound the
+# canonical reordering of a long run of marks takes quadratic time.
+_MOST_MARKS: Final = 30
+_TOO_MANY_MARKS: Final = re.compile(rb"[^\0]{%d,}" % (_MOST_MARKS + 1))
+# active-memory's words for "nothing to say" (AM-11).
+_NO_RECALL: Final = frozenset(
+    {
+        "", "none", "no_reply", "no reply", "nothing useful", "no relevant memory", "no relevant memories", "timeout",
+        "[]", "{}", "null", "n/a",
+    }
+)  # fmt: skip
+
+
+def remove_invisible(text: str) -> str:
+    """Remove zero-width, bidirectional, variation and tag characters, which a reader cannot see."""
+    return _UNSEEN.sub("", text)
+
+
+def one_line(text: str) -> str:
+    """Turn a text into one visible line: white space runs become one space, invisible and control characters go."""
+    return _SPACE.sub(" ", _CONTROL.sub(" ", remove_invisible(text))).strip()
+
+
+def stream_safe(text: str) -> str:
+    """Drop combining marks beyond the thirtieth of a run, so that normalising takes linear time."""
+    if text.isascii():
+        return text
+    kept, at = [], 0
+    for run in _TOO_MANY_MARKS.finditer(bytes(map(unicodedata.combining, text))):
+        kept.append(text[at : run.start() + _MOST_MARKS])
+        at = run.end()
+    return "".join([*kept, text[at:]])
+
+
+def clip(text: str, limit: int) -> str:
+    """Cut to at most ``limit`` characters, at a word's end when one lies in the last third."""
+    if len(text) <= limit:
+        return text
+    head = text[:limit]
+    if not text[limit].isspace():
+        space = max(head.rfind(" "), head.rfind("\n"))
+        if space >= limit * 2 // 3:
+            head = head[:space]
+    return head.rstrip()
+
+
+def is_no_recall(answer: str) -> bool:
+    """Tell whether a model's answer says that there is nothing to recall."""
+    return one_line(answer).strip("\"'`.*").casefold() in _NO_RECALL
+
+
+class Request(BaseModel):
+    """What a client sends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Answer(BaseModel):
+    """What the relayer answers."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
 
 MAX_TEXT_BYTES = 64 * 1024
 MAX_DIMENSION = 4096
@@ -195,3 +250,39 @@ IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$
 Short = Annotated[str, StringConstraints(max_length=512)]
 Lang = Annotated[str, Field(max_length=35)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+KindName = Literal[
+    "statement", "fact", "preference", "decision", "event", "task", "summary", "profile", "imported"
+]
+AudienceName = Literal["agent", "direct", "group"]
+TrustName = Literal["user", "imported", "assistant", "tool"]
+RoleName = Literal["user", "assistant", "tool", "system"]
+StandingName = Literal["live", "superseded", "forgotten"]
+
+
+class Consistency(StrEnum):
+    """What a read must have seen: every acknowledged write, the caller's own, or whatever is at hand."""
+
+    STRONG = "strong"
+    MINE = "mine"
+    ANY = "any"
+
+
+class Position(Request):
+    """A point in a namespace's log."""
+
+    seq: int = Field(ge=0, le=2**63 - 1)
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class SourceInfo(Request):
+    """Where a memory comes from, as far as the caller knows."""
+
+    host: Short = ""
+    session: Short = ""
+    speaker: Short = ""
+    role: RoleName = "user"
+    message_ids: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
+    transcript: Short = ""
+    reference: Short = ""

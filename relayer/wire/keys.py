@@ -20,20 +20,8 @@ from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nacl.signing import SigningKey
 
+from relayer.wire.codec import Field, lp
 from relayer.wire.errors import InvalidSecret
-from relayer.wire.lp import Field, lp
-
-__all__ = [
-    "FIRST_GENERATION",
-    "AgentKeys",
-    "RootKeys",
-    "account_id",
-    "derive",
-    "is_account_id",
-    "mask",
-    "parse_secret",
-    "route",
-]
 
 SECRET_SIZE = 32
 FIRST_GENERATION = 1

@@ -1,40 +1,87 @@
-"""Requests and answers about memories as they are stored, shown, listed and forgotten."""
+"""Requests and answers about memories: remembered, captured, recalled, shown, listed, changed, forgotten and erased."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from relayer.wire.erasure import ErasureView
 from relayer.wire.fields import (
     MAX_TTL_SECONDS,
     NOT_EMPTY,
+    Answer,
+    AudienceName,
+    Consistency,
     IdempotencyKey,
+    KindName,
     Lang,
     MemoryId,
     NamespaceName,
+    Position,
+    Request,
+    RoleName,
+    Short,
+    SourceInfo,
+    StandingName,
     Text,
     Time,
+    TrustName,
+    TurnText,
     Unit,
     Vector,
     at_most,
 )
-from relayer.wire.shapes import Answer, Request
-from relayer.wire.vocabulary import AudienceName, KindName, Position, SourceInfo, StandingName, TrustName
 
-__all__ = [
-    "MAX_ITEMS",
-    "MAX_LIMIT",
-    "ForgetResponse",
-    "ListResponse",
-    "Memory",
-    "MemoryItem",
-    "MemoryResponse",
-    "RememberRequest",
-    "RememberResponse",
-    "Remembered",
-]
+
+class ErasureView(Answer):
+    """``GET /v1/erasures/{id}``: how far an erasure is.
+
+    ``erased``: gone from every answer. ``destroyed``: gone from what the store shows to a relayer, too. ``confirmed``: a
+    sweep, later than anybody can have held on to anything, found nothing left of it, older versions included; that takes
+    an hour at least.
+
+    ``memories`` are what was asked for, with every version of it, every memory of the same text, and the kept turns that
+    tell it; ``derived`` is what was made from them and went with them, the turns that they came from among it. ``entries``
+    and ``objects`` count what holds, or held, something of it.
+    """
+
+    id: MemoryId
+    what: Literal["memory", "namespace"]
+    namespace: str
+    state: Literal["erased", "destroyed", "confirmed"]
+    memories: tuple[MemoryId, ...] = ()
+    derived: tuple[MemoryId, ...] = ()
+    entries: int = Field(default=0, ge=0)
+    objects: int = Field(default=0, ge=0)
+    asked_at: Time
+    destroyed_at: Time | None = None
+    confirmed_at: Time | None = None
+
+
+class EraseNamespaceRequest(Request):
+    """``POST /v1/namespaces/erase``: a dry run first; its answer's ``confirm`` goes into the request that erases."""
+
+    namespace: NamespaceName | None = None
+    dry_run: bool = True
+    confirm: MemoryId | None = None
+
+    @model_validator(mode="after")
+    def _needs_a_dry_run_first(self) -> EraseNamespaceRequest:
+        if self.dry_run == (self.confirm is not None):
+            raise ValueError("begin with dry_run: true, then send its confirm with dry_run: false")
+        return self
+
+
+class EraseNamespaceResponse(Answer):
+    """What would go, or goes. Counts are null where the log cannot be read; it can be erased all the same."""
+
+    namespace: str
+    dry_run: bool
+    memories: int | None = None
+    bytes: int | None = None
+    confirm: MemoryId
+    erasure: ErasureView | None = None
+
 
 MAX_ITEMS = 100
 MAX_LIMIT = 100
@@ -140,3 +187,431 @@ class ForgetResponse(Answer):
     state: Literal["forgotten", "erased"]
     position: Position
     erasure: ErasureView | None = None
+
+
+MAX_WAIT_MS = 30_000
+MAX_CALLS = 16
+
+
+class TurnItem(Request):
+    """One message of a conversation; a memory of a ``suspect`` one is kept, and recalled only when asked for.
+
+    ``calls`` names the tools that were called after it, for the transcript alone.
+    """
+
+    role: RoleName
+    text: TurnText
+    occurred_at: Time | None = None
+    id: Short | None = None
+    speaker: Short | None = None
+    suspect: bool = False
+    calls: Annotated[tuple[Short, ...], Field(max_length=MAX_CALLS), at_most(MAX_CALLS)] = ()
+
+
+class AnalyzeRequest(Request):
+    """``POST /v1/analyze``: a turn, of which the relayer keeps what is worth keeping.
+
+    ``session_end`` says that ``session`` ends with these turns, of which there may be none left to send.
+    ``store_transcript`` keeps the turns word for word beside the memories that are made of them, if any is, for
+    `relayer.wire.service.TranscriptRequest`.
+    """
+
+    turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
+    namespace: NamespaceName | None = None
+    idempotency_key: IdempotencyKey | None = None
+    audience: AudienceName = "agent"
+    host: Short = ""
+    session: Short = ""
+    session_end: bool = False
+    store_transcript: bool = False
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+    @model_validator(mode="after")
+    def _needs_something(self) -> AnalyzeRequest:
+        if not self.turns and not self.session_end:
+            raise ValueError("give at least one of turns, or session_end and the session")
+        if self.session_end and not self.session:
+            raise ValueError("session_end needs the session that ends")
+        if self.store_transcript and not self.session:
+            raise ValueError("store_transcript needs the session that the turns belong to")
+        return self
+
+
+def without_transcript(request: AnalyzeRequest) -> AnalyzeRequest:
+    """Return a request as a relayer of before transcripts understands it."""
+    said = request.model_dump(
+        exclude_unset=True, exclude={"store_transcript": True, "turns": {"__all__": {"calls"}}}
+    )
+    return AnalyzeRequest.model_validate(said)
+
+
+class AnalyzeResponse(Answer):
+    """What was kept. ``state`` is ``done`` when nothing is left to do, ``pending`` while ``job_id`` runs.
+
+    ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
+    ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
+    asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended.
+    """
+
+    state: Literal["done", "pending"]
+    memories: tuple[Remembered, ...]
+    turns: int
+    kept: int
+    position: Position | None = None
+    degraded: bool = False
+    job_id: MemoryId | None = None
+    extraction: Literal["local", "pending", "done", "failed", "over_budget"] = "local"
+    facts: tuple[MemoryId, ...] = ()
+    summary_job_id: MemoryId | None = None
+
+
+class JobResponse(Answer):
+    """``GET /v1/jobs/{id}``: the truth about a job, as far as the replica that answers knows it.
+
+    ``queued``: nothing is in its way; ``running``: on this replica, now; ``waiting``: it is tried again after
+    ``retry_in_ms``, and ``reason`` says what it waits for; ``failed``: for good, with a ``reason``.
+    """
+
+    id: MemoryId
+    work: str
+    state: Literal["queued", "running", "waiting", "done", "failed"]
+    accepted_at: Time
+    finished_at: Time | None = None
+    memories: tuple[MemoryId, ...] = ()
+    reason: str | None = None
+    attempts: int = 0
+    retry_in_ms: int | None = None
+
+
+PastName = Literal["superseded", "forgotten"]
+
+
+class SourcePenalty(Request):
+    """How much less a source counts. ``match`` is a pattern with ``*`` and ``?`` over what a memory comes from.
+
+    That is its ``source.reference``, ``transcript:`` and its transcript, ``kind:`` and its kind, or ``trust:`` and its
+    trust. The largest penalty that matches counts; it moves a memory down and leaves none out.
+    """
+
+    match: Annotated[str, Field(min_length=1, max_length=200)]
+    penalty: Unit = 0.15
+
+
+class RecallRequest(Request):
+    """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's).
+
+    ``include`` adds memories that are superseded or forgotten; ``as_of`` answers from what held at that time, in ms,
+    superseded or not.
+    """
+
+    query: Text | None = None
+    vector: Vector | None = None
+    namespace: NamespaceName | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 5
+    floor: Unit = 0.3
+    max_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), at_most(3)] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
+    include_suspect: bool = False
+    occurred_after: Time | None = None
+    occurred_before: Time | None = None
+    consistency: Consistency = Consistency.STRONG
+    min_position: Position | None = None
+    explain: bool = False
+    penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16), at_most(16)] | None = None
+    diversity: Unit = 0.0
+    half_life_days: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
+    include: Annotated[tuple[PastName, ...], Field(max_length=2), at_most(2)] = ()
+    as_of: Time | None = None
+
+    @model_validator(mode="after")
+    def _needs_something(self) -> RecallRequest:
+        if self.query is None and self.vector is None:
+            raise ValueError("give a query, a vector, or both")
+        return self
+
+
+class Evidence(Answer):
+    """Why a hit stands where it does; only with ``explain``.
+
+    ``covered`` is the share of the query's terms that it has, rare ones for more, ``speaker`` whether the query names
+    who said it, and ``score`` what it ranks by (cosine, covered share, speaker, and what better neighbours in the
+    conversation lend) before its ``penalty``.
+    """
+
+    cosine: float | None = None
+    bm25: float | None = None
+    covered: float = 0.0
+    speaker: bool = False
+    score: float = 0.0
+    penalty: float = 0.0
+
+
+class Judgement(Answer):
+    """Why a prompt was answered or met silence; only with ``explain``.
+
+    ``best`` is the evidence of the best memory less the ``doubt`` about a name that no memory knows, ``usual`` what
+    every other unrelated prompt finds here, and ``needed`` what one in a hundred of them does: relevance 0.3.
+    """
+
+    best: float | None = None
+    usual: float = 0.0
+    needed: float = 0.0
+    doubt: float = 0.0
+
+
+class RecallHit(Memory):
+    """A memory found; ``relevance`` is calibrated, 0..1, and ``distance`` is 1 - relevance."""
+
+    relevance: float
+    distance: float
+    evidence: Evidence | None = None
+
+
+class RecallResponse(Answer):
+    """Hits, best first; an empty answer is a good one. ``considered`` counts what was searched."""
+
+    memories: tuple[RecallHit, ...]
+    position: Position | None = None
+    degraded: bool = False
+    considered: int = 0
+    judgement: Judgement | None = None
+
+
+MAX_DELETED = 1000
+_IDS_SHOWN = 100
+
+
+class SupersedeRequest(Request):
+    """``POST /v1/memories/{id}/supersede``: a new version; what is left out stays as it was.
+
+    ``ttl_seconds`` counts from now, and 0 means for ever. Of the three times, null takes the time away.
+    """
+
+    text: Text | None = None
+    vector: Vector | None = None
+    kind: KindName | None = None
+    audience: AudienceName | None = None
+    trust: TrustName | None = None
+    suspect: bool | None = None
+    pinned: bool | None = None
+    importance: Unit | None = None
+    lang: Lang | None = None
+    occurred_at: Time | None = None
+    valid_from: Time | None = None
+    valid_to: Time | None = None
+    ttl_seconds: Annotated[int, Field(ge=0, le=MAX_TTL_SECONDS)] | None = None
+    namespace: NamespaceName | None = None
+    idempotency_key: IdempotencyKey | None = None
+
+    @model_validator(mode="after")
+    def _needs_something(self) -> SupersedeRequest:
+        if not self.model_fields_set - {"namespace", "idempotency_key", "vector"}:
+            raise ValueError("give at least one field that changes, such as text, pinned or ttl_seconds")
+        if self.vector is not None and self.text is None:
+            raise ValueError("a vector belongs to a text: give the text as well")
+        return self
+
+
+class SupersedeResponse(Answer):
+    """The new version's id, and the one that it replaced."""
+
+    id: MemoryId
+    supersedes: MemoryId
+    position: Position
+    degraded: bool = False
+    job_id: MemoryId | None = None
+
+
+class RestoreResponse(Answer):
+    """``POST /v1/memories/{id}/restore``: live again; ``replaced`` is the version that it took the place of."""
+
+    id: MemoryId
+    state: Literal["live"]
+    replaced: MemoryId | None = None
+    position: Position
+
+
+class Selection(Request):
+    """Which memories are meant: those that pass every filter given. Times are bounds ``[after, before)``.
+
+    ``inactive_since`` keeps those that were neither stored, nor said again, nor brought back at or after that time.
+    """
+
+    ids: Annotated[tuple[MemoryId, ...], Field(max_length=MAX_DELETED), at_most(MAX_DELETED)] = ()
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), at_most(3)] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
+    hosts: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
+    sessions: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
+    speakers: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
+    suspect: bool | None = None
+    pinned: bool | None = None
+    created_after: Time | None = None
+    created_before: Time | None = None
+    occurred_after: Time | None = None
+    occurred_before: Time | None = None
+    inactive_since: Time | None = None
+
+    @property
+    def filters(self) -> set[str]:
+        """The names of the filters that are given; an empty list and null filter nothing."""
+        return {name for name in Selection.model_fields if getattr(self, name) not in (None, ())}
+
+
+class DeleteRequest(Selection):
+    """``POST /v1/memories/delete``: forget the live memories that pass the filters, or erase all that pass, kept turns as well.
+
+    Without any filter it takes ``everything: true``; with ``dry_run`` it only counts.
+    """
+
+    mode: Literal["forget", "erase"] = "forget"
+
+    everything: bool = False
+    dry_run: bool = False
+    namespace: NamespaceName | None = None
+
+    @model_validator(mode="after")
+    def _needs_a_scope(self) -> DeleteRequest:
+        if self.everything == bool(self.filters):
+            raise ValueError("give at least one filter, or everything: true and no filter")
+        return self
+
+
+class DeleteResponse(Answer):
+    """How many memories passed, and were forgotten or erased; ``remaining`` are left for the next, same request.
+
+    ``ids`` are the first hundred of them, newest first.
+    """
+
+    matched: int
+    forgotten: int
+    remaining: int
+    dry_run: bool
+    ids: Annotated[tuple[MemoryId, ...], Field(max_length=_IDS_SHOWN)] = ()
+    position: Position | None = None
+    erased: int = 0
+    erasure: ErasureView | None = None
+
+
+class ContextDay(Answer):
+    """One day of the reader's calendar: its newest memories, oldest of them first, and how many there are in all."""
+
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    memories: tuple[Memory, ...]
+    total: int
+
+
+class ContextResponse(Answer):
+    """``GET /v1/context``: the newest days on which something was said, newest first; ``total`` counts live memories."""
+
+    days: tuple[ContextDay, ...]
+    total: int
+    position: Position | None = None
+
+
+class ChangeView(Answer):
+    """What became of a memory last; ``memory`` is how it is now, and absent for an erased one."""
+
+    change: Literal["remembered", "superseded", "forgotten", "restored", "erased"]
+    id: MemoryId
+    seq: int
+    memory: Memory | None = None
+
+
+class ChangesResponse(Answer):
+    """``GET /v1/changes``: oldest first; ``next`` is the cursor to go on with, and ``more`` says that there is more now."""
+
+    changes: tuple[ChangeView, ...]
+    next: str
+    more: bool
+    position: Position | None = None
+
+
+MOST_SHOWN = 20
+MAX_CONTEXT_CHARS = 25_000
+
+StyleName = Literal["balanced", "strict", "contextual", "recall-heavy", "precision-heavy", "preference-only"]
+FallbackReason = Literal[
+    "no_model", "over_budget", "model_unavailable", "model_timeout", "model_answer_unusable", "not_proved"
+]
+
+
+Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"]
+
+
+class _Search(Request):
+    """The filters that both have in common with a recall."""
+
+    namespace: NamespaceName | None = None
+    limit: Annotated[int, Field(ge=1, le=MOST_SHOWN)] = 8
+    floor: Unit = 0.2
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), at_most(3)] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
+    include_suspect: bool = False
+    occurred_after: Time | None = None
+    occurred_before: Time | None = None
+    consistency: Consistency = Consistency.STRONG
+    min_position: Position | None = None
+
+
+class ActiveRecallRequest(_Search):
+    """``POST /v1/active-recall``: what to remind an assistant of before it answers ``query``.
+
+    ``context`` is the conversation as the model reads it, ``query`` what is searched for. ``prompt_override`` takes the
+    place of the style's prompt, ``prompt_append`` follows whichever is used. ``thinking`` is how much a model that reasons may do
+    so; ``off`` and ``adaptive`` leave that to the model. ``model`` is a wish, for when the relayer has that one; after it comes
+    the relayer's own, then its fallback. With ``resolved-only`` no other model is asked than the one that is meant.
+    """
+
+    query: Text
+    context: Annotated[str, Field(max_length=MAX_CONTEXT_CHARS)] = ""
+    style: StyleName = "balanced"
+    max_chars: Annotated[int, Field(ge=40, le=1000)] = 220
+    prompt_append: Annotated[str, Field(max_length=8000)] = ""
+    prompt_override: Annotated[str, Field(max_length=8000)] = ""
+    thinking: Thinking = "off"
+    model: Annotated[str, Field(max_length=256)] = ""
+    model_fallback: Literal["default-remote", "resolved-only"] = "default-remote"
+
+
+class ActiveRecallResponse(Answer):
+    """A reminder, or silence, or what a direct recall would have answered.
+
+    ``ok``: ``summary`` is the reminder. ``empty``: nothing was found, or the model said that nothing helps. ``fallback``:
+    no model decided, ``reason`` says why, and ``memories`` are the direct hits. The memories are those that were searched
+    out, best first, with every status.
+    """
+
+    status: Literal["ok", "empty", "fallback"]
+    summary: str = ""
+    memories: tuple[RecallHit, ...] = ()
+    reason: FallbackReason | None = None
+    position: Position | None = None
+    degraded: bool = False
+    considered: int = 0
+
+
+class AskRequest(_Search):
+    """``POST /v1/ask``: a question to be answered from memories alone."""
+
+    question: Text
+    limit: Annotated[int, Field(ge=1, le=MOST_SHOWN)] = 12
+    max_chars: Annotated[int, Field(ge=40, le=4000)] = 1000
+
+
+class AskResponse(Answer):
+    """``answered`` with the memories that the answer rests on, or ``unknown``: then there is no answer.
+
+    ``reason`` says what was wrong with an answer of the model's that is not given: ``not_proved``.
+    """
+
+    status: Literal["answered", "unknown"]
+    answer: str = ""
+    citations: tuple[RecallHit, ...] = ()
+    reason: Literal["not_proved"] | None = None
+    position: Position | None = None
+    degraded: bool = False
+    considered: int = 0

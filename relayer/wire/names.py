@@ -13,18 +13,6 @@ import unicodedata
 
 from relayer.wire.errors import InvalidName
 
-__all__ = [
-    "MAX_NAME",
-    "as_shown",
-    "grants",
-    "hashed",
-    "is_hashed",
-    "is_normal",
-    "is_normal_namespace",
-    "namespace",
-    "normalise",
-]
-
 MAX_NAME = 1024
 _MAX_SEGMENTS = 4
 _PLAIN = re.compile(r"[a-z0-9_-]{1,64}\Z")

@@ -1,13 +1,4 @@
-"""Answers that prove who gave them: somebody without a key may take a relayer's place on its port, and nobody believes them.
-
-An answer is bound to its one request by the hash of that request's signature. Where the request carried a namespace's
-secret in a sealed key, the answer is authenticated with a key made of that secret, which only its sender and who can
-open sealed keys has; every other answer, and a refusal before the sealed key was opened, is signed by the relayer's
-identity, which gateways pin. A streamed answer is proven part by part, so that no line of it has to be believed before.
-
-    whole answer   lp("memrelay/v1/answer", SHA-256(memory-signature header), status, SHA-256(body))
-    part           lp("memrelay/v1/answer-part", SHA-256(memory-signature header), SHA-256(all of the body before the proof))
-"""
+"""Answers that prove who gave them, and bodies that only who opens the request's key can read."""
 
 from __future__ import annotations
 
@@ -17,15 +8,15 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
-from relayer.wire import base64url
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire import codec as base64url
+from relayer.wire.codec import lp
+from relayer.wire.errors import Malformed, NotAccepted, UnsealError
 from relayer.wire.keys import derive
-from relayer.wire.lp import lp
-
-__all__ = ["PROOF_HEADER", "Prover", "Verifier", "answer_key"]
 
 PROOF_HEADER: Final = "memory-proof"
 _WHOLE: Final = "memrelay/v1/answer"
@@ -152,3 +143,26 @@ class Verifier:
         except (CryptoError, Malformed, ValueError, TypeError) as error:
             raise NotAccepted("answer_proof") from error
         raise NotAccepted("answer_proof")
+
+
+SEALED_TYPE: Final = "application/memrelay-sealed"
+BODY_OVERHEAD: Final = 16
+_LABEL: Final = "memrelay/v1/body"
+_NONCE: Final = bytes(12)  # the key is used once
+
+
+def seal_body(namespace_secret: bytes, nonce: bytes, body: bytes) -> bytes:
+    """Seal a body for the request whose signature has ``nonce``, which no other request may have."""
+    return AESGCM(derive(namespace_secret, _LABEL, nonce)).encrypt(_NONCE, body, None)
+
+
+def open_body(namespace_secret: bytes, nonce: bytes, sealed: bytes) -> bytes:
+    """Open a body.
+
+    Raises:
+        UnsealError: another secret or request, or a changed or missing byte.
+    """
+    try:
+        return AESGCM(derive(namespace_secret, _LABEL, nonce)).decrypt(_NONCE, sealed, None)
+    except InvalidTag as error:
+        raise UnsealError from error

@@ -10,15 +10,289 @@ Work is linear in the text. Which texts are found and which pass is measured on 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from relayer.wire.secret_rules import RULES, Rule
+PUBLISHED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("anthropic_key", r"sk-ant-[A-Za-z0-9_-]{20,200}", ("sk-ant-",)),
+    ("openrouter_key", r"sk-or-v1-[0-9a-f]{32,64}", ("sk-or-v1-",)),
+    (
+        "openai_key",
+        r"sk-(?:proj-|svcacct-|admin-|None-)[A-Za-z0-9_-]{20,200}|sk-[A-Za-z0-9]{32,64}",
+        ("sk-",),
+    ),
+    (
+        "google_key",
+        r"AIza[A-Za-z0-9_-]{35}|GOCSPX-[A-Za-z0-9_-]{24,40}|ya29\.[A-Za-z0-9_-]{20,400}",
+        ("aiza", "gocspx-", "ya29."),
+    ),
+    ("aws_key", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", ("akia", "asia", "abia", "acca")),
+    ("github_token", r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}", ("gh", "github_pat_")),
+    ("gitlab_token", r"gl(?:pat|rt|ptt|dt|cbt|soat|ft)-[A-Za-z0-9_-]{20,64}", ("gl",)),
+    ("slack_token", r"xox[abeoprs]-[A-Za-z0-9-]{10,250}|xapp-\d-[A-Za-z0-9-]{10,250}", ("xox", "xapp-")),
+    (
+        "slack_webhook",
+        r"https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,200}",
+        ("hooks.slack.com",),
+    ),
+    (
+        "discord_webhook",
+        r"https://(?:\w{1,20}\.)?discord(?:app)?\.com/api/webhooks/\d{10,25}/[A-Za-z0-9_-]{30,100}",
+        ("/api/webhooks/",),
+    ),
+    ("discord_token", r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}", (".",)),
+    (
+        "stripe_key",
+        r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,247}|whsec_[A-Za-z0-9+/=]{24,100}",
+        ("_live_", "_test_", "whsec_"),
+    ),
+    ("huggingface_token", r"hf_[A-Za-z]{30,40}", ("hf_",)),
+    ("npm_token", r"npm_[A-Za-z0-9]{36}", ("npm_",)),
+    ("pypi_token", r"pypi-AgE[A-Za-z0-9_-]{50,400}", ("pypi-age",)),
+    ("sendgrid_key", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}", ("sg.",)),
+    ("twilio_key", r"(?:SK|AC)[0-9a-fA-F]{32}", ("sk", "ac")),
+    ("telegram_token", r"\d{8,10}:AA[A-Za-z0-9_-]{32,35}", (":aa",)),
+    ("digitalocean_token", r"do[opr]_v1_[0-9a-f]{64}", ("_v1_",)),
+    ("shopify_token", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", ("shp",)),
+    ("databricks_token", r"dapi[0-9a-f]{32}(?:-\d)?", ("dapi",)),
+    ("groq_key", r"gsk_[A-Za-z0-9]{40,60}", ("gsk_",)),
+    ("xai_key", r"xai-[A-Za-z0-9]{60,100}", ("xai-",)),
+    ("perplexity_key", r"pplx-[A-Za-z0-9]{40,60}", ("pplx-",)),
+    ("replicate_token", r"r8_[A-Za-z0-9]{30,45}", ("r8_",)),
+    ("linear_key", r"lin_(?:api|oauth)_[A-Za-z0-9]{30,64}", ("lin_",)),
+    ("notion_token", r"(?:ntn_|secret_)[A-Za-z0-9]{40,60}", ("ntn_", "secret_")),
+    ("vault_token", r"hv[sbr]\.[A-Za-z0-9_-]{24,200}", ("hvs.", "hvb.", "hvr.")),
+    ("figma_token", r"fig[dou]_[A-Za-z0-9_-]{35,60}", ("figd_", "figo_", "figu_")),
+    ("age_key", r"AGE-SECRET-KEY-1[A-Z0-9]{50,62}", ("age-secret-key-1",)),
+    ("jwt", r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{16,2000}", ("eyj",)),
+)
+"""Class, form as a regular expression without its edges, and what no text that holds one is without, in lower case."""
 
-__all__ = ["CLASSES", "OFF_BY_DEFAULT", "Action", "Finding", "Policy", "Redacted", "find_secrets", "redact"]
+
+_HIGH_ENTROPY: Final = 3.0
+_LONG: Final = 20
+_PLACEHOLDER: Final = re.compile(
+    r"(?:\$|%|<|\{|\*{2}|\.{3}|your|my[-_]|example|placeholder|changeme|xxx|redacted|none$|null$|true$|false$|os\.|process\.|"
+    r"env|req|self\.|config|get|input|str$|string$|int$|bytes$|optional|required|secrets?\.|settings)",
+    re.IGNORECASE,
+)
+_CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|\w+\(|[A-Za-z_]+\[")
+
+
+def like_a_password(value: str) -> bool:
+    """Whether a value that something calls a password looks like one, and not like a word, a name or code."""
+    value = value.rstrip(".!?,;:") if value[-1:] in ".?,;:" else value
+    if len(value) < 6 or _PLACEHOLDER.match(value) or _CODE.match(value):
+        return False
+    return any(char.isdigit() for char in value) and any(not char.isdigit() for char in value)
+
+
+def like_a_key(value: str) -> bool:
+    """Whether a value that something calls a key looks drawn at random."""
+    value = value.rstrip(".!?,;:")
+    if len(value) < 16 or _PLACEHOLDER.match(value) or _CODE.match(value) or "/" in value[:2]:
+        return False
+    return _kinds_of_characters(value) >= 2 and _entropy(value) >= _HIGH_ENTROPY
+
+
+def drawn_at_random(value: str) -> bool:
+    """Whether a value that stands where a token stands looks drawn at random."""
+    return len(value) >= _LONG and not _PLACEHOLDER.match(value) and _entropy(value) >= _HIGH_ENTROPY
+
+
+def like_a_passphrase(value: str) -> bool:
+    """Whether a value in quotes that something calls a password may be one made of words."""
+    return len(value) >= 8 and not _PLACEHOLDER.match(value) and not _CODE.match(value)
+
+
+def no_placeholder(value: str) -> bool:
+    """Whether a value is more than a hint where one goes."""
+    return not _PLACEHOLDER.match(value)
+
+
+def luhn(text: str) -> bool:
+    """Whether digits pass Luhn's check (ISO/IEC 7812-1), as card numbers do."""
+    digits = [int(char) for char in text if char.isdigit()]
+    if not 13 <= len(digits) <= 19 or len(set(digits)) < 2:
+        return False
+    doubled = [
+        digit if index % 2 == 0 else sum(divmod(2 * digit, 10))
+        for index, digit in enumerate(reversed(digits))
+    ]
+    return sum(doubled) % 10 == 0
+
+
+def iban(text: str) -> bool:
+    """Whether a text passes the IBAN's check (ISO 13616)."""
+    compact = "".join(text.split()).upper()
+    if not 15 <= len(compact) <= 34:
+        return False
+    turned = compact[4:] + compact[:4]
+    return int("".join(str(int(char, 36)) for char in turned)) % 97 == 1
+
+
+def _entropy(text: str) -> float:
+    """Return Shannon's entropy in bits a character."""
+    counts = Counter(text)
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts.values())
+
+
+def _kinds_of_characters(value: str) -> int:
+    kinds = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
+    return sum(any(kind(char) for char in value) for kind in kinds)
+
+
+_Check = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One form of a secret; the group ``secret``, or the whole match, is what goes.
+
+    A text that in lower case holds none of ``hints`` holds nothing that the pattern matches: most texts are spared most
+    rules.
+    """
+
+    kind: str
+    pattern: re.Pattern[str]
+    hints: tuple[str, ...]
+    check: _Check | None = None
+
+
+_EDGE: Final = r"(?<![A-Za-z0-9_-])"
+_STOP: Final = r"(?![A-Za-z0-9_-])"
+
+# What names a secret, in the languages people ask in.
+_SAID_BEFORE: Final = (
+    r"password|passwd|passphrase|passcode|pwd|pw|pass|passwort|kennwort|contrase\u00f1a|mot de passe|senha|wachtwoord|"
+    r"\u043f\u0430\u0440\u043e\u043b\u044c|\u5bc6\u7801|\u30d1\u30b9\u30ef\u30fc\u30c9"
+)
+_KEY_WORDS: Final = (
+    r"(?:api|access|secret|private|encryption|signing|master|account|auth|client|service|shared|session|refresh|bearer|"
+    r"webhook|deploy|totp|otp|mfa)[ _.-]?(?:key|token|secret|id)"
+    r"|secret|token|credential|authtoken|sessionid|apikey|(?<=_)key"
+)
+_SAID_HINTS: Final = (
+    "pass", "pw", "kennwort", "contrase\u00f1a", "mot de", "senha", "wachtwoord", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801",
+    "\u30d1\u30b9",
+)  # fmt: skip
+_KEY_HINTS: Final = ("key", "token", "secret", "id", "credential")
+_IS: Final = r"""(?:["']?\s*(?:=>|:=|[:=])\s*|\s+(?:is|ist|es|est|\u00e9|lautet|was|to)[:\s]\s*)"""
+_VALUE: Final = (
+    r"""(?:"(?P<dq>[^"\n]{4,200})"|'(?P<sq>[^'\n]{4,200})'|(?P<bare>[^\s"'`,;<>(){}\[\]]{4,200}))"""
+)
+
+
+def _published(kind: str, form: str, hints: tuple[str, ...]) -> Rule:
+    return Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints)
+
+
+def _named(
+    kind: str, words: str, value: str, check: _Check, hints: tuple[str, ...], *, then: str = _IS
+) -> Rule:
+    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{words}){then}{value}", re.IGNORECASE)
+    return Rule(kind, pattern, hints, check)
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "private_key",
+        re.compile(
+            # The body ends at the next two dashes, so that many beginnings without an end cost no more than one.
+            r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=:,.\s]|-(?!-)){0,20000}+"
+            r"(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?"
+        ),
+        ("-----begin ",),
+    ),
+    *(_published(*form) for form in PUBLISHED),
+    Rule(
+        "url_password",
+        re.compile(
+            r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,100}:(?P<secret>[^\s/@\"'<>]{3,200})@", re.IGNORECASE
+        ),
+        ("://",),
+        no_placeholder,
+    ),
+    Rule(
+        "azure_key",
+        re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<secret>[A-Za-z0-9+/]{20,100}={0,2})", re.IGNORECASE),
+        ("=",),
+    ),
+    Rule(
+        "azure_signature",
+        re.compile(r"[?&]sig=(?P<secret>[A-Za-z0-9%+/]{30,100}(?:=|%3D)?)", re.IGNORECASE),
+        ("=",),
+    ),
+    Rule(
+        "authorization",
+        re.compile(r"\b(?:Bearer|Basic|Token)\s+(?P<secret>[A-Za-z0-9._~+/-]{16,2000}={0,2})(?![\w$<{])"),
+        ("bearer", "basic", "token"),
+        drawn_at_random,
+    ),
+    Rule(
+        "aws_secret",
+        re.compile(
+            r"aws.{0,20}?(?:secret|key).{0,20}?[=:\s]\s{0,3}[\"']?(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+            re.IGNORECASE,
+        ),
+        ("aw",),
+        drawn_at_random,
+    ),
+    _named("password", _SAID_BEFORE, _VALUE, like_a_password, _SAID_HINTS),
+    _named(
+        "passphrase", _SAID_BEFORE, r"""["'](?P<secret>[^"'\n]{8,200})["']""", like_a_passphrase, _SAID_HINTS
+    ),
+    _named(
+        "password",
+        r"password|passwort|pass|pw",
+        r"(?P<secret>[^\s\"'`,;<>(){}\[\]]{8,200})",
+        like_a_password,
+        _SAID_HINTS,
+        then=r"\s+",
+    ),
+    _named("assigned_secret", _KEY_WORDS, _VALUE, like_a_key, _KEY_HINTS),
+    _named(
+        "assigned_secret",
+        _KEY_WORDS,
+        r"(?P<secret>[A-Za-z0-9+/_=-]{24,200})",
+        like_a_key,
+        _KEY_HINTS,
+        then=r"\s+",
+    ),
+    Rule(
+        "recovery_phrase",
+        re.compile(
+            r"(?:seed|recovery|mnemonic|backup)[ -](?:phrase|words)\b[^\n]{0,12}?[:\s]\s?(?P<secret>(?:[a-z]{3,8} ){11,23}[a-z]{3,8})\b",
+            re.IGNORECASE,
+        ),
+        ("phra", "word"),
+    ),
+    Rule(
+        "one_time_code",
+        re.compile(
+            r"\b(?:(?i:one[- ]time (?:code|password)|verification code|2fa code|otp|security code|cvv|cvc)|PIN|pin code)"
+            r"(?:\s+(?:is|ist|es))?[:\s]\s?(?P<secret>\d{3,8})\b"
+        ),
+        ("code", "word", "otp", "cvv", "cvc", "pin"),
+    ),
+    Rule(
+        "card_number",
+        re.compile(r"(?<![\w.-])(?P<secret>[3-6]\d{3}(?:[ -]?\d){9,15})(?![\w-])"),
+        ("3", "4", "5", "6"),
+        luhn,
+    ),
+    Rule(
+        "iban",
+        re.compile(r"\b(?P<secret>[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?)\b"),
+        ("",),
+        iban,
+    ),
+)
 
 
 class Action(StrEnum):

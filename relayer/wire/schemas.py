@@ -7,39 +7,7 @@ The OpenAPI document is generated from all of them.
 
 from __future__ import annotations
 
-from relayer.wire.capture import MAX_WAIT_MS, AnalyzeRequest, AnalyzeResponse, JobResponse, TurnItem
-from relayer.wire.memories import (
-    MAX_ITEMS,
-    MAX_LIMIT,
-    ForgetResponse,
-    ListResponse,
-    Memory,
-    MemoryItem,
-    MemoryResponse,
-    Remembered,
-    RememberRequest,
-    RememberResponse,
-)
-from relayer.wire.problems import Problem, ProblemField
-from relayer.wire.recall import (
-    Evidence,
-    Judgement,
-    PastName,
-    RecallHit,
-    RecallRequest,
-    RecallResponse,
-    SourcePenalty,
-)
-from relayer.wire.service import (
-    FleetKeyView,
-    HealthResponse,
-    KeysResponse,
-    NamespacesResponse,
-    NamespaceView,
-    ReadyResponse,
-    VersionResponse,
-)
-from relayer.wire.vocabulary import (
+from relayer.wire.fields import (
     AudienceName,
     Consistency,
     KindName,
@@ -48,6 +16,41 @@ from relayer.wire.vocabulary import (
     SourceInfo,
     StandingName,
     TrustName,
+)
+from relayer.wire.memories import (
+    MAX_ITEMS,
+    MAX_LIMIT,
+    MAX_WAIT_MS,
+    AnalyzeRequest,
+    AnalyzeResponse,
+    Evidence,
+    ForgetResponse,
+    JobResponse,
+    Judgement,
+    ListResponse,
+    Memory,
+    MemoryItem,
+    MemoryResponse,
+    PastName,
+    RecallHit,
+    RecallRequest,
+    RecallResponse,
+    Remembered,
+    RememberRequest,
+    RememberResponse,
+    SourcePenalty,
+    TurnItem,
+)
+from relayer.wire.service import (
+    FleetKeyView,
+    HealthResponse,
+    KeysResponse,
+    NamespacesResponse,
+    NamespaceView,
+    Problem,
+    ProblemField,
+    ReadyResponse,
+    VersionResponse,
 )
 
 __all__ = [

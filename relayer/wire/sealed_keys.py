@@ -1,4 +1,4 @@
-"""Sealed keys: a namespace's secret on its way to a relayer, readable by the fleet key of the day only.
+"""Sealed keys: a namespace's secret on its way to a relayer, and the signed list of fleet keys that it is sealed to.
 
 Layout of the header's bytes: eight bytes that name the fleet key, then a NaCl sealed box over
 ``lp(version, account, agent key, namespace, generation, secret, not_after)``. An empty secret names a namespace of
@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, PublicKey, SealedBox
+from nacl.signing import SigningKey, VerifyKey
 
 from relayer.wire import names
+from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.lp import Reader, lp
 from relayer.wire.proofs import answer_key
-
-__all__ = ["MAX_LIFE_SECONDS", "MAX_SEALED_KEY", "SealedKey", "fleet_key_id", "named_fleet_key"]
 
 MAX_SEALED_KEY = 1024
 MAX_LIFE_SECONDS = 15 * 60
@@ -96,3 +95,55 @@ class SealedKey:
         if version != _VERSION or len(secret) not in {0, 32} or not names.is_normal_namespace(namespace):
             raise NotAccepted("sealed_key")
         return cls(account, agent_key, namespace, generation, not_after, secret)
+
+
+MAX_AGE_SECONDS = 24 * 3600
+_LABEL = "memrelay/v1/keys"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetKey:
+    """One X25519 public key; sealed keys for it are accepted until ``not_after`` (seconds since the epoch)."""
+
+    day: str
+    public_key: bytes
+    not_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetList:
+    """Fleet keys, newest first, as the relayer identity stated them at ``issued_at`` (seconds since the epoch)."""
+
+    identity: bytes
+    issued_at: int
+    keys: tuple[FleetKey, ...]
+    signature: bytes
+
+    @classmethod
+    def issue(cls, identity: SigningKey, issued_at: int, keys: tuple[FleetKey, ...]) -> FleetList:
+        """Sign a list."""
+        public = bytes(identity.verify_key)
+        signature = identity.sign(_message(public, issued_at, keys)).signature
+        return cls(public, issued_at, keys, signature)
+
+    def verify(self, now: int) -> None:
+        """Check signature and age.
+
+        Raises:
+            NotAccepted: ``keys_signature``, ``keys_stale`` (older than 24 h) or ``keys_future``.
+        """
+        try:
+            VerifyKey(self.identity).verify(
+                _message(self.identity, self.issued_at, self.keys), self.signature
+            )
+        except (CryptoError, ValueError) as error:
+            raise NotAccepted("keys_signature") from error
+        if self.issued_at < now - MAX_AGE_SECONDS:
+            raise NotAccepted("keys_stale")
+        if self.issued_at > now + MAX_AGE_SECONDS:
+            raise NotAccepted("keys_future")
+
+
+def _message(identity: bytes, issued_at: int, keys: tuple[FleetKey, ...]) -> bytes:
+    rows = [lp(key.day, key.public_key, key.not_after) for key in keys]
+    return lp(_LABEL, identity, issued_at, rows)

@@ -24,21 +24,9 @@ from enum import IntEnum
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from relayer.wire.codec import lp
 from relayer.wire.errors import Malformed, UnsealError
 from relayer.wire.keys import derive
-from relayer.wire.lp import lp
-
-__all__ = [
-    "MAX_PLAINTEXT",
-    "OVERHEAD",
-    "SALT_SIZE",
-    "ObjectType",
-    "SealingKey",
-    "context",
-    "key_id_of",
-    "seal",
-    "unseal",
-]
 
 _MAGIC = b"MRL1"
 _VERSION = 1

@@ -14,25 +14,9 @@ from dataclasses import dataclass
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
+from relayer.wire.codec import lp
 from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.lp import lp
-
-__all__ = [
-    "CERTIFICATE_HEADER",
-    "DIGEST_HEADER",
-    "KEY_HEADER",
-    "MAX_WINDOW_SECONDS",
-    "ROUTE_HEADER",
-    "SIGNATURE_HEADER",
-    "SKEW_SECONDS",
-    "RequestSignature",
-    "content_digest",
-    "normal_authority",
-    "parse_content_digest",
-    "sign",
-    "verify",
-]
 
 CERTIFICATE_HEADER = "memory-certificate"
 KEY_HEADER = "memory-key"

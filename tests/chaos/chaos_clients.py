@@ -21,15 +21,13 @@ from urllib.parse import urlencode
 
 from chaos_history import End, Event, Kind, Place, Seen
 
-from gateway_plugin.calls.endpoint import Endpoint
-from gateway_plugin.calls.transport import Answer, Transport, signed_headers
+from gateway_plugin.calls.transport import Answer, Endpoint, Transport, signed_headers
+from gateway_plugin.calls.trust import SealedKeyCache
 from gateway_plugin.errors import RelayerUnreachable
-from gateway_plugin.identity import Identity, identify
-from gateway_plugin.keys.holders import RootHolder
-from gateway_plugin.keys.sealed_key_cache import SealedKeyCache
+from gateway_plugin.identity import Identity, RootHolder, identify
 from gateway_plugin.session_keys import parse_session_key
-from relayer.wire.fleet_list import FleetKey
 from relayer.wire.keys import RootKeys
+from relayer.wire.sealed_keys import FleetKey
 
 __all__ = ["Client", "Town"]
 

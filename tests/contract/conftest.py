@@ -18,8 +18,7 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.s3_store import Patience, S3Client, S3Store
 from relayer.adapters.s3_store.client import Client
-from relayer.adapters.s3_store.direct import DirectClient
-from relayer.adapters.s3_store.store import THREADS
+from relayer.adapters.s3_store.store import THREADS, DirectClient
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.calls.endpoint import Endpoint
+from gateway_plugin.calls.transport import Endpoint
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.settings import PluginSettings
-from relayer.config import load_settings
 from relayer.errors import ConfigurationError
+from relayer.settings.config import load_settings
 from relayer.wire.loopback import is_loopback
 
 HERE = (

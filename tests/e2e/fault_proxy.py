@@ -7,11 +7,11 @@ import socket
 import threading
 from typing import Self
 
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.certificates import Certificate
 from relayer.wire.errors import UnsealError
 from relayer.wire.keys import FIRST_GENERATION, RootKeys
-from relayer.wire.sealed_bodies import SEALED_TYPE, open_body
+from relayer.wire.proofs import SEALED_TYPE, open_body
 from relayer.wire.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, RequestSignature
 
 _HEARD = 1 << 20

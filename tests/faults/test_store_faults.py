@@ -24,12 +24,12 @@ from signed_calls import Gateway
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.s3_store import Patience, S3Store
 from relayer.adapters.system import SystemClock, SystemRandomness
+from relayer.admin.probe import probe_unless_known
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import StoreError
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.process import product_version
-from relayer.services.probe_record import probe_unless_known
 from relayer.testing.local_relayer import RELAYER_KEY
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"

@@ -11,32 +11,32 @@ from typing import Any
 import msgspec
 from operator_site import ROOT, Site
 
+from relayer.access.fleet import FleetKeys
 from relayer.adapters.directory_store import DirectoryStore
+from relayer.admin.backup import back_up
+from relayer.admin.backup_store import BackupStore
+from relayer.admin.catalogue import keys_below
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, Supersede
 from relayer.domain.record import Audience, Role, encode_record
+from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
-from relayer.log.erasure_reports import ErasureReports
+from relayer.log.erasure.reports import ErasureReports
 from relayer.log.log_ports import LogPorts
-from relayer.operator.backup import back_up
-from relayer.operator.backup_store import BackupStore
-from relayer.operator.catalogue import keys_below
-from relayer.search.calibration import calibrate
-from relayer.services.analyze import analyze
-from relayer.services.erase import erase_memory, erase_namespace
-from relayer.services.fleet import FleetKeys
-from relayer.services.index_keeping import IndexKeeper, IndexLimits
-from relayer.services.job_inputs import EXTRACT, JobInput, JobLine, seal_input
-from relayer.services.memories import list_memories
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.restore import restore
-from relayer.services.tending import tend
+from relayer.maintenance.embeddings import tend
+from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.seeded_randomness import SeededRandomness
-from relayer.wire import ulid
-from relayer.wire.erasure import EraseNamespaceRequest
+from relayer.use_cases.capture import analyze
+from relayer.use_cases.erase import erase_memory, erase_namespace
+from relayer.use_cases.lifecycle import restore
+from relayer.use_cases.memories import list_memories
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire import codec as ulid
+from relayer.wire.memories import EraseNamespaceRequest
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest, TurnItem
 
 HERE = Path(__file__).parent

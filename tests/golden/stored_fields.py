@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 
 import relayer
+from relayer.search.baseline import NullParts
 from relayer.search.dense import DenseParts
 from relayer.search.index import IndexParts
-from relayer.search.own_null import NullParts
 from relayer.search.stored_terms import LexicalParts
 
 # Read before the rest to learn a version, or what an operation is; they are never written.
 PEEKED = {
     "relayer.domain.entry._Head",
     "relayer.domain.namespace._Head",
-    "relayer.domain.segment_page._Head",
-    "relayer.log.erasure_reports._Head",
+    "relayer.log.segments._Head",
+    "relayer.log.erasure.reports._Head",
     "relayer.domain.operations._Tag",
 }
 # What only an index holds. It is written anew when it does not fit, so its types change with its format.
@@ -28,18 +28,18 @@ OF_INDEXES = (
     "relayer.domain.erasures.",
     "relayer.domain.snapshot.",
     "relayer.domain.state.",
-    "relayer.log.index_pack.",
+    "relayer.log.index_file.",
     "relayer.search.",
-    "relayer.services.journal.",
-    "relayer.services.roster.",
-    "relayer.services.stored_view.",
+    "relayer.namespaces.journal.",
+    "relayer.namespaces.records.",
+    "relayer.namespaces.stored.",
 )
 # Types that stand in another module by now, and where they stood when the buckets were written: that is no other format.
 MOVED = {
     "relayer.domain.standing.JobState": "relayer.domain.state.JobState",
     "relayer.domain.standing.RecordState": "relayer.domain.state.RecordState",
-    "relayer.services.job_inputs.JobInput": "relayer.services.fact_jobs.JobInput",
-    "relayer.services.job_inputs.JobLine": "relayer.services.fact_jobs.JobLine",
+    "relayer.jobs.inputs.JobInput": "relayer.jobs.facts.JobInput",
+    "relayer.jobs.inputs.JobLine": "relayer.jobs.facts.JobLine",
 }
 # Sections of an index that are no structs.
 _SECTIONS = (IndexParts, DenseParts, LexicalParts, NullParts)

@@ -26,16 +26,16 @@ from golden_site import (
 )
 from stored_fields import durable, stored_fields
 
+from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.directory_store import DirectoryStore
+from relayer.admin.restore import restore
+from relayer.admin.verify import verify_store
 from relayer.domain.entry import ENTRY_VERSION
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, PointerState
-from relayer.domain.segment_page import PAGE_FORMAT
-from relayer.log.index_pack import model_tag
-from relayer.operator.restore import restore
-from relayer.operator.verify import verify_store
-from relayer.services.relayer_check import check_relayer_key
-from relayer.services.transcripts import transcript
-from relayer.wire.transcript import TranscriptRequest
+from relayer.log.index_file import model_tag
+from relayer.log.segments import PAGE_FORMAT
+from relayer.use_cases.transcripts import transcript
+from relayer.wire.service import TranscriptRequest
 
 NEWEST = BUCKETS[-1]
 A_DAY = 86_400.0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from infra_tools import INFRA, ROOT, run, tool
 
-from relayer.config import RelayerSettings
+from relayer.settings.config import RelayerSettings
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from infra_tools import INFRA
 
-from relayer.config import RelayerSettings
+from relayer.settings.config import RelayerSettings
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install -e '.[infra]'")
 BASE = INFRA / "kubernetes/base"

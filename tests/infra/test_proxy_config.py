@@ -11,7 +11,7 @@ from certificates import self_signed
 from infra_tools import INFRA, run, tool
 
 from relayer.http.body import MAX_BODY
-from relayer.http.turns import ANALYZE_SECONDS
+from relayer.http.handlers import ANALYZE_SECONDS
 
 NGINX = (INFRA / "nginx/nginx.conf").read_text()
 

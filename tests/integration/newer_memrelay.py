@@ -57,11 +57,11 @@ def write() -> None:
 
     from relayer.adapters.directory_store import DirectoryStore
     from relayer.adapters.system import SystemClock, SystemRandomness
+    from relayer.admin.catalogue import read_catalogue
     from relayer.crypto.relayer_keys import RelayerKeys
     from relayer.domain.operations import Forget
     from relayer.log.log_ports import LogPorts
     from relayer.log.namespace_log import NamespaceLog
-    from relayer.operator.catalogue import read_catalogue
 
     async def work() -> None:
         data = Path(os.environ["MEMRELAY_DATA"])

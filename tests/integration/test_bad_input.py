@@ -16,7 +16,8 @@ from signed_calls import Gateway
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.testing.recording_store import RecordingStore
-from relayer.wire import base64url, signing
+from relayer.wire import codec as base64url
+from relayer.wire import signing
 from relayer.wire.certificates import Right
 
 MEMORY = {"items": [{"text": "the canary sings at dawn"}]}

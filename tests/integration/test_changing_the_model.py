@@ -7,7 +7,7 @@ from processes import Served, wait_until
 from signed_calls import Gateway, encode
 
 from relayer.testing.scripted_model_server import ScriptedModelServer
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 
 TEXTS = tuple(f"The {name} leaves the harbour of Lisbon at {hour} o'clock" for hour, name in enumerate(
     ("ferry", "trawler", "tanker", "yacht", "steamer"), 5

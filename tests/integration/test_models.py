@@ -12,7 +12,7 @@ from processes import Served, run_memrelay
 from signed_calls import Gateway, encode
 
 from relayer.testing.scripted_model_server import Fault, ModelRequest, ScriptedModelServer
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 
 KEY = "sk-a-key-that-nobody-must-see"
 ANA = "My sister Ana moved to Lisbon on 3 May 2026."

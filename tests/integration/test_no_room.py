@@ -13,7 +13,7 @@ import pytest
 from processes import CLEAN, wait_for
 from signed_calls import Gateway
 
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 
 LIMIT = 64 * 1024
 SMALL = "The spare key of the boathouse hangs behind the third oar."

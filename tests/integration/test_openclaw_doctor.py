@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from processes import CLEAN
 
+from gateway_plugin.hosts.openclaw.config import settings_block
 from gateway_plugin.hosts.openclaw.manifest import FOLDER
-from gateway_plugin.hosts.openclaw.settings_block import settings_block
 
 BRIDGE = Path(sys.executable).with_name("memrelay-gateway")
 

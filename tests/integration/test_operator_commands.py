@@ -16,7 +16,7 @@ from s3_servers import BUCKET, CREDENTIALS, S3Server
 from typed_commands import Done, run_relayer
 
 from relayer.adapters.directory_store import DirectoryStore
-from relayer.search.calibration import calibrate
+from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 

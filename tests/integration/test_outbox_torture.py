@@ -24,13 +24,12 @@ from processes import CLEAN
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import identify
-from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.identity import RootHolder, identify
 from gateway_plugin.outbox import OutboxFull, OutboxItem
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.turn.identities import owner_of
+from gateway_plugin.turn.host_turn import owner_of
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 

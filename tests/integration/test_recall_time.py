@@ -11,7 +11,7 @@ import pytest
 from processes import Served
 from signed_calls import Gateway, encode
 
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 
 MEMORIES = 1000
 RECALLS = 30

@@ -10,7 +10,7 @@ from s3_servers import S3Server
 
 from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock
-from relayer.log.destruction import discard
+from relayer.log.erasure.destruction import discard
 from relayer.ports import Absent, Changed, Created, Exists, Swapped
 
 KEY = "ns/0f/manifest"

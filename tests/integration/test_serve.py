@@ -16,7 +16,7 @@ import pytest
 from processes import Served, run_memrelay, wait_until
 from signed_calls import Gateway
 
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 
 CANARY = "the lighthouse keeper collects green umbrellas"
 

@@ -24,8 +24,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.identity import Identity
-from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.identity import Identity, RootHolder
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RememberRequest
 

@@ -22,7 +22,7 @@ import pytest
 from processes import CLEAN, wait_for, wait_until
 from signed_calls import Gateway, encode
 
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.keys import RootKeys
 
 ANSWER_SECONDS = 2

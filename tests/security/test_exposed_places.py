@@ -10,11 +10,11 @@ import pytest
 from border import border
 from processes import run_memrelay
 
-from relayer.config import RelayerSettings
 from relayer.errors import ConfigurationError
 from relayer.process import ready_file
-from relayer.settings import relayer_key
-from relayer.settings.relayer_key import find_relayer_key, make_relayer_key, require_relayer_key
+from relayer.settings import key as relayer_key
+from relayer.settings.config import RelayerSettings
+from relayer.settings.key import find_relayer_key, make_relayer_key, require_relayer_key
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 

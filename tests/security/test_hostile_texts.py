@@ -21,21 +21,15 @@ from signed_calls import Gateway
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
 from relayer.domain.record import Role
-from relayer.extraction.change import relation_of
 from relayer.extraction.gist import gist_of
-from relayer.extraction.llm.evidence import Ground
-from relayer.extraction.llm.folding import find_passage
-from relayer.extraction.llm.times import said_of
+from relayer.extraction.llm.evidence import Ground, find_passage, said_of
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.prose import mask_non_prose
-from relayer.extraction.sentences import split_sentences
-from relayer.extraction.statements import StatementExtractor
-from relayer.extraction.turns import Turn
-from relayer.extraction.words import words_of
-from relayer.search.names import names
-from relayer.search.terms import terms
-from relayer.services.work_pool import PoolLimits, WorkPool
-from relayer.wire.lines import one_line
+from relayer.extraction.similarity import relation_of
+from relayer.extraction.statements import StatementExtractor, Turn
+from relayer.extraction.words import mask_non_prose, split_sentences, words_of
+from relayer.lib.shares import PoolLimits, WorkPool
+from relayer.search.terms import names, terms
+from relayer.wire.fields import one_line
 from relayer.wire.redaction import redact
 
 ITEM = 64 * 1024

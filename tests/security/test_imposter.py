@@ -25,10 +25,10 @@ from typer.testing import CliRunner
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.keys import secret_store
-from gateway_plugin.loop_thread import LoopThread
+from gateway_plugin.plugin import LoopThread
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.keys import RootKeys
 
 SECRET = bytes(range(32))

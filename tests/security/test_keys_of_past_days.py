@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 from s3_servers import S3Server
 
+from relayer.access.fleet import FleetKeys
 from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.log.log_ports import LogPorts
-from relayer.services.fleet import FleetKeys
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.seeded_randomness import SeededRandomness
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 from border import Border, border
 from signed_calls import Gateway
 
+from relayer.access.accounts import AccountCaps
 from relayer.http.limits import STRANGERS
-from relayer.services.accounts import AccountCaps
-from relayer.wire import base64url
-from relayer.wire.certificates import Right
-from relayer.wire.revocations import Revocations
+from relayer.wire import codec as base64url
+from relayer.wire.certificates import Revocations, Right
 
 MEMORY = {"items": [{"text": "The tide gauge stands behind the boathouse."}]}
 HOURLY = AccountCaps().per_address_and_hour

@@ -30,7 +30,7 @@ from relayer.domain.namespace import Keyring, decode
 from relayer.domain.operations import Put, Stored, decode_operation
 from relayer.domain.record import decode_record
 from relayer.errors import WrongNamespaceKey
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.errors import UnsealError
 from relayer.wire.keys import RootKeys
 from relayer.wire.sealing import ObjectType, SealingKey, context, key_id_of, unseal

@@ -12,10 +12,9 @@ import pytest
 from signed_calls import Gateway, Line
 
 from demo.relayer_process import RelayerProcess
-from relayer.wire import base64url
-from relayer.wire.certificates import Right
+from relayer.wire import codec as base64url
+from relayer.wire.certificates import Revocations, Right
 from relayer.wire.keys import RootKeys
-from relayer.wire.revocations import Revocations
 
 ROOT = RootKeys(b"r" * 32)
 THIEF = Gateway(root=ROOT)

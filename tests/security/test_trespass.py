@@ -17,10 +17,12 @@ import pytest
 from signed_calls import Gateway, encode
 
 from demo.relayer_process import RelayerProcess
-from relayer.wire import base64url, signing, ulid
+from relayer.wire import codec as base64url
+from relayer.wire import codec as ulid
+from relayer.wire import signing
 from relayer.wire.certificates import Certificate, Right
+from relayer.wire.codec import Reader, lp
 from relayer.wire.keys import RootKeys
-from relayer.wire.lp import Reader, lp
 
 ROOT = RootKeys(secrets.token_bytes(32))
 OWNER = Gateway(root=ROOT)

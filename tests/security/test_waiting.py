@@ -14,10 +14,10 @@ from border import Border, border
 from signed_calls import Gateway, encode
 
 from relayer.domain.operations import JobAccepted, Origin
-from relayer.wire import base64url, ulid
-from relayer.wire.certificates import Right
+from relayer.wire import codec as base64url
+from relayer.wire import codec as ulid
+from relayer.wire.certificates import Revocations, Right
 from relayer.wire.keys import RootKeys
-from relayer.wire.revocations import Revocations
 
 SECRET = "The spare key of the boathouse hangs behind the third oar."
 MEMORIES = {"items": [{"text": SECRET}]}

@@ -17,7 +17,7 @@ from signed_calls import Gateway
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.services.index_keeping import IndexKeeper, IndexLimits
+from relayer.maintenance.indexes import IndexKeeper, IndexLimits
 from relayer.wire.certificates import Right
 
 # Never as one string in this process but in what is sent: it would be found in this module's constants.

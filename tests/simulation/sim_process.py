@@ -20,16 +20,13 @@ from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.log.collector import Collector
-from relayer.log.committer import Committer
+from relayer.log.committer import Committer, CommitterLimits
 from relayer.log.compactor import CompactionLimits, Compactor
-from relayer.log.erasure import MemoryEraser
-from relayer.log.erasure_facts import report_of
-from relayer.log.erasure_reports import ErasureReports, Stage
-from relayer.log.index_objects import IndexObjects
-from relayer.log.index_pack import Part
+from relayer.log.erasure.memories import MemoryEraser, report_of
+from relayer.log.erasure.reports import ErasureReports, Stage
+from relayer.log.index_file import IndexObjects, Part
 from relayer.log.log_ports import LogPorts
 from relayer.log.replica import Consistency, Replica, Start
-from relayer.log.submissions import CommitterLimits
 from relayer.ports import EmbeddingModel
 
 __all__ = ["ACCOUNT", "KEYS", "Parts", "Process"]

@@ -42,16 +42,16 @@ def _load(name: str, patches: list[Patch], loaded: Sequence[str]) -> ModuleType:
 _MODULES = (
     "relayer.domain.state",
     "relayer.domain.snapshot",
-    "relayer.log.destruction",
-    "relayer.log.single_flight",
-    "relayer.log.manifest_view",
+    "relayer.log.erasure.destruction",
+    "relayer.lib.single_flight",
+    "relayer.log.manifest",
     "relayer.log.replica",
     "relayer.log.committer",
     "relayer.log.compactor",
     "relayer.log.collector",
-    "relayer.log.index_reader",
-    "relayer.log.index_objects",
-    "relayer.log.erasure",
+    "relayer.log.index_file",
+    "relayer.log.index_file",
+    "relayer.log.erasure.memories",
 )
 
 
@@ -75,9 +75,9 @@ _STATE = "relayer.domain.state"
 _REPLICA = "relayer.log.replica"
 _COMPACTOR = "relayer.log.compactor"
 _COLLECTOR = "relayer.log.collector"
-_MANIFEST = "relayer.log.manifest_view"
-_ERASURE = "relayer.log.erasure"
-_INDEXES = "relayer.log.index_objects"
+_MANIFEST = "relayer.log.manifest"
+_ERASURE = "relayer.log.erasure.memories"
+_INDEXES = "relayer.log.index_file"
 
 # Schedules in which a variant shows sooner than in those of every seed.
 SOONER: dict[str, Plan] = {
@@ -272,7 +272,7 @@ WRONG: dict[str, list[Patch]] = {
     ],
     "a_read_shares_what_began_before_it": [
         Patch(
-            "relayer.log.single_flight",
+            "relayer.lib.single_flight",
             "wanted = self._begun + 1",
             "wanted = self._begun + (not self._turn.locked())",
         ),

@@ -22,22 +22,23 @@ from hypothesis.stateful import (
 from model_memory import Model
 from two_relayers import TwoRelayers
 
-from relayer.domain.contents import Contents
+from relayer.domain.duplicates import Twins
 from relayer.domain.operations import Operation
 from relayer.domain.outcomes import Outcome, Refusal
+from relayer.domain.rules import Contents
 from relayer.domain.state import NamespaceState
-from relayer.domain.twins import Twins
 from relayer.errors import Refused, RelayerError
-from relayer.log.namespace_erasure import NamespaceEraser
+from relayer.log.erasure.namespaces import NamespaceEraser
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.replica import Replica
-from relayer.search.calibration import Calibration, calibrate
-from relayer.services import erase, recall, supersede
-from relayer.services.draft import Draft
-from relayer.services.view import NamespaceView
+from relayer.namespaces.projection import NamespaceView
+from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.wire.life import SupersedeRequest
+from relayer.use_cases import erase, recall
+from relayer.use_cases import lifecycle as supersede
+from relayer.wire.memories import SupersedeRequest
 from relayer.wire.schemas import RememberRequest, RememberResponse
+from relayer.writing.drafts import Draft
 
 # Few texts, so that they meet; the second is the first one in another dress.
 TEXTS = (

@@ -9,35 +9,34 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from relayer.access.principal import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.errors import NamespaceClosed, Refused
 from relayer.extraction.statements import StatementExtractor
+from relayer.lib.deadline import Deadline
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
-from relayer.search.calibration import Calibration
-from relayer.services.access import Access, Principal
-from relayer.services.context import Context
-from relayer.services.deadline import Deadline
-from relayer.services.erase import erase_memory, erase_namespace
-from relayer.services.index_keeping import IndexKeeper, IndexLimits
-from relayer.services.memories import forget_memory, get_memory, list_memories
-from relayer.services.open_namespaces import OpenNamespaces
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.restore import restore
-from relayer.services.supersede import supersede
-from relayer.services.tending import tend
+from relayer.maintenance.embeddings import tend
+from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.namespaces.cache import OpenNamespaces
+from relayer.namespaces.context import Context
+from relayer.search.baseline import Calibration
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.seeded_randomness import SeededRandomness
-from relayer.wire import schemas, ulid
+from relayer.use_cases.erase import erase_memory, erase_namespace
+from relayer.use_cases.lifecycle import restore, supersede
+from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire import codec as ulid
+from relayer.wire import schemas
 from relayer.wire.certificates import Certificate, Right
-from relayer.wire.erasure import EraseNamespaceRequest, EraseNamespaceResponse
 from relayer.wire.keys import RootKeys
-from relayer.wire.life import SupersedeRequest
+from relayer.wire.memories import EraseNamespaceRequest, EraseNamespaceResponse, SupersedeRequest
 
 __all__ = ["AGENT", "TwoRelayers"]
 

@@ -13,16 +13,21 @@ import typer
 from gateway_plugin.cli import app as gateway_app
 from gateway_plugin.settings import PluginSettings
 from relayer import errors
+from relayer.access import accounts
 from relayer.cli import app as relayer_app
-from relayer.config import RelayerSettings
 from relayer.domain import entry, namespace, operations, record
 from relayer.domain.outcomes import Refusal
-from relayer.http import body, connections, head, limits, problems, turns
-from relayer.http.signed_routes import signed_routes
-from relayer.log import erasure_reports
-from relayer.services import accounts, open_namespaces, presentation
-from relayer.services.change_stream import StreamLimits
-from relayer.wire import certificates, keys, proofs, sealed_bodies, sealed_keys, sealing, signing
+from relayer.http import body, connections, limits, problems
+from relayer.http import handlers as turns
+from relayer.http import parsing as head
+from relayer.http.handlers import signed_routes
+from relayer.log.erasure import reports as erasure_reports
+from relayer.namespaces import cache as open_namespaces
+from relayer.settings.config import RelayerSettings
+from relayer.use_cases.changes import StreamLimits
+from relayer.wire import certificates, keys, proofs, sealed_keys, sealing, signing
+from relayer.wire import proofs as sealed_bodies
+from relayer.writing import present as presentation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from relayer import observability
+from relayer import telemetry as observability
 from relayer.wire.sealing import SealingKey
 
 CANARY = "the canary sings at dawn"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from gateway_plugin.active import MOST_KEPT
 from gateway_plugin.cli import app
 from gateway_plugin.gates import Purpose, TurnContext, gate
-from gateway_plugin.recall.active_traces import MOST_KEPT
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
 

@@ -6,10 +6,11 @@ import hashlib
 
 import pytest
 
-from gateway_plugin.text.phrases import FILLER
-from relayer.extraction import courtesies, english, language
+from gateway_plugin.capture.filters import FILLER
+from relayer.extraction import english, language
+from relayer.extraction import statements as courtesies
 from relayer.extraction.words import Phrases
-from relayer.search.calibration import STATEMENTS, UNRELATED_PROMPTS
+from relayer.search.baseline import STATEMENTS, UNRELATED_PROMPTS
 
 
 def plain(value: object) -> object:

@@ -15,15 +15,14 @@ from pathlib import Path
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from relayer.wire import base64url, names, signing
+from relayer.wire import codec as base64url
+from relayer.wire import names, signing
 from relayer.wire.certificates import Certificate, Right
+from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidName
-from relayer.wire.fleet_list import FleetKey, FleetList
 from relayer.wire.keys import RootKeys, derive
-from relayer.wire.lp import lp
-from relayer.wire.proofs import Prover, answer_key
-from relayer.wire.sealed_bodies import seal_body
-from relayer.wire.sealed_keys import SealedKey
+from relayer.wire.proofs import Prover, answer_key, seal_body
+from relayer.wire.sealed_keys import FleetKey, FleetList, SealedKey
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal
 
 HERE = Path(__file__).parent

@@ -1,11 +1,18 @@
-"""From the plugin's configuration in the host to the core's: without what concerns the host, and with references resolved."""
+"""The plugin's configuration in the host: read, resolved, proposed as a block to paste, and written where asked."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
-__all__ = ["HOST_KEYS", "SECRET_KEYS", "core_config"]
+from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.private_files import create_private, replace_private
+from gateway_plugin.session_keys import DEFAULT_AGENT
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""
@@ -33,3 +40,212 @@ def _resolved(value: object, environ: Mapping[str, str]) -> object:
     if isinstance(value, Mapping) and value.get("source") == "env":
         return environ.get(str(value.get("id", ""))) or value
     return value
+
+
+Json = Mapping[str, Any]
+
+_COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfig:
+    """The host's configuration, read and never written.
+
+    Attributes:
+        path: the file.
+        whole: what it holds; secrets may be among it.
+    """
+
+    path: Path
+    whole: Json = field(repr=False)
+
+    @property
+    def plugins(self) -> Json:
+        """The part about plugins."""
+        return _object(self.whole.get("plugins"))
+
+    @property
+    def plugin_id(self) -> str:
+        """Which of the two is set up: the side-car where it alone has an entry."""
+        entries = _object(self.plugins.get("entries"))
+        return SIDECAR_ID if SIDECAR_ID in entries and PLUGIN_ID not in entries else PLUGIN_ID
+
+    def entry(self, name: str) -> Json:
+        """Return the entry of a plugin; empty where it has none."""
+        return _object(_object(self.plugins.get("entries")).get(name))
+
+    @property
+    def settings(self) -> Json:
+        """The plugin's own settings."""
+        return _object(self.entry(self.plugin_id).get("config"))
+
+    @property
+    def slot(self) -> str:
+        """Who holds the memory slot; the host's own memory where nobody is named."""
+        slots = _object(self.plugins.get("slots"))
+        return str(slots.get("memory.recall") or slots.get("memory") or "memory-core")
+
+    def loads(self, name: str) -> str:
+        """Return why a plugin is not loaded, or "" when nothing in the configuration keeps it away."""
+        allow, deny = self.plugins.get("allow"), self.plugins.get("deny")
+        if self.plugins.get("enabled") is False:
+            return "plugins.enabled is false"
+        if isinstance(deny, list) and name in deny:
+            return "plugins.deny names it"
+        if isinstance(allow, list) and allow and name not in allow:
+            return "plugins.allow does not name it"
+        return f"plugins.entries.{name}.enabled is false" if self.entry(name).get("enabled") is False else ""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The agents, the default one where none is named."""
+        entries = _object(_object(self.whole.get("agents")).get("entries"))
+        return tuple(str(name) for name in entries) or (DEFAULT_AGENT,)
+
+    def tool_lists(self) -> tuple[tuple[str, Json], ...]:
+        """Return every place that allows or denies tools, with its name."""
+        places = [("tools", _object(self.whole.get("tools")))]
+        entries = _object(_object(self.whole.get("agents")).get("entries"))
+        places += [
+            (f"agents.entries.{name}.tools", _object(_object(agent).get("tools")))
+            for name, agent in entries.items()
+        ]
+        return tuple(place for place in places if place[1])
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Return the host's state directory."""
+    if environ.get("OPENCLAW_STATE_DIR"):
+        return Path(environ["OPENCLAW_STATE_DIR"]).expanduser()
+    home = environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~"
+    return Path(home).expanduser() / ".openclaw"
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """Return the file of the host's configuration."""
+    named = environ.get("OPENCLAW_CONFIG_PATH")
+    return Path(named).expanduser() if named else state_folder(environ) / "openclaw.json"
+
+
+def read_config(environ: Mapping[str, str]) -> HostConfig:
+    """Read the host's configuration; comments and commas at the end, which the host allows, are passed over.
+
+    Raises:
+        SettingsError: there is none, or it cannot be read.
+    """
+    path = config_path(environ)
+    try:
+        text = path.read_text("utf-8")
+        whole = json.loads(_TRAILING_COMMA.sub(r"\1", _COMMENT.sub(r"\1", text)))
+    except FileNotFoundError:
+        fix = "run openclaw onboard, or set OPENCLAW_CONFIG_PATH as the gateway has it"
+        raise SettingsError(SettingsIssue(str(path), "there is no such file", fix)) from None
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            SettingsIssue(str(path), "cannot be read as JSON", "run openclaw config validate")
+        ) from error
+    return HostConfig(path, _object(whole))
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}
+
+
+CONSENT: Final = (
+    "Recall and capture read the conversation: the messages before a turn, and the turn when it has ended. OpenClaw asks "
+    "the operator to allow that, with hooks.allowConversationAccess. Without it memory works through its tools alone."
+)
+
+
+def settings_block(*, url: str, command: str, consent: bool, sidecar: bool = False) -> dict[str, Any]:
+    """Return the ``plugins`` part of the host's configuration.
+
+    Args:
+        url: the relayer.
+        command: the program that is the bridge: an absolute path, since a service seldom has a shell's search path.
+        consent: the operator allows the plugin to read conversations.
+        sidecar: beside another memory plugin, without the slot and without tools.
+    """
+    entry: dict[str, Any] = {"enabled": True, "config": {"url": url, "command": command}}
+    if consent:
+        entry["hooks"] = {"allowConversationAccess": True}
+    if sidecar:
+        return {"plugins": {"entries": {SIDECAR_ID: entry}}}
+    # Loaded beside us, the host's own memory would register tools of the same names.
+    entries = {PLUGIN_ID: entry, "memory-core": {"enabled": False}}
+    return {"plugins": {"slots": {"memory": PLUGIN_ID}, "entries": entries}}
+
+
+def settings_steps(block: dict[str, Any], source: str) -> str:
+    """Return what a person does, in order, around the block."""
+    name = SIDECAR_ID if SIDECAR_ID in block["plugins"]["entries"] else PLUGIN_ID
+    return "\n".join(
+        (
+            "1. Install the plugin (--force says that you reviewed a local source):",
+            f"   openclaw plugins install {source} --force --accept-capabilities",
+            "2. Merge this into openclaw.json:",
+            json.dumps(block, indent=2),
+            "3. Check and restart:",
+            "   openclaw config validate && openclaw gateway restart",
+            f"4. See that it works: openclaw memrelay status; in a chat: /memory status ({name})",
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of the file: ``backup`` holds it as it was, None when there was none or nothing had to change."""
+
+    path: Path
+    changed: bool
+    backup: Path | None = None
+
+
+def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
+    """Merge a block into the host's configuration; what the file says beside it stays.
+
+    Args:
+        path: the file; made when it is missing.
+        block: what it must hold.
+        now: seconds since the epoch, for the name of the copy.
+
+    Raises:
+        SettingsError: the file is no plain JSON: its comments would be lost.
+        IdentityError: it cannot be written.
+    """
+    place = path.resolve()
+    try:
+        text = place.read_text("utf-8")
+        held = json.loads(text)
+    except FileNotFoundError:
+        replace_private(place, _rendered(block))
+        return Written(path, changed=True)
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            SettingsIssue(
+                str(path),
+                "is no plain JSON, and rewriting it would lose its comments",
+                "paste the block yourself: the same command without --write prints it",
+            )
+        ) from error
+    merged = _merged(held if isinstance(held, dict) else {}, block)
+    if merged == held:
+        return Written(path, changed=False)
+    backup = place.with_name(f"{place.name}.before-memrelay-{now}")
+    create_private(backup, text.encode())
+    replace_private(place, _rendered(merged))
+    return Written(path, changed=True, backup=backup)
+
+
+def _merged(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(held)
+    for key, value in block.items():
+        inner = merged.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(inner, value) if both and isinstance(inner, Mapping) else value
+    return merged
+
+
+def _rendered(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()

@@ -6,9 +6,11 @@ wrong, and every later request is answered with the same reason.
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from gateway_plugin import __version__
@@ -16,17 +18,175 @@ from gateway_plugin.async_plugin import AsyncMemoryPlugin
 from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeError, Call
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.hosts.openclaw.config import core_config
-from gateway_plugin.hosts.openclaw.host_config import state_folder
-from gateway_plugin.hosts.openclaw.settling import HeardTurn, Settling
+from gateway_plugin.hosts.openclaw.config import core_config, state_folder
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
+from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
-from gateway_plugin.status import CaptureReport, Injection
+from gateway_plugin.status import CaptureReport, Injection, TurnTrace
 
-__all__ = ["OpenClawHost"]
+_MAX_PENDING: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class HeardTurn:
+    """A question and what was answered so far.
+
+    Attributes:
+        session: the session key.
+        context: the ``ctx`` of the event that told of the answer.
+        messages: the turn's messages, oldest first.
+    """
+
+    session: str
+    context: Mapping[str, Any] = field(repr=False)
+    messages: tuple[Mapping[str, Any], ...] = field(repr=False)
+
+
+class Settling:
+    """One pending turn for each session.
+
+    Args:
+        seconds: how long its output must be still.
+        capture: captures a turn; raises nothing.
+        limit: of pending turns; beyond it the oldest is captured at once.
+    """
+
+    def __init__(
+        self, seconds: float, capture: Callable[[HeardTurn], Awaitable[object]], limit: int = _MAX_PENDING
+    ) -> None:
+        self._seconds = seconds
+        self._capture = capture
+        self._limit = limit
+        self._pending: OrderedDict[str, tuple[HeardTurn, asyncio.Task[None]]] = OrderedDict()
+
+    async def heard(self, turn: HeardTurn) -> None:
+        """Take a turn in place of what is pending of its session: the same turn, with more of its answer."""
+        self.drop(turn.session)
+        self._pending[turn.session] = (turn, asyncio.create_task(self._later(turn)))
+        if len(self._pending) > self._limit:
+            await self.flush(next(iter(self._pending)))
+
+    async def flush(self, session: str) -> None:
+        """Capture now what is pending of a session, because it goes on or ends."""
+        if (pending := self._pending.pop(session, None)) is not None:
+            turn, timer = pending
+            timer.cancel()
+            await self._capture(turn)
+
+    def drop(self, session: str) -> None:
+        """Let go of what is pending of a session: it is captured otherwise."""
+        if (pending := self._pending.pop(session, None)) is not None:
+            pending[1].cancel()
+
+    async def aclose(self) -> None:
+        """Capture everything that is pending."""
+        for session in list(self._pending):
+            await self.flush(session)
+
+    async def _later(self, turn: HeardTurn) -> None:
+        await asyncio.sleep(self._seconds)
+        # From here on nobody cancels this: what is captured is captured once and whole.
+        self._pending.pop(turn.session, None)
+        await self._capture(turn)
+
+
+_HELP: Final = (
+    "/memory status          how memory stands in this session\n"
+    "/memory off | on        for this session; outlives a restart\n"
+    "/memory off --global    for every session of this gateway (owner)\n"
+    "/memory why             why the last turn was given what it was given"
+)
+_SWITCHES: Final = {
+    "on": True, "enable": True, "enabled": True, "off": False, "disable": False, "disabled": False,
+}  # fmt: skip
+_ADMIN: Final = "operator.admin"
+
+
+def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str, Any]) -> str:
+    """Answer a command.
+
+    Args:
+        plugin: the gateway's memory.
+        arguments: what stands behind the command's name.
+        context: the host's context of the command: session, sender, rights.
+    """
+    words = arguments.split()
+    everywhere = "--global" in words
+    action = next((word.lower() for word in words if word != "--global"), "status")
+    if action in _SWITCHES:
+        return _switch(plugin, context, enabled=_SWITCHES[action], everywhere=everywhere)
+    if action == "status":
+        return _status(plugin, context)
+    return _why(_trace(plugin, context)) if action == "why" else _HELP
+
+
+def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: bool, everywhere: bool) -> str:
+    word = "on" if enabled else "off"
+    if everywhere and not _may_decide_for_all(context):
+        return f"/memory {word} --global needs the gateway's owner or {_ADMIN}."
+    try:
+        if everywhere:
+            plugin.set_everywhere(enabled=enabled)
+            return f"Memory is {word} for every session of this gateway."
+        key = session_key_of(context)
+        if key is None:
+            return "There is no session here to switch."
+        plugin.set_session(key, enabled=enabled, host=host_turn(context))
+    except GatewayError as error:
+        return f"Memory could not be switched {word}: {error}"
+    return f"Memory is {word} for this session."
+
+
+def _may_decide_for_all(context: Mapping[str, Any]) -> bool:
+    """Tell whether the sender may: a client of the gateway by its scopes, anybody else by being the owner."""
+    scopes = context.get("gatewayClientScopes")
+    return _ADMIN in scopes if isinstance(scopes, list) else context.get("senderIsOwner") is True
+
+
+def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
+    status, trace = plugin.status(), _trace(plugin, context)
+    rows = [
+        f"Memory: {_state(plugin, context)}",
+        f"relayer: {status.url}",
+        f"last recall: {trace.status or 'none yet'}{f' in {trace.milliseconds} ms' if trace.milliseconds else ''}",
+        f"captured turns: {status.delivered} delivered, {status.waiting} waiting, {status.refused} refused",
+    ]
+    refusal = (
+        status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
+    )
+    notes = (trace.detail, status.last_error, refusal, status.warning, *status.notes)
+    return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
+
+
+def _state(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
+    if plugin.settings.disabled:
+        return "off (MEMRELAY_DISABLE)"
+    try:
+        on = plugin.session_enabled(session_key_of(context), host=host_turn(context))
+    except OutboxUnavailable as error:
+        return f"silent here: {error}"
+    except GatewayError as error:
+        return f"unavailable here: {error}"
+    return "on for this session" if on else "off for this session"
+
+
+def _trace(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> TurnTrace:
+    key = session_key_of(context)
+    return TurnTrace("") if key is None else plugin.why(key, host=host_turn(context))
+
+
+def _why(trace: TurnTrace) -> str:
+    if not trace.status:
+        return "No turn of this session was looked at yet."
+    rows = [f"last turn: {trace.status}{f': {trace.detail}' if trace.detail else ''}"]
+    rows += [
+        f"{'pass' if gate.allowed else 'STOP'}  {gate.gate}  {gate.reason}".rstrip() for gate in trace.gates
+    ]
+    rows += [f"memory {hit.id}  relevance {hit.relevance:.2f}  {hit.outcome}" for hit in trace.hits]
+    return "\n".join(rows)
+
 
 _FLUSH_SECONDS: Final = 2.0
 _HEALTH_SECONDS: Final = 10.0

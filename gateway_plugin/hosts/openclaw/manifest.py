@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +21,6 @@ from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION, tool_definitions
 from gateway_plugin.settings import ActiveSettings, PluginSettings
 from gateway_plugin.tool_arguments import TOOL_NAMES
 from gateway_plugin.tools import READING
-
-__all__ = ["FOLDER", "PLUGIN_ID", "SIDECAR_ID", "manifest", "sidecar_manifest", "tool_file"]
 
 PLUGIN_ID: Final = "memrelay"
 SIDECAR_ID: Final = "memrelay-sidecar"
@@ -189,3 +190,43 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+_CODE: Final = ("index.js", "bridge.js", "tools.json", "package.json", "openclaw.plugin.json")
+_SKILLS: Final = ("skills/memory-recall/SKILL.md",)
+
+
+def plugin_folder() -> Path:
+    """Return the folder that ``openclaw plugins install --link`` takes."""
+    return FOLDER
+
+
+def package_files(*, sidecar: bool = False) -> dict[str, bytes]:
+    """Return the package's files by their names: the plugin's, or those of its side-car."""
+    files = {name: (FOLDER / name).read_bytes() for name in (*_CODE, *(() if sidecar else _SKILLS))}
+    if sidecar:
+        package = json.loads(files["package.json"]) | {"name": "memrelay-openclaw-sidecar"}
+        files["package.json"] = _json(package)
+        files["openclaw.plugin.json"] = _json(sidecar_manifest())
+    return files
+
+
+def write_package(folder: Path, *, sidecar: bool = False) -> Path:
+    """Write the package and return its file; the same version gives the same bytes.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in sorted(package_files(sidecar=sidecar).items()):
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size, member.mode = len(content), 0o644
+            archive.addfile(member, io.BytesIO(content))
+    file = folder / f"{SIDECAR_ID if sidecar else PLUGIN_ID}-{__version__}.tgz"
+    file.write_bytes(gzip.compress(raw.getvalue(), mtime=0))
+    return file
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

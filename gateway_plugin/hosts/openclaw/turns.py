@@ -10,8 +10,6 @@ from typing import Any, Final
 from gateway_plugin.session_keys import DEFAULT_AGENT, Audience
 from gateway_plugin.turn.host_turn import HostTurn
 
-__all__ = ["HOST", "Runs", "host_turn", "messages_of", "session_key_of"]
-
 HOST: Final = "openclaw"
 
 _MAX_RUNS: Final = 512

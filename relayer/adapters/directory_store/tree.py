@@ -6,6 +6,7 @@ replaced under a running relayer makes writes fail instead of starting an empty 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -18,12 +19,113 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from relayer.adapters.directory_store.durability import Directories, sync, sync_directory
-from relayer.adapters.directory_store.failures import UncertainWrite, nothing_written, perhaps_written
-from relayer.errors import StoreMisconfigured, StoreUnavailable
+from relayer.errors import StoreError, StoreFull, StoreMisconfigured, StoreUnavailable
 from relayer.ports import ObjectInfo
 
-__all__ = ["LOCKS", "STAGING", "Blob", "LockHeld", "Tree"]
+# On macOS fsync(2) stops at the drive's cache; only this command goes through it (Apple's fsync(2) manual page).
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_REMEMBERED = 65_536
+
+
+def sync(descriptor: int) -> None:
+    """Return when the file's or directory's content is on stable storage; raises `OSError`."""
+    if _FULL_SYNC is None:
+        os.fsync(descriptor)
+    else:
+        fcntl.fcntl(descriptor, _FULL_SYNC)
+
+
+def sync_directory(path: str, root: int) -> None:
+    """Return when the names in directory ``path``, relative to descriptor ``root``, are on stable storage."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Directories:
+    """The directories below ``root`` that exist for good, their names in their parents included.
+
+    A directory found existing proves nothing: another process may have made it and not synced its parent yet. So each
+    process syncs the way to a directory once, before its first write there.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._settled: set[str] = set()
+
+    def settle(self, path: str) -> None:
+        """Make ``path`` and what leads to it, and sync every name on the way; raises `OSError`."""
+        if not path or path in self._settled:
+            return
+        parent = os.path.dirname(path)  # noqa: PTH120 - relative to a descriptor, where pathlib has no say
+        self.settle(parent)
+        try:
+            os.mkdir(path, 0o700, dir_fd=self._root)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            self.forget(parent)  # somebody removed it: the next attempt makes it again
+            raise
+        sync_directory(parent, self._root)
+        if len(self._settled) >= _REMEMBERED:
+            self._settled.clear()
+        self._settled.add(path)
+
+    def forget(self, path: str) -> None:
+        """Doubt ``path`` and everything above it from now on, because a write below it found no directory."""
+        while path:
+            self._settled.discard(path)
+            path = path.rpartition("/")[0]
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_BLOCKED = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
+_INCAPABLE = frozenset(
+    {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EXDEV, errno.EINVAL}
+)
+
+
+class UncertainWrite(Exception):
+    """Raised inside this adapter when a write may have happened; its callers get `Unknown`."""
+
+
+def nothing_written(error: OSError, path: str) -> StoreError:
+    """Return the error to raise for ``error``, which came before anything could have changed at ``path``."""
+    name = errno.errorcode.get(error.errno or 0, "an unknown error")
+    if error.errno in _FULL:
+        return StoreFull(
+            f"no room to write {path} ({name}): free space, or raise the quota or file size limit"
+        )
+    if error.errno in _FORBIDDEN:
+        return StoreMisconfigured(
+            f"user id {os.geteuid()} is not allowed to use {path} ({name}): "
+            "it needs read, write and search permission there, on a file system that is mounted writable"
+        )
+    if error.errno in _BLOCKED:
+        return StoreMisconfigured(
+            f"a file is where {path} needs a directory, or the other way round ({name}): move it away"
+        )
+    if error.errno in _INCAPABLE:
+        return StoreMisconfigured(
+            f"the file system of {path} cannot do what the store needs ({name}): use a local one, not a network share"
+        )
+    return StoreUnavailable(f"the file system answered {name} for {path}")
+
+
+def perhaps_written(error: OSError, path: str) -> StoreError | UncertainWrite:
+    """Return the error to raise for a failed link(2) or rename(2) on ``path``.
+
+    The errors by which the kernel refuses say that nothing happened. The others, EIO above all, do not.
+    """
+    if error.errno in _FULL | _FORBIDDEN | _BLOCKED | _INCAPABLE or isinstance(error, FileNotFoundError):
+        return nothing_written(error, path)
+    return UncertainWrite(
+        f"the file system answered {errno.errorcode.get(error.errno or 0, 'an unknown error')}"
+    )
+
 
 STAGING = ".staging"
 LOCKS = ".locks"

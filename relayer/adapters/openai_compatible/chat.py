@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from relayer.adapters.openai_compatible.endpoint import Endpoint
-from relayer.adapters.openai_compatible.faults import EndpointFault, Fault, advice
+from relayer.adapters.openai_compatible.endpoint import Endpoint, EndpointFault, Fault, advice
 from relayer.errors import ConfigurationError, ModelAnswerUnusable, ModelUnavailable
 from relayer.ports import ChatAnswer, ChatMessage
-
-__all__ = ["OpenAIChat"]
 
 _PATH = "/chat/completions"
 # From the strictest form of request to the plainest: (response format, temperature, name of the length's field).

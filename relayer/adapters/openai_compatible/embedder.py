@@ -12,12 +12,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.adapters.openai_compatible.endpoint import Endpoint
-from relayer.adapters.openai_compatible.faults import EndpointFault, Fault, advice
+from relayer.adapters.openai_compatible.endpoint import Endpoint, EndpointFault, Fault, advice
 from relayer.errors import ConfigurationError, EmbedderUnavailable
 from relayer.ports import EmbeddingModel
-
-__all__ = ["OpenAIEmbedder", "endpoint_model"]
 
 _PATH = "/embeddings"
 Vectors = NDArray[np.float32]

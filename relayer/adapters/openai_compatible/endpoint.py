@@ -11,21 +11,159 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum, auto
 from typing import TypeVar
 
 import aiohttp
 
-from relayer.adapters.openai_compatible.faults import (
-    EndpointFault,
-    Fault,
-    fault_of_status,
-    retry_after_seconds,
-)
-from relayer.adapters.openai_compatible.patience import Breaker, RetryBudget
 from relayer.errors import QueueFull
 from relayer.ports import Clock, Randomness
 
-__all__ = ["Endpoint", "EndpointLimits"]
+# Longer waits are a matter for whoever asked, not for a request that is kept open.
+_LONGEST_RETRY_AFTER = 24 * 3600.0
+
+
+class Fault(Enum):
+    """What is to be done about a failure."""
+
+    TRANSIENT = auto()  # the same request may work a moment later
+    REJECTED = auto()  # this request never works; another one may
+    REFUSED = auto()  # no request works until an operator acts
+
+
+class EndpointFault(Exception):
+    """Raised when a request got no usable answer.
+
+    Attributes:
+        fault: see `Fault`.
+        what: the failure in a few words, which quote nothing of request or answer.
+        retry_after: seconds that the server asked for; None when it did not.
+    """
+
+    def __init__(self, fault: Fault, what: str, retry_after: float | None = None) -> None:
+        super().__init__(what)
+        self.fault = fault
+        self.what = what
+        self.retry_after = retry_after
+
+
+def fault_of_status(status: int, retry_after: float | None) -> EndpointFault:
+    """Return what an HTTP status other than 200 means; the body of such an answer is never looked at."""
+    if status in {401, 403}:
+        return EndpointFault(Fault.REFUSED, f"the key is missing or not accepted (HTTP {status})")
+    if status in {404, 405}:
+        return EndpointFault(Fault.REFUSED, f"no such route or model (HTTP {status})")
+    if 300 <= status < 400:
+        return EndpointFault(Fault.REFUSED, f"it redirects elsewhere (HTTP {status}): give the final URL")
+    if status in {408, 409, 425, 429} or status >= 500:
+        return EndpointFault(Fault.TRANSIENT, f"HTTP {status}", retry_after)
+    return EndpointFault(Fault.REJECTED, f"the request is not accepted (HTTP {status})")
+
+
+def advice(fault: EndpointFault, *, setting: str, url: str, path: str, model: str) -> str:
+    """Return what an operator is to look at.
+
+    Args:
+        fault: what no request will get past.
+        setting: what the settings of this endpoint begin with.
+        url: its base URL.
+        path: what is asked below it.
+        model: the option that names the model, and its value.
+    """
+    if "key" in fault.what:
+        return (
+            f"--{setting}-url: {url}: {fault.what}: give the key in the file that "
+            f"MEMRELAY_{setting.replace('-', '_').upper()}_API_KEY_FILE names"
+        )
+    return (
+        f"--{setting}-url: {url}{path} with --{setting}-{model}: {fault.what}; the URL ends before {path}, as in "
+        "https://api.example.org/v1"
+    )
+
+
+def retry_after_seconds(value: str | None, now_ms: int) -> float | None:
+    """Parse ``Retry-After`` (RFC 9110, 10.2.3): seconds or a date; None when it is absent or neither."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            then = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        if then.tzinfo is None:
+            then = then.replace(tzinfo=UTC)
+        seconds = (then - datetime.fromtimestamp(now_ms / 1000, UTC)).total_seconds()
+    return min(max(0.0, seconds), _LONGEST_RETRY_AFTER) if seconds == seconds else None  # noqa: PLR0124 - NaN
+
+
+class RetryBudget:
+    """Tokens for retries: each costs one, each success gives back a tenth."""
+
+    def __init__(self, capacity: float = 10.0, per_success: float = 0.1) -> None:
+        self._capacity = capacity
+        self._per_success = per_success
+        self._tokens = capacity
+
+    def take(self) -> bool:
+        """Pay for one retry, if it can be paid."""
+        # Ten tenths are a little less than one.
+        if self._tokens < 1.0 - 1e-6:
+            return False
+        self._tokens = max(0.0, self._tokens - 1.0)
+        return True
+
+    def succeeded(self) -> None:
+        """Note a request that worked."""
+        self._tokens = min(self._capacity, self._tokens + self._per_success)
+
+
+class Breaker:
+    """Says whether to ask at all.
+
+    Attributes:
+        reason: why the last request failed; empty after a success.
+    """
+
+    def __init__(
+        self, clock: Clock, *, failures: int = 3, first_pause: float = 1.0, longest_pause: float = 30.0
+    ) -> None:
+        self._clock = clock
+        self._allowed = failures
+        self._first = first_pause
+        self._longest = longest_pause
+        self._failures = 0
+        self._until = float("-inf")
+        self.reason = ""
+
+    def wait(self) -> float:
+        """Return the seconds until a request is let through; 0 now. Who gets 0 in an outage is alone for a while."""
+        left = self._until - self._clock.monotonic()
+        if left > 0:
+            return left
+        if self._failures >= self._allowed:
+            self._until = self._clock.monotonic() + self._pause()
+        return 0.0
+
+    def succeeded(self) -> None:
+        """Note that the endpoint answered."""
+        self._failures = 0
+        self._until = float("-inf")
+        self.reason = ""
+
+    def failed(self, reason: str, retry_after: float | None = None) -> None:
+        """Note that it did not; ``retry_after`` holds back everybody, because it was said to this relayer."""
+        self._failures += 1
+        self.reason = reason
+        pause = self._pause() if self._failures >= self._allowed else 0.0
+        self._until = max(self._until, self._clock.monotonic() + max(pause, retry_after or 0.0))
+
+    def _pause(self) -> float:
+        return min(self._longest, self._first * 2.0 ** min(self._failures - self._allowed, 10))
+
 
 T = TypeVar("T")
 

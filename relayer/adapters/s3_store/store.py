@@ -3,27 +3,363 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
+import threading
+import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from relayer.adapters.s3_store.bucket import Bucket
-from relayer.adapters.s3_store.client import Client, Patience, Requester
-from relayer.adapters.s3_store.direct import DirectClient
-from relayer.adapters.s3_store.failures import SILENT
-from relayer.domain.object_keys import check_key, check_prefix, check_range
-from relayer.errors import StoreThrottled, StoreUnavailable
+from botocore.exceptions import BotoCoreError, ClientError
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
+from urllib3.exceptions import HTTPError
+
+from relayer.adapters.s3_store.client import Answer, Client, Patience, Requester, Route, signed_headers
+from relayer.adapters.s3_store.failures import (
+    SILENT,
+    Failure,
+    NoSuccess,
+    judge_read,
+    judge_write,
+    of_answer,
+    of_silence,
+)
+from relayer.domain.entry import check_key, check_prefix, check_range
+from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable, VersionsHidden
 from relayer.ports import (
+    Absent,
+    Changed,
     Clock,
+    Created,
     CreateOutcome,
+    Exists,
+    Found,
     GetOutcome,
     ObjectInfo,
     SwapOutcome,
+    Swapped,
+    Unchanged,
     Unknown,
 )
 
-__all__ = ["THREADS", "S3Client", "S3Store"]
+_NOT_OFFERED = frozenset({"NotImplemented", "MethodNotAllowed", "XNotImplemented"})
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a listing, and the token of the next one; None at the end."""
+
+    rows: tuple[ObjectInfo, ...]
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version or delete marker of a name; without an id, the server keeps no versions."""
+
+    id: str | None
+
+
+class Bucket:
+    """A bucket's requests. Methods block, and raise the port's errors."""
+
+    def __init__(self, client: Requester, where: str) -> None:
+        self._client = client
+        self._where = where
+
+    def read(self, key: str, byte_range: tuple[int, int] | None, if_none_match: str | None) -> GetOutcome:
+        """Read an object or a part of it. Raises `StoreUnavailable` also for an answer that was cut short."""
+        wanted = {"Key": key}
+        if if_none_match is not None:
+            wanted["IfNoneMatch"] = if_none_match
+        if byte_range is not None:
+            wanted["Range"] = f"bytes={byte_range[0]}-{byte_range[1] - 1}"
+        try:
+            answer = self._client.ask("get_object", **wanted)
+        except NoSuccess as refusal:
+            failure = refusal.failure
+            if failure.status == 404 and failure.code == "NoSuchKey":
+                return Absent(self._time(failure))
+            if failure.status == 304:
+                return Unchanged(self._time(failure))
+            if failure.status == 416 and byte_range is not None:
+                return _cut(self.read(key, None, if_none_match), byte_range)
+            raise judge_read(failure, "get_object", self._where) from refusal
+        found = Found(answer.body, self._etag(answer), self._time(answer))
+        if byte_range is None:
+            return found
+        # A server may answer with the whole object.
+        return self._checked(found, answer, byte_range) if answer.status == 206 else _cut(found, byte_range)
+
+    def create(self, key: str, data: bytes) -> CreateOutcome:
+        """Write the object if the name is free, with one request."""
+        try:
+            answer = self._client.ask(
+                "put_object", Key=key, Body=data, ContentMD5=_md5(data), IfNoneMatch="*"
+            )
+        except NoSuccess as refusal:
+            if refusal.failure.status == 412:
+                told = _time(refusal.failure)
+                return _timeless() if told is None else Exists(told)
+            return judge_write(refusal.failure, "put_object", self._where)
+        etag, told = answer.headers.get("etag"), _time(answer)
+        return _timeless() if told is None or not etag else Created(etag, told)
+
+    def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        """Replace the object if it has ``etag``, with one request."""
+        try:
+            answer = self._client.ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfMatch=etag)
+        except NoSuccess as refusal:
+            failure = refusal.failure
+            if failure.status == 412 or (failure.status == 404 and failure.code == "NoSuchKey"):
+                told = _time(failure)
+                return _timeless() if told is None else Changed(told)
+            return judge_write(failure, "put_object", self._where)
+        new_etag, told = answer.headers.get("etag"), _time(answer)
+        return _timeless() if told is None or not new_etag else Swapped(new_etag, told)
+
+    def delete(self, key: str, version: str | None = None) -> None:
+        """Remove the object, or one version of it; absent is fine."""
+        chosen = {} if version is None else {"VersionId": version}
+        try:
+            self._client.ask("delete_object", Key=key, **chosen)
+        except NoSuccess as refusal:
+            if refusal.failure.status == 404 and refusal.failure.code in {"NoSuchKey", "NoSuchVersion"}:
+                return
+            raise judge_read(refusal.failure, "delete_object", self._where) from refusal
+
+    def page(self, prefix: str, token: str | None) -> Page:
+        """Read one page of a listing; what cannot be a key of ours is left out."""
+        after = {} if token is None else {"ContinuationToken": token}
+        try:
+            answer = self._client.ask("list_objects_v2", Prefix=prefix, **after)
+        except NoSuccess as refusal:
+            raise judge_read(refusal.failure, "list_objects_v2", self._where) from refusal
+        self._refuse_other_than_listing(answer, "list_objects_v2")
+        rows = tuple(
+            ObjectInfo(row["Key"], int(row["Size"]), _ms(row["LastModified"]))
+            for row in answer.fields.get("Contents", ())
+            if _is_key(row["Key"])
+        )
+        next_token = answer.fields.get("NextContinuationToken") if answer.fields.get("IsTruncated") else None
+        return Page(rows, next_token)
+
+    def versions(self, key: str) -> list[Version]:
+        """Return what is still kept of a name; at most one where the server keeps no versions."""
+        found: list[Version] = []
+        marker: dict[str, str] = {}
+        while True:
+            try:
+                # The delimiter folds away whatever lies below the name.
+                answer = self._client.ask("list_object_versions", Prefix=key, Delimiter="/", **marker)
+            except NoSuccess as refusal:
+                if refusal.failure.code in _NOT_OFFERED:
+                    return [Version(None)] if isinstance(self.read(key, None, None), Found) else []
+                error = judge_read(refusal.failure, "list_object_versions", self._where)
+                if error.code == "access_denied":
+                    raise VersionsHidden(str(error), kept=self._keeps_versions(key)) from refusal
+                raise error from refusal
+            self._refuse_other_than_listing(answer, "list_object_versions")
+            fields = answer.fields
+            rows = [*fields.get("Versions", ()), *fields.get("DeleteMarkers", ())]
+            found += [Version(row.get("VersionId") or "null") for row in rows if row["Key"] == key]
+            if not fields.get("IsTruncated") or not fields.get("NextKeyMarker"):
+                return found
+            marker = {"KeyMarker": fields["NextKeyMarker"]}
+            if fields.get("NextVersionIdMarker"):
+                marker["VersionIdMarker"] = fields["NextVersionIdMarker"]
+
+    def _keeps_versions(self, key: str) -> bool:
+        """Whether an object, or the mark that it was deleted, has a version's id: only buckets with versions give one."""
+        try:
+            return "x-amz-version-id" in self._client.ask("get_object", Key=key).headers
+        except NoSuccess as refusal:
+            return "x-amz-version-id" in refusal.failure.headers
+
+    def _refuse_other_than_listing(self, answer: Answer, operation: str) -> None:
+        """Any XML without rows would read like an empty listing; a listing says whether it is the whole."""
+        if "IsTruncated" not in answer.fields:
+            raise judge_read(Failure(status=200, code="NotS3", sent=True), operation, self._where)
+
+    def _checked(self, found: Found, answer: Answer, byte_range: tuple[int, int]) -> Found:
+        start, end = byte_range
+        if not answer.headers.get("content-range", "").startswith(f"bytes {start}-"):
+            raise StoreUnavailable(
+                f"{self._where} answered with another part of the object than was asked for"
+            )
+        return found if len(found.data) <= end - start else _cut_bytes(found, 0, end - start)
+
+    def _etag(self, answer: Answer) -> str:
+        etag = answer.headers.get("etag")
+        if not etag:
+            raise StoreMisconfigured(f"{self._where} sends no ETag: it cannot hold the log")
+        return etag
+
+    def _time(self, answer: Answer | Failure) -> int:
+        told = _time(answer)
+        if told is None:
+            raise StoreMisconfigured(
+                f"{self._where} sends no Date that can be read: a proxy in between must pass it on"
+            )
+        if answer.headers.get("age", "0") != "0":
+            raise StoreMisconfigured(
+                f"{self._where} answers from a cache in between: ask the store itself with --endpoint-url"
+            )
+        return told
+
+
+def _cut(outcome: GetOutcome, byte_range: tuple[int, int]) -> GetOutcome:
+    return _cut_bytes(outcome, *byte_range) if isinstance(outcome, Found) else outcome
+
+
+def _cut_bytes(found: Found, start: int, end: int) -> Found:
+    return Found(found.data[start:end], found.etag, found.store_time)
+
+
+def _time(answer: Answer | Failure) -> int | None:
+    """Return the ``Date`` header in ms since the epoch; None if there is none that can be read."""
+    try:
+        return _ms(parsedate_to_datetime(answer.headers.get("date", "")))
+    except ValueError:
+        return None
+
+
+def _ms(moment: datetime) -> int:
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _md5(data: bytes) -> str:
+    """Return what makes a server refuse a body that did not arrive whole, whoever died on the way (ADR 8)."""
+    return b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+def _timeless() -> Unknown:
+    return Unknown("the answer has no etag or no time")
+
+
+def _is_key(key: str) -> bool:
+    try:
+        check_key(key)
+    except ValueError:
+        return False
+    return True
+
+
+_METHODS = {"get_object": "GET", "put_object": "PUT"}
+_HEADERS = {
+    "ContentMD5": "content-md5",
+    "IfNoneMatch": "if-none-match",
+    "IfMatch": "if-match",
+    "Range": "range",
+}
+_KNOWN = {"Key", "Body", *_HEADERS}
+# An error's body is a few hundred bytes, and its code stands near the beginning.
+_CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
+_LOOKED_AT = 4096
+
+
+class DirectClient:
+    """A `Requester` for one bucket, over a boto3 client; may be used by any number of threads at once.
+
+    Where requests need more than a signature by key and token, or go through a proxy, boto3 makes all of them.
+    """
+
+    def __init__(self, boto: Client, connections: int, patience: Patience) -> None:
+        self._boto = boto
+        self._connections = connections
+        self._timeout = Timeout(connect=patience.connect, read=patience.silence)
+        self._lock = threading.Lock()
+        self._route: Route | None = None
+        self._pool: HTTPConnectionPool | None = None
+        self._found = False
+
+    @property
+    def endpoint_url(self) -> str:
+        """The URL that is asked, without credentials."""
+        return self._boto.endpoint_url
+
+    def ask(self, operation: str, **parameters: Any) -> Answer:
+        """Make one request, named as boto3 names it; raises `NoSuccess`."""
+        method = _METHODS.get(operation) if parameters.keys() <= _KNOWN else None
+        try:
+            route = None if method is None else self._find_route()
+            if method is None or route is None or self._pool is None:
+                return self._boto.ask(operation, **parameters)
+            return self._send(self._pool, route, method, parameters)
+        except ClientError as error:
+            # Not the bucket's server has answered this, but the one that gives credentials.
+            raise NoSuccess(of_answer(error.response)) from error
+        except (BotoCoreError, HTTPError, OSError) as error:
+            raise NoSuccess(of_silence(error)) from error
+
+    def close(self) -> None:
+        """Give back the connections."""
+        if self._pool is not None:
+            self._pool.close()
+        self._boto.close()
+
+    def _find_route(self) -> Route | None:
+        if self._found:
+            return self._route
+        with self._lock:
+            if not self._found:
+                self._route = self._boto.route()
+                self._pool = None if self._route is None else self._connect(self._route)
+                self._found = True
+            return self._route
+
+    def _connect(self, route: Route) -> HTTPConnectionPool:
+        if route.authorities is None:
+            return HTTPConnectionPool(
+                route.host, route.port, maxsize=self._connections, timeout=self._timeout, retries=False
+            )
+        return HTTPSConnectionPool(
+            route.host,
+            route.port,
+            maxsize=self._connections,
+            timeout=self._timeout,
+            retries=False,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=route.authorities,
+        )
+
+    def _send(
+        self, pool: HTTPConnectionPool, route: Route, method: str, parameters: dict[str, Any]
+    ) -> Answer:
+        path = route.path + parameters["Key"]
+        body: bytes = parameters.get("Body", b"")
+        headers = signed_headers(
+            method,
+            route.authority,
+            path,
+            body,
+            {_HEADERS[name]: text for name, text in parameters.items() if name in _HEADERS},
+            credentials=self._boto.credentials(),
+            region=route.region,
+            now=time.time(),
+        )
+        headers["user-agent"] = "memrelay"
+        response = pool.urlopen(
+            method,
+            path,
+            body=body if method == "PUT" else None,
+            headers=headers,
+            redirect=False,
+            decode_content=False,
+        )
+        told = {name.lower(): text for name, text in response.headers.items()}
+        if 200 <= response.status < 300:
+            return Answer(response.status, told, {}, response.data)
+        code = _CODE.search(response.data[:_LOOKED_AT])
+        word = str(response.status) if code is None else code.group(1).decode()
+        raise NoSuccess(Failure(response.status, word, sent=True, headers=told))
+
 
 T = TypeVar("T")
 

@@ -9,8 +9,6 @@ import msgspec
 
 from relayer.errors import ModelAnswerUnusable
 
-__all__ = ["SCHEMA", "Answer", "Proposal", "is_nothing", "json_in", "read_answer"]
-
 KindName = Literal["fact", "preference", "decision", "event", "task"]
 ImportanceName = Literal["vital", "standard", "trivial"]
 RelationName = Literal["new", "duplicate", "supersedes", "contradicts"]

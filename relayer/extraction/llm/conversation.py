@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 from relayer.domain.record import Role
 
-__all__ = ["MOST_CHARACTERS", "Line", "day_of", "render"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_CHARACTERS = 4000
 _MOST_KNOWN_CHARACTERS = 400

@@ -6,17 +6,50 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 
 from relayer.domain.record import Kind, Role
 from relayer.extraction.llm.answer import SCHEMA, Answer, Proposal, RelationName, read_answer
 from relayer.extraction.llm.conversation import Line, day_of, render
-from relayer.extraction.llm.evidence import Doubt, Ground, Said, doubt_of, doubt_of_fact
-from relayer.extraction.llm.folding import find_passage, fold
-from relayer.extraction.llm.prompts import extract_prompt
-from relayer.extraction.llm.times import said_of
+from relayer.extraction.llm.evidence import (
+    Doubt,
+    Ground,
+    Said,
+    doubt_of,
+    doubt_of_fact,
+    find_passage,
+    fold,
+    said_of,
+)
 from relayer.ports import ChatMessage, ChatModel
 
-__all__ = ["DROPPED", "Extraction", "Fact", "LlmExtractor"]
+EXTRACT = "extract/1"
+SUMMARISE = "summarise/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is told. ``name`` is ``purpose/version``, and with it is recorded what the model made."""
+
+    name: str
+    text: str
+
+
+def extract_prompt(*, summary: bool) -> Prompt:
+    """Return the newest prompt that extracts facts, with or without a summary of the turn."""
+    folder = files("relayer.extraction") / "prompts"
+    ending = "summary" if summary else "no-summary"
+    parts = (f"{EXTRACT}.txt", f"{EXTRACT}.{ending}.txt")
+    text = "\n".join((folder / part).read_text("utf-8") for part in parts)
+    return Prompt(EXTRACT + ("+summary" if summary else ""), text)
+
+
+def summary_prompt() -> Prompt:
+    """Return the newest prompt that summarises a session."""
+    return Prompt(
+        SUMMARISE, (files("relayer.extraction") / "prompts" / f"{SUMMARISE}.txt").read_text("utf-8")
+    )
+
 
 _MAX_TOKENS = 2048
 _IMPORTANCE = {"vital": 0.9, "standard": 0.5, "trivial": 0.2}

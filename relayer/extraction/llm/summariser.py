@@ -12,12 +12,9 @@ import msgspec
 from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.answer import is_nothing, json_in
 from relayer.extraction.llm.conversation import Line, render
-from relayer.extraction.llm.evidence import Ground, doubt_of
-from relayer.extraction.llm.folding import fold
-from relayer.extraction.llm.prompts import summary_prompt
+from relayer.extraction.llm.evidence import Ground, doubt_of, fold
+from relayer.extraction.llm.extractor import summary_prompt
 from relayer.ports import ChatMessage, ChatModel
-
-__all__ = ["Summariser", "Summary"]
 
 _MAX_TOKENS = 1024
 _MOST_POINTS = 10

@@ -17,7 +17,7 @@ import pytest
 
 import relayer
 from relayer.adapters.directory_store import DirectoryStore
-from relayer.adapters.directory_store.cached_lookup import surely_absent
+from relayer.adapters.directory_store.store import surely_absent
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import Absent, Created, Exists, Found, Swapped, Throttled, Unchanged, Unknown

@@ -22,8 +22,7 @@ from recorded_disk import FOREIGN, Disk, Image, Sync, left_by_a_failure, recordi
 
 from relayer.adapters import directory_store
 from relayer.adapters.directory_store import DirectoryStore
-from relayer.adapters.directory_store.failures import UncertainWrite
-from relayer.adapters.directory_store.tree import LOCKS, STAGING, Tree
+from relayer.adapters.directory_store.tree import LOCKS, STAGING, Tree, UncertainWrite
 from relayer.adapters.system import SystemClock
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest, Pointer

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relayer.adapters.directory_store import DirectoryStore, start
+from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.directory_store import store as start
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreMisconfigured
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.adapters.local_embedder.model import MAX_BATCH_TOKENS, batches
+from relayer.adapters.local_embedder.embedder import MAX_BATCH_TOKENS, batches
 from relayer.errors import ConfigurationError, EmbedderUnavailable
 
 

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.adapters.metered_store import MeteredStore
-from relayer.adapters.system import SystemClock
+from relayer.adapters.system import MeteredStore, SystemClock
 from relayer.errors import StoreFull, StoreUnavailable
 from relayer.testing.recording_store import RecordingStore
 

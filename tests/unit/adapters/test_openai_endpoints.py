@@ -16,8 +16,7 @@ from relayer.adapters.openai_compatible import (
     OpenAIEmbedder,
     endpoint_model,
 )
-from relayer.adapters.openai_compatible.faults import retry_after_seconds
-from relayer.adapters.openai_compatible.patience import Breaker, RetryBudget
+from relayer.adapters.openai_compatible.endpoint import Breaker, RetryBudget, retry_after_seconds
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.errors import (
     ConfigurationError,

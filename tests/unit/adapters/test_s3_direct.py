@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from scripted_s3 import Reply, ScriptedS3, found, refusal, serving, stored
 
 from relayer.adapters.s3_store import Patience
-from relayer.adapters.s3_store.client import Client
-from relayer.adapters.s3_store.direct import DirectClient
+from relayer.adapters.s3_store.client import Client, Credentials, signed_headers
 from relayer.adapters.s3_store.failures import NoSuccess
-from relayer.adapters.s3_store.signature import Credentials, signed_headers
+from relayer.adapters.s3_store.store import DirectClient
 
 KEY = "ns/0f/wal/00000000000000000001"
 NOON = 1_794_910_830.0

@@ -21,7 +21,7 @@ from scripted_s3 import DATE_MS, How, Reply, ScriptedS3, found, listing, refusal
 
 from relayer.adapters.s3_store import Patience, S3Client, S3Store
 from relayer.adapters.s3_store.client import Client, Requester
-from relayer.adapters.s3_store.direct import DirectClient
+from relayer.adapters.s3_store.store import DirectClient
 from relayer.adapters.system import SystemClock
 from relayer.errors import (
     StoreFull,

@@ -9,8 +9,7 @@ import pytest
 
 from demo.conversation import ConversationFileError, ProbeKind, load_conversation
 from relayer.domain.record import Role
-from relayer.extraction.statements import StatementExtractor
-from relayer.extraction.turns import Turn
+from relayer.extraction.statements import StatementExtractor, Turn
 
 SMALL = {
     "format": "memrelay-conversation/1",

@@ -38,8 +38,8 @@ from relayer.domain.operations import (
     decode_operation,
     encode_operation,
 )
-from relayer.domain.segment_page import Page, PageRow, decode_page, encode_page
 from relayer.errors import CorruptNamespace, UpgradeRequired
+from relayer.log.segments import Page, PageRow, decode_page, encode_page
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal, unseal
 

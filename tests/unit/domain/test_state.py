@@ -6,7 +6,6 @@ import pytest
 from log_operations import START, SmallLog
 
 from relayer.domain.entry import Entry
-from relayer.domain.known_outcomes import NONCE_LIFE_MS, NONCES_KEPT
 from relayer.domain.operations import (
     Close,
     Erase,
@@ -22,7 +21,7 @@ from relayer.domain.operations import (
 )
 from relayer.domain.outcomes import Outcome, Refusal, Result
 from relayer.domain.standing import Standing
-from relayer.domain.state import EXPIRY_GRACE_MS, NamespaceState
+from relayer.domain.state import EXPIRY_GRACE_MS, NONCE_LIFE_MS, NONCES_KEPT, NamespaceState
 from relayer.errors import UpgradeRequired
 
 

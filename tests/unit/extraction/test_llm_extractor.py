@@ -12,11 +12,8 @@ from relayer.domain.record import Kind, Role
 from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.answer import read_answer
 from relayer.extraction.llm.conversation import Line, render
-from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of
-from relayer.extraction.llm.extractor import Extraction, LlmExtractor
-from relayer.extraction.llm.folding import find_passage
-from relayer.extraction.llm.prompts import extract_prompt
-from relayer.extraction.llm.times import said_of
+from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of, find_passage, said_of
+from relayer.extraction.llm.extractor import Extraction, LlmExtractor, extract_prompt
 from relayer.ports import ChatAnswer, ChatMessage
 
 SUNDAY = datetime(2026, 5, 3, tzinfo=UTC)

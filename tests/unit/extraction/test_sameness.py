@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from relayer.extraction.change import Relation, relation_of
 from relayer.extraction.gist import gist_of
-from relayer.extraction.sameness import says_the_same
+from relayer.extraction.similarity import Relation, relation_of, says_the_same
 
 
 @pytest.mark.parametrize(

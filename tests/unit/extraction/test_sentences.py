@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayer.extraction.language import guess_language
-from relayer.extraction.prose import clean, mask_non_prose
-from relayer.extraction.sentences import is_question, split_sentences
-from relayer.extraction.words import Phrases, words_of
+from relayer.extraction.words import Phrases, clean, is_question, mask_non_prose, split_sentences, words_of
 
 
 def sentences(text):

@@ -5,8 +5,7 @@ import time
 import pytest
 
 from relayer.domain.record import Kind, Role, Trust
-from relayer.extraction.statements import StatementExtractor
-from relayer.extraction.turns import Candidate, Extractor, Turn
+from relayer.extraction.statements import Candidate, Extractor, StatementExtractor, Turn
 
 EXTRACTOR: Extractor = StatementExtractor()
 

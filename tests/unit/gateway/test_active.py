@@ -10,8 +10,8 @@ import pytest
 from wire_relayer import answer, hang
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin import active as active_traces
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.recall import active_traces
 from gateway_plugin.settings import Position, load_settings
 from gateway_plugin.status import Injection
 from gateway_plugin.turn.host_turn import HostTurn

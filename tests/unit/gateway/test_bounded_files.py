@@ -10,7 +10,7 @@ import pytest
 
 from gateway_plugin import bounded_files
 from gateway_plugin.bounded_files import NotRead, files_below, opened_below, read_below
-from gateway_plugin.hosts.openclaw.session_log import AgentSessions
+from gateway_plugin.hosts.openclaw.tools import AgentSessions
 from gateway_plugin.tool_arguments import ToolError
 
 SECRET = b"of somebody else"

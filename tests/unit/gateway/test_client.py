@@ -22,7 +22,7 @@ from gateway_plugin.errors import (
 from gateway_plugin.identity import identify
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sync_client import SyncRelayerClient
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
 
 COFFEE = RememberRequest(items=(MemoryItem(text="oat milk coffee"),))
@@ -369,8 +369,7 @@ async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, 
 def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRelayer, identity):
     import httpx
 
-    from gateway_plugin.calls.endpoint import Endpoint
-    from gateway_plugin.calls.transport import signed_headers
+    from gateway_plugin.calls.transport import Endpoint, signed_headers
 
     headers = signed_headers(
         identity,

@@ -10,12 +10,11 @@ from wire_relayer import answer, strangers
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused, RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.identity import identify
-from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.identity import RootHolder, identify
 from gateway_plugin.session_keys import parse_session_key
 from relayer.wire.keys import RootKeys
 from relayer.wire.proofs import Prover
-from relayer.wire.transfer import ExportRequest, ImportItem, ImportRequest
+from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
 
 HEAD = {"memrelay_export": 1, "namespace": "ops", "memories": 1}
 END = {"end": True, "memories": 1}

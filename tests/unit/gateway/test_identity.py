@@ -6,7 +6,8 @@ from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import identify
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import NamespaceScope
-from relayer.wire import base64url, names
+from relayer.wire import codec as base64url
+from relayer.wire import names
 from relayer.wire.certificates import Certificate, Right
 
 NOW = 1_767_225_600

@@ -8,15 +8,15 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture import capture_turn
-from gateway_plugin.capture.cursor import TurnCursor
-from gateway_plugin.hosts.openclaw.session_log import AgentSessions
+from gateway_plugin.capture.capturer import TurnCursor
+from gateway_plugin.hosts.openclaw.tools import AgentSessions
 from gateway_plugin.query import Role
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.turn.echoes import EchoFilter
 from gateway_plugin.turn.host_turn import HostTurn
-from gateway_plugin.turn.messages import parse_messages
-from relayer.wire.capture import AnalyzeRequest, without_transcript
+from gateway_plugin.turn.sessions import EchoFilter
+from gateway_plugin.turn.transcript import parse_messages
+from relayer.wire.memories import AnalyzeRequest, without_transcript
 
 KEY = "agent:researcher:main"
 GROUP = "agent:researcher:telegram:group:7"

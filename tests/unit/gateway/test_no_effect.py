@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.hosts.openclaw.commands import run_command
+from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.no_effect import REASONS, without_effect
 from gateway_plugin.settings import load_settings
 

@@ -6,9 +6,9 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.commands.erase import forget_namespace
+from gateway_plugin.identity import RootHolder
 from gateway_plugin.outbox import Waiting
-from gateway_plugin.outbox.erasing import forget_namespace
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.turn.host_turn import HostTurn
 from relayer.wire.keys import RootKeys

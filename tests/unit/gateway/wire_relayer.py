@@ -17,15 +17,24 @@ from aiohttp import web
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from gateway_plugin.loop_thread import LoopThread
-from relayer.wire import answers, base64url, life, schemas, signing, ulid
+from gateway_plugin.plugin import LoopThread
+from relayer.wire import codec as base64url
+from relayer.wire import codec as ulid
+from relayer.wire import memories as answers
+from relayer.wire import memories as life
+from relayer.wire import schemas, signing
 from relayer.wire.certificates import Certificate, Right
-from relayer.wire.context import ContextResponse
 from relayer.wire.errors import WireError
-from relayer.wire.fleet_list import FleetKey, FleetList
-from relayer.wire.proofs import PROOF_HEADER, Prover
-from relayer.wire.sealed_bodies import SEALED_TYPE, open_body
-from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, SealedKey, fleet_key_id, named_fleet_key
+from relayer.wire.memories import ContextResponse
+from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE, Prover, open_body
+from relayer.wire.sealed_keys import (
+    MAX_LIFE_SECONDS,
+    FleetKey,
+    FleetList,
+    SealedKey,
+    fleet_key_id,
+    named_fleet_key,
+)
 
 Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 RELEASED = web.AppKey("released", threading.Event)

@@ -9,13 +9,12 @@ from border import Border, border
 
 from relayer.adapters.system import SystemClock
 from relayer.domain.namespace import Custody
-from relayer.http.authorities import Authorities, accepted_authorities, public_authority
-from relayer.http.bounded_cache import BoundedCache
+from relayer.http.access import Authorities, accepted_authorities, public_authority
 from relayer.http.limits import AGENT
 from relayer.http.problems import HttpProblem
-from relayer.wire import base64url
-from relayer.wire.certificates import Right
-from relayer.wire.revocations import Revocations
+from relayer.lib.lru import BoundedCache
+from relayer.wire import codec as base64url
+from relayer.wire.certificates import Revocations, Right
 
 MEMORY = {"items": [{"text": "kept"}]}
 

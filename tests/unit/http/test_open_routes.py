@@ -13,8 +13,9 @@ from relayer.adapters.system import SystemClock
 from relayer.errors import StoreMisconfigured, StoreUnavailable
 from relayer.http.problems import CODES
 from relayer.testing.recording_store import RecordingStore
-from relayer.wire import base64url, schemas
-from relayer.wire.fleet_list import FleetKey, FleetList
+from relayer.wire import codec as base64url
+from relayer.wire import schemas
+from relayer.wire.sealed_keys import FleetKey, FleetList
 
 
 @pytest.fixture

@@ -17,13 +17,12 @@ from signed_calls import encode
 from relayer.adapters.system import SystemClock
 from relayer.http.body import MAX_BODY
 from relayer.http.limits import FAILURES
-from relayer.wire import base64url, signing
-from relayer.wire.certificates import Right
+from relayer.wire import codec as base64url
+from relayer.wire import signing
+from relayer.wire.certificates import Revocations, Right
 from relayer.wire.errors import NotAccepted
 from relayer.wire.keys import FIRST_GENERATION
-from relayer.wire.proofs import PROOF_HEADER, Prover, Verifier, answer_key
-from relayer.wire.revocations import Revocations
-from relayer.wire.sealed_bodies import SEALED_TYPE, seal_body
+from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE, Prover, Verifier, answer_key, seal_body
 
 MEMORY = {"items": [{"text": "kept"}]}
 NOBODY = "01m8079zqgt6n9m13psfyd6ak5"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from relayer.http.access import SeenReads
 from relayer.http.problems import HttpProblem
-from relayer.http.replays import SeenReads
 
 AGENT = b"a" * 32
 NOW = 1_700_000_000

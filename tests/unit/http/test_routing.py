@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relayer.http.problems import HttpProblem
-from relayer.http.routing import Call, Reply, Route, Routes
+from relayer.http.request import Call, Reply, Route, Routes
 
 
 async def _handle(call: Call) -> Reply:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relayer.http.parsing import parse_json
 from relayer.http.problems import HttpProblem
-from relayer.http.strict_json import parse
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ from relayer.http.strict_json import parse
 )
 def test_what_has_no_single_meaning_is_refused_by_its_rule(body: bytes, rule: str) -> None:
     with pytest.raises(HttpProblem) as caught:
-        parse(body)
+        parse_json(body)
     assert caught.value.code == "invalid_json"
     assert caught.value.status == 400
     assert rule in caught.value.detail
 
 
 def test_a_pair_of_surrogates_is_one_character() -> None:
-    assert parse(b'"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
+    assert parse_json(b'"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_parsed_or_refused_and_nothing_else(body: bytes) -> None:
     with contextlib.suppress(HttpProblem):
-        parse(body)
+        parse_json(body)

@@ -14,13 +14,12 @@ from relayer.domain.namespace import MANIFEST_FORMAT, Custody, Manifest, Pointer
 from relayer.domain.operations import Origin, Put, Stored
 from relayer.domain.state import NamespaceState
 from relayer.log import creation
-from relayer.log.committer import Committer
+from relayer.log.committer import Committer, CommitterLimits
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.replica import Replica
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.log.submissions import CommitterLimits
 from relayer.ports import Found, ObjectStore
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.seeded_randomness import SeededRandomness

@@ -16,8 +16,8 @@ from relayer.errors import (
     StoreUnavailable,
     UpgradeRequired,
 )
+from relayer.log.committer import CommitterLimits
 from relayer.log.replica import Consistency, Replica
-from relayer.log.submissions import CommitterLimits
 from relayer.ports import CreateOutcome, Found, Throttled
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore

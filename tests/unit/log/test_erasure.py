@@ -12,7 +12,7 @@ from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, 
 from relayer.errors import StoreUnavailable
 from relayer.log.collector import Collector
 from relayer.log.committer import Committer
-from relayer.log.erasure_reports import ErasureReports, SeenReport, Stage
+from relayer.log.erasure.reports import ErasureReports, SeenReport, Stage
 from relayer.log.layout import Layout
 from relayer.log.replica import Replica
 from relayer.ports import SwapOutcome

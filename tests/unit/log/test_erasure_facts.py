@@ -9,8 +9,8 @@ from log_operations import entry_of
 from relayer.domain.namespace import Position
 from relayer.domain.operations import Erase, Operation, Origin, Put, Stored
 from relayer.domain.state import NamespaceState
-from relayer.log.erasure_facts import retold, still_has
-from relayer.log.erasure_reports import REPORT_FORMAT, ErasureReport, Stage, What
+from relayer.log.erasure.memories import retold, still_has
+from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, Stage, What
 
 RECORDS = (b"r1", b"r2")
 REPORT = ErasureReport(

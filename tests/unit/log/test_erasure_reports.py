@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from log_world import ACCOUNT, World
 
-from relayer.log.erasure_reports import REPORT_FORMAT, ErasureReport, ErasureReports, Stage, What
+from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, ErasureReports, Stage, What
 
 ID = b"erasure of sixte"
 REPORT = ErasureReport(

@@ -12,9 +12,8 @@ from relayer.domain.namespace import Manifest, Position
 from relayer.domain.operations import Erase, Origin
 from relayer.domain.snapshot import write_state
 from relayer.errors import CorruptNamespace, RelayerError
-from relayer.log import index_reader
-from relayer.log.index_objects import IndexObjects
-from relayer.log.index_pack import IndexBuilder, Part, model_tag
+from relayer.log import index_file as index_reader
+from relayer.log.index_file import IndexBuilder, IndexObjects, Part, model_tag
 from relayer.log.replica import Replica, Start
 from relayer.ports import EmbeddingModel, Found, ObjectStore
 from relayer.testing.recording_store import RecordingStore

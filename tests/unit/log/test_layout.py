@@ -1,6 +1,6 @@
 import pytest
 
-from relayer.domain.object_keys import check_key
+from relayer.domain.entry import check_key
 from relayer.log.layout import Layout
 
 INCARNATION = bytes(range(16))

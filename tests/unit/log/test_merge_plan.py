@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.log.merge_plan import plan_merge
+from relayer.log.compactor import plan_merge
 
 SIZES = st.lists(st.integers(1, 120), max_size=40)
 

@@ -12,9 +12,9 @@ from relayer.domain.namespace import PointerState
 from relayer.domain.outcomes import Refusal, Result
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log import creation
-from relayer.log.erasure_reports import ErasureReports, SeenReport, Stage
+from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
+from relayer.log.erasure.reports import ErasureReports, SeenReport, Stage
 from relayer.log.layout import Layout
-from relayer.log.namespace_erasure import NamespaceEraser, namespace_report
 from relayer.ports import GetOutcome, ObjectStore
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.stepping_store import Fate, SteppingStore

@@ -10,8 +10,8 @@ from relayer.domain.operations import Forget, Origin, encode_operation
 from relayer.domain.outcomes import Refusal, Result
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
-from relayer.log.errors import PositionUnknown, RollbackDetected
 from relayer.log.layout import Layout
+from relayer.log.log_ports import PositionUnknown, RollbackDetected
 from relayer.log.replica import DIGESTS_KEPT, Consistency
 from relayer.log.slots import digest_of
 from relayer.testing.faulty_store import Faults, FaultyStore

@@ -12,8 +12,7 @@ from relayer.domain.operations import encode_operation
 from relayer.errors import CorruptNamespace, UpgradeRequired
 from relayer.log.layout import Layout
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.log.segment_pack import PAGE_BYTES, PackBuilder, PackPlace, open_pack
-from relayer.log.segments import windows
+from relayer.log.segments import PAGE_BYTES, PackBuilder, PackPlace, open_pack, windows
 from relayer.log.slots import LinkedEntry
 from relayer.ports import Found
 from relayer.testing.faulty_store import Faults, FaultyStore
@@ -180,7 +179,7 @@ async def test_i12_a_segment_of_a_newer_format_asks_for_an_upgrade(
 ) -> None:
     world, manifest, _ = compacted
     with monkeypatch.context() as newer:
-        newer.setattr("relayer.log.segment_pack.PAGE_FORMAT", 2)
+        newer.setattr("relayer.log.segments.PAGE_FORMAT", 2)
         data = pack(world, "0x" + "ab" * 32, manifest.segments[0].key, entry(1))
     await replace(world, manifest, data)
     with pytest.raises(UpgradeRequired):

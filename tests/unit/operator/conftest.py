@@ -7,7 +7,7 @@ import pytest
 from operator_site import Site
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.search.calibration import Calibration, calibrate
+from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 

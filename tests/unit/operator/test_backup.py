@@ -8,23 +8,22 @@ import msgspec
 import pytest
 from operator_site import ROOT, Site
 
+from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.memory_store import MemoryStore
+from relayer.admin.backup import back_up, prune
+from relayer.admin.backup_store import BackupStore
+from relayer.admin.restore import restore
+from relayer.admin.verify import verify_store
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
 from relayer.log.collector import Collector
-from relayer.log.erasure import MemoryEraser
-from relayer.log.erasure_facts import report_of
-from relayer.log.erasure_reports import ErasureReports, Stage
+from relayer.log.erasure.memories import MemoryEraser, report_of
+from relayer.log.erasure.namespaces import namespace_report
+from relayer.log.erasure.reports import ErasureReports, Stage
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
-from relayer.log.namespace_erasure import namespace_report
-from relayer.operator.backup import back_up, prune
-from relayer.operator.backup_store import BackupStore
-from relayer.operator.restore import restore
-from relayer.operator.verify import verify_store
-from relayer.services.relayer_check import check_relayer_key
 from relayer.testing.recording_store import RecordingStore
-from relayer.wire import ulid
+from relayer.wire import codec as ulid
 
 TEXTS = [
     f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green", "grey"))
@@ -142,7 +141,7 @@ async def test_what_was_erased_does_not_come_back_from_an_older_backup(site, vau
 
 
 async def sealed_text(site, index: int) -> bytes:
-    from relayer.operator.log_walk import walk_log
+    from relayer.admin.walk import walk_log
 
     listed, found = await site.listed(), []
 

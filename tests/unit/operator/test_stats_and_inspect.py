@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from operator_site import ROOT
 
+from relayer.admin.catalogue import Kind, read_catalogue
+from relayer.admin.inspect import describe_key, describe_namespace
+from relayer.admin.reports import RECALL, WRITE
+from relayer.admin.stats import Prices, Traffic, measure, parse_traffic
 from relayer.log.layout import Layout
-from relayer.operator.catalogue import read_catalogue
-from relayer.operator.inspect import describe_key, describe_namespace
-from relayer.operator.kinds import Kind
-from relayer.operator.reports import RECALL, WRITE
-from relayer.operator.stats import Prices, Traffic, measure, parse_traffic
 from relayer.testing.recording_store import RecordingStore
 
 TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]
@@ -50,8 +49,8 @@ async def test_a_segment_that_nobody_names_is_garbage(site):
 async def test_a_warm_relayer_asks_of_the_store_what_costs_are_computed_from(site, what):
     counted = site.over(RecordingStore(site.store))
     context, access = counted.relayer(), counted.access("researcher")
-    from relayer.services.recall import recall
-    from relayer.services.remember import remember
+    from relayer.use_cases.recall import recall
+    from relayer.use_cases.remember import remember
     from relayer.wire.schemas import RecallRequest, RememberRequest
 
     async def ask():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from relayer.admin.upgrade import upgrade_store
 from relayer.domain import namespace
 from relayer.errors import UpgradeRequired
-from relayer.operator.upgrade import upgrade_store
 
 
 @pytest.fixture

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from operator_site import ROOT
 
+from relayer.access.accounts import Accounts
+from relayer.access.fleet import FleetKeys
+from relayer.admin.catalogue import Flaw, read_catalogue
+from relayer.admin.verify import verify_store
 from relayer.errors import WrongRelayerKey
 from relayer.log.layout import Layout
-from relayer.operator.catalogue import read_catalogue
-from relayer.operator.findings import Flaw
-from relayer.operator.verify import verify_store
-from relayer.services.accounts import Accounts
-from relayer.services.fleet import FleetKeys
 
 SECRET = ROOT.agent("researcher").secret
 TEXTS = [
@@ -175,8 +174,8 @@ async def test_verifying_writes_nothing(site):
 
 
 async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(site):
-    from relayer.log.erasure_reports import ErasureReports, Stage
-    from relayer.log.namespace_erasure import NamespaceEraser, namespace_report
+    from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
+    from relayer.log.erasure.reports import ErasureReports, Stage
 
     await site.say(*TEXTS)
     listed = await site.listed()
@@ -201,8 +200,8 @@ async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(sit
 
 
 async def test_a_report_that_does_not_open_is_damage_and_the_rest_is_looked_at(site):
-    from relayer.log.erasure_reports import ErasureReports
-    from relayer.log.namespace_erasure import namespace_report
+    from relayer.log.erasure.namespaces import namespace_report
+    from relayer.log.erasure.reports import ErasureReports
 
     await site.say(*TEXTS)
     listed = await site.listed()
@@ -225,8 +224,8 @@ async def test_a_log_of_segments_alone_that_lost_its_manifest_is_damaged_not_unf
 
 
 async def test_an_erased_memory_does_not_excuse_that_the_name_of_its_namespace_is_lost(site):
-    from relayer.log.erasure_facts import report_of
-    from relayer.log.erasure_reports import ErasureReports
+    from relayer.log.erasure.memories import report_of
+    from relayer.log.erasure.reports import ErasureReports
 
     ids = await site.say(*TEXTS)
     await site.erase(ids[0])
@@ -239,8 +238,8 @@ async def test_an_erased_memory_does_not_excuse_that_the_name_of_its_namespace_i
 
 
 async def test_a_confirmed_report_that_does_not_open_is_damage(site):
-    from relayer.log.erasure_reports import ErasureReports
-    from relayer.log.namespace_erasure import namespace_report
+    from relayer.log.erasure.namespaces import namespace_report
+    from relayer.log.erasure.reports import ErasureReports
 
     await site.say(*TEXTS)
     listed = await site.listed()

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from relayer.search.candidates import Candidates
 from relayer.search.dense import DenseIndex
+from relayer.search.index import Candidates
 from relayer.search.lexical import LexicalIndex
 from relayer.search.ranking import JUDGED_TERM_WEIGHT, SPEAKER_WEIGHT
 

@@ -1,6 +1,6 @@
 import pytest
 
-from relayer.search.links import MOST_FOLLOWERS, Links
+from relayer.search.index import MOST_FOLLOWERS, Links
 
 
 def chain(count: int) -> Links:

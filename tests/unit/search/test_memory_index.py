@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.search.calibration import (
+from relayer.search.baseline import (
+    LEXICAL_PRIOR,
+    PRIORS,
     STATEMENTS,
     UNRELATED_PROMPTS,
     Calibration,
@@ -17,8 +19,7 @@ from relayer.search.calibration import (
     statement_texts,
 )
 from relayer.search.index import MemoryIndex
-from relayer.search.priors import LEXICAL_PRIOR, PRIORS
-from relayer.search.relevance import Null, Prior
+from relayer.search.ranking import Null, Prior
 from relayer.search.terms import terms
 
 COFFEE = "what do I drink in the morning?"

@@ -1,6 +1,6 @@
 import pytest
 
-from relayer.search.names import names
+from relayer.search.terms import names
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.search.found import Hit
-from relayer.search.ordering import diverse, faded, in_order
+from relayer.search.ranking import Hit, diverse, faded, in_order
 
 
 def hit(key: int, relevance: float) -> Hit:

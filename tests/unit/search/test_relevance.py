@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.search.priors import LEXICAL_PRIOR, PRIORS
-from relayer.search.relevance import (
+from relayer.search.baseline import LEXICAL_PRIOR, PRIORS
+from relayer.search.ranking import (
     CALIBRATION_POINT,
     ENOUGH_MEMORIES,
     MOST_ABOVE_PRIOR,

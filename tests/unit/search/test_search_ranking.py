@@ -1,6 +1,6 @@
 import pytest
 
-from relayer.search.links import Links
+from relayer.search.index import Links
 from relayer.search.ranking import coverage, evidence, judged_evidence, with_neighbours
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from relayer.search.text import CONTEXT_CHARACTERS, context_text, indexed_text
+from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
 
 MAY_8 = 1_683_504_000_000
 

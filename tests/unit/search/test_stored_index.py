@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.search.calibration import Calibration, Probe
+from relayer.search.baseline import LEXICAL_PRIOR, Calibration, Probe
 from relayer.search.dense import DenseIndex
 from relayer.search.index import MemoryIndex
 from relayer.search.lexical import LexicalIndex
-from relayer.search.priors import LEXICAL_PRIOR
-from relayer.search.vectors import search_row
+from relayer.search.rows import search_row
 
 DIMENSION = 16
 WORDS = ("tea", "coffee", "oslo", "lisbon", "bicycle", "garden", "piano", "winter", "tokyo", "\u732b\u304c")

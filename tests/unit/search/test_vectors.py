@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from relayer.search.vectors import checked, search_row
+from relayer.search.rows import checked, search_row
 
 
 def unit(*values: float):

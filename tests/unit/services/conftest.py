@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from relayer.access.principal import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.extraction.statements import StatementExtractor
+from relayer.lib.deadline import Deadline
 from relayer.log.log_ports import LogPorts
-from relayer.search.calibration import Calibration, calibrate
-from relayer.services.access import Access, Principal
-from relayer.services.context import Context
-from relayer.services.deadline import Deadline
-from relayer.services.open_namespaces import OpenNamespaces
+from relayer.namespaces.cache import OpenNamespaces
+from relayer.namespaces.context import Context
+from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 from relayer.domain.operations import Erase, Forget, Origin, Restore
 from relayer.domain.record import Audience, Kind, Source, Trust
-from relayer.services import remember as service
-from relayer.services.draft import Draft
-from relayer.services.drafting import seal_drafts
-from relayer.services.index_keeping import IndexKeeper, IndexLimits
-from relayer.services.open_namespace import OpenNamespace
-from relayer.services.open_namespaces import CacheLimits, OpenNamespaces
-from relayer.services.recall import recall
+from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.namespaces.cache import CacheLimits, OpenNamespaces
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.use_cases import remember as service
+from relayer.use_cases.recall import recall
 from relayer.wire.schemas import Consistency, RecallRequest, RememberRequest
+from relayer.writing.drafts import Draft, seal_drafts
 
 SMALL = IndexLimits(least=1, growth=1.0)
 WORDS = ("tea", "coffee", "oslo", "lisbon", "bicycle", "garden", "piano", "winter", "tokyo", "harbour")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.services.analyze import analyze
-from relayer.services.memories import list_memories
-from relayer.services.recall import recall
+from relayer.use_cases.capture import analyze
+from relayer.use_cases.memories import list_memories
+from relayer.use_cases.recall import recall
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest
 
 TURNS = [

@@ -7,16 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from relayer.answering.prompting import active_prompt
 from relayer.errors import DeadlineExceeded, ModelAnswerUnusable, ModelUnavailable, QueueFull, Refused
-from relayer.services.active_recall import active_recall
-from relayer.services.ask import ask
-from relayer.services.context import ChatWork
-from relayer.services.deadline import Deadline
-from relayer.services.model_budget import DailyLimits, ModelBudget
-from relayer.services.remember import remember
+from relayer.lib.deadline import Deadline
+from relayer.lib.job_queue import DailyLimits, ModelBudget
+from relayer.namespaces.context import ChatWork
 from relayer.testing.scripted_chat import ScriptedChat
-from relayer.wire.answers import ActiveRecallRequest, AskRequest
+from relayer.use_cases.insight import active_prompt, active_recall, ask
+from relayer.use_cases.remember import remember
+from relayer.wire.memories import ActiveRecallRequest, AskRequest
 from relayer.wire.schemas import RememberRequest
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."

@@ -9,8 +9,8 @@ import pytest
 from test_changes import put
 
 from relayer.errors import QueueFull, Refused
-from relayer.services.change_stream import ChangeStreams, StreamLimits
-from relayer.services.memories import forget_memory
+from relayer.use_cases.changes import ChangeStreams, StreamLimits
+from relayer.use_cases.memories import forget_memory
 
 QUICK = StreamLimits(per_account=2, heartbeat=15.0, poll=0.01, seconds=300.0)
 RETRY = b"retry: 2000\n\n"

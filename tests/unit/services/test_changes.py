@@ -7,12 +7,11 @@ import asyncio
 import pytest
 
 from relayer.errors import Refused
-from relayer.services.changes import changes
-from relayer.services.memories import forget_memory
-from relayer.services.remember import remember
-from relayer.services.restore import restore
-from relayer.services.supersede import supersede
-from relayer.wire.life import SupersedeRequest
+from relayer.use_cases.changes import changes
+from relayer.use_cases.lifecycle import restore, supersede
+from relayer.use_cases.memories import forget_memory
+from relayer.use_cases.remember import remember
+from relayer.wire.memories import SupersedeRequest
 from relayer.wire.schemas import RememberRequest
 
 

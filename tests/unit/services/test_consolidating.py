@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from relayer.services.analyze import analyze
-from relayer.services.memories import forget_memory, get_memory, list_memories
-from relayer.services.recall import recall
-from relayer.services.restore import restore
+from relayer.use_cases.capture import analyze
+from relayer.use_cases.lifecycle import restore
+from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.recall import recall
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest
 
 HOUR_MS = 3_600_000

@@ -9,16 +9,15 @@ import pytest
 from pydantic import ValidationError
 
 from relayer.errors import Refused
-from relayer.services.analyze import analyze
-from relayer.services.consolidate import propose, take
-from relayer.services.memories import forget_memory, get_memory, list_memories
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.restore import restore
-from relayer.services.supersede import supersede
-from relayer.wire.consolidation import ConsolidationRequest, TakeRequest
-from relayer.wire.life import SupersedeRequest
+from relayer.use_cases.capture import analyze
+from relayer.use_cases.consolidate import propose, take
+from relayer.use_cases.lifecycle import restore, supersede
+from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire.memories import SupersedeRequest
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
+from relayer.wire.service import ConsolidationRequest, TakeRequest
 
 FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
 JENKINS, SWITCHED = "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite."

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from relayer.errors import AccountBusy, QueueFull
+from relayer.lib.shares import EmbeddingShares, OnBehalfOf, ShareLimits, on_behalf_of
 from relayer.ports import EmbeddingModel
-from relayer.services.embedding_shares import EmbeddingShares, OnBehalfOf, ShareLimits, on_behalf_of
 from relayer.testing.hashing_embedder import HashingEmbedder
 
 

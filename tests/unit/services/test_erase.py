@@ -19,30 +19,26 @@ from relayer.domain.entry import decode_entry
 from relayer.domain.namespace import Custody
 from relayer.errors import NamespaceClosed, Refused, WrongCustody
 from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.jobs.worker import work_forever
+from relayer.lib.job_queue import DailyLimits, JobQueue, ModelBudget
 from relayer.log.collector import GRACE_MS
 from relayer.log.sealed_objects import ObjectSealer, Place
-from relayer.log.segment_pack import PackPlace, open_pack
+from relayer.log.segments import PackPlace, open_pack
+from relayer.maintenance.embeddings import tend
+from relayer.namespaces.context import FactWork
 from relayer.ports import Found
-from relayer.search.text import indexed_text
-from relayer.services.analyze import analyze
-from relayer.services.context import FactWork
-from relayer.services.delete import delete
-from relayer.services.erase import erase_memory, erase_namespace, get_erasure
-from relayer.services.fact_work import work_forever
-from relayer.services.job_queue import JobQueue
-from relayer.services.jobs import get_job
-from relayer.services.memories import get_memory, list_memories
-from relayer.services.model_budget import DailyLimits, ModelBudget
-from relayer.services.namespaces import list_namespaces
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.supersede import supersede
-from relayer.services.tending import tend
+from relayer.search.terms import indexed_text
 from relayer.testing.scripted_chat import ScriptedChat
-from relayer.wire import ulid
-from relayer.wire.erasure import EraseNamespaceRequest
+from relayer.use_cases.capture import analyze, get_job
+from relayer.use_cases.erase import erase_memory, erase_namespace, get_erasure
+from relayer.use_cases.lifecycle import delete, supersede
+from relayer.use_cases.memories import get_memory, list_memories
+from relayer.use_cases.overview import list_namespaces
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
-from relayer.wire.life import DeleteRequest, SupersedeRequest
+from relayer.wire.memories import DeleteRequest, EraseNamespaceRequest, SupersedeRequest
 from relayer.wire.schemas import AnalyzeRequest, Consistency, RecallRequest, RememberRequest
 from relayer.wire.sealing import ObjectType
 

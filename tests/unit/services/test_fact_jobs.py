@@ -12,19 +12,17 @@ import pytest
 from relayer.domain.operations import Erase
 from relayer.errors import ModelAnswerUnusable, ModelUnavailable, QueueFull
 from relayer.extraction.llm.extractor import LlmExtractor
-from relayer.services.analyze import analyze
-from relayer.services.context import FactWork
-from relayer.services.drafting import request_origin
-from relayer.services.fact_work import work_forever
-from relayer.services.job_queue import JobLimits, JobQueue
-from relayer.services.jobs import get_job
-from relayer.services.memories import forget_memory, list_memories
-from relayer.services.model_budget import DAY_MS, DailyLimits, ModelBudget
-from relayer.services.recall import recall
-from relayer.services.tending import tend
+from relayer.jobs.worker import work_forever
+from relayer.lib.job_queue import DAY_MS, DailyLimits, JobLimits, JobQueue, ModelBudget
+from relayer.maintenance.embeddings import tend
+from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
-from relayer.wire import ulid
+from relayer.use_cases.capture import analyze, get_job
+from relayer.use_cases.memories import forget_memory, list_memories
+from relayer.use_cases.recall import recall
+from relayer.wire import codec as ulid
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest
+from relayer.writing.drafts import request_origin
 
 ANA = "My sister Ana moved to Lisbon on 3 May 2026."
 SAYS_ANA = {"text": "Kim's sister Ana moved to Lisbon.", "message": 1, "evidence": "Ana moved to Lisbon"}

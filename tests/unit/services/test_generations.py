@@ -9,14 +9,14 @@ import pytest
 from index_world import SMALL, opened_of, remember
 
 from relayer.domain.operations import Erase, Forget, Origin, Restore
-from relayer.search.calibration import Calibration, calibrate
-from relayer.services.analyze import analyze
-from relayer.services.generation import Generation, few_enough
-from relayer.services.index_keeping import IndexKeeper
-from relayer.services.open_namespaces import OpenNamespaces
-from relayer.services.recall import recall
-from relayer.services.tending import tend
+from relayer.maintenance.embeddings import tend
+from relayer.maintenance.indexes import IndexKeeper
+from relayer.namespaces.cache import OpenNamespaces
+from relayer.namespaces.embedding_space import Generation, few_enough
+from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.use_cases.capture import analyze
+from relayer.use_cases.recall import recall
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest
 
 TEXTS = tuple(f"{word} stands in the harbour number {number}" for number, word in enumerate(

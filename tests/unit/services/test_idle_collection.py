@@ -8,18 +8,17 @@ from collections.abc import Iterable
 
 import pytest
 
+from relayer.access.accounts import Accounts
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.collector import GRACE_MS
 from relayer.log.compactor import CompactionLimits
 from relayer.log.creation import find
-from relayer.log.erasure_reports import ErasureReports, Stage
+from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
+from relayer.log.erasure.reports import ErasureReports, Stage
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
-from relayer.log.namespace_erasure import NamespaceEraser, namespace_report
-from relayer.services.accounts import Accounts
-from relayer.services.idle_collection import IdleCollection, IdleLimits
-from relayer.services.paced_store import PacedStore
-from relayer.services.remember import remember
+from relayer.maintenance.idle_walk import IdleCollection, IdleLimits, PacedStore
+from relayer.use_cases.remember import remember
 from relayer.wire import schemas
 
 LIMITS = IdleLimits(every=1000.0, requests=10.0)

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from relayer.config import RelayerSettings
-from relayer.services.inactivity import INTERVAL_SECONDS, forget_inactive, forget_inactive_forever
-from relayer.services.memories import list_memories
-from relayer.services.remember import remember
-from relayer.services.restore import restore
+from relayer.maintenance.expiry import INTERVAL_SECONDS, forget_inactive, forget_inactive_forever
+from relayer.settings.config import RelayerSettings
+from relayer.use_cases.lifecycle import restore
+from relayer.use_cases.memories import list_memories
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RememberRequest
 
 DAY = 86_400

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from relayer.domain.standing import JobState
-from relayer.services.job_queue import Candidate, JobLimits, JobQueue
-from relayer.services.model_budget import DAY_MS, DailyLimits, ModelBudget
+from relayer.lib.job_queue import DAY_MS, Candidate, DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.testing.fake_clock import FakeClock
 
 

@@ -8,14 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from relayer.errors import Refused
-from relayer.services.delete import delete
-from relayer.services.memories import forget_memory, get_memory, list_memories
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.restore import restore
-from relayer.services.supersede import supersede
-from relayer.services.tending import tend
-from relayer.wire.life import DeleteRequest, SupersedeRequest
+from relayer.maintenance.embeddings import tend
+from relayer.use_cases.lifecycle import delete, restore, supersede
+from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire.memories import DeleteRequest, SupersedeRequest
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 UNKNOWN = "0" * 26

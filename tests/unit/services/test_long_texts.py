@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from relayer.errors import CorruptNamespace
-from relayer.services.recall import recall
-from relayer.services.remember import remember
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 LONG = [f"volume {number} " + "about the harbour and its many boats " * 1500 for number in range(8)]

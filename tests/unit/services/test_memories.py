@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from relayer.errors import Refused
-from relayer.services.jobs import get_job
-from relayer.services.memories import forget_memory, get_memory, list_memories
-from relayer.services.namespaces import list_namespaces
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.tending import tend
+from relayer.maintenance.embeddings import tend
+from relayer.use_cases.capture import get_job
+from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.overview import list_namespaces
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 UNKNOWN = "0" * 26

@@ -9,9 +9,9 @@ import pytest
 from index_world import opened_of, remember, replica, write_index
 
 from relayer.errors import RelayerError
-from relayer.services.open_namespaces import CacheLimits
-from relayer.services.recall import recall
-from relayer.services.tending import tend
+from relayer.maintenance.embeddings import tend
+from relayer.namespaces.cache import CacheLimits
+from relayer.use_cases.recall import recall
 from relayer.wire.schemas import RecallRequest
 
 TINY = CacheLimits(bytes=1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.services.cold_start import newest_days
-from relayer.services.memories import forget_memory
-from relayer.services.remember import remember
+from relayer.use_cases.memories import forget_memory
+from relayer.use_cases.overview import newest_days
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RememberRequest
 
 

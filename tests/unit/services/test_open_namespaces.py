@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from relayer.errors import CorruptNamespace, WrongNamespaceKey
+from relayer.maintenance.embeddings import tend
+from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import GetOutcome, ObjectStore
-from relayer.services.open_namespaces import OpenNamespaces
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.tending import tend
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.stepping_store import SteppingStore
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 COFFEE = "I only drink oat milk coffee"

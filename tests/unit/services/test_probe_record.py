@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from relayer.adapters.memory_store import MemoryStore
+from relayer.admin.probe import KEPT_MS, probe, probe_unless_known
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import BrokenPromise
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.ports import CreateOutcome, Found
-from relayer.services.probe_record import KEPT_MS, probe_unless_known
-from relayer.services.store_probe import probe
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.seeded_randomness import SeededRandomness

@@ -11,19 +11,18 @@ from dataclasses import replace
 import pytest
 
 from relayer.extraction.llm.extractor import LlmExtractor
-from relayer.services.analyze import analyze
-from relayer.services.context import FactWork
-from relayer.services.fact_work import work_forever
-from relayer.services.job_queue import JobLimits, JobQueue
-from relayer.services.memories import forget_memory
-from relayer.services.model_budget import DailyLimits, ModelBudget
-from relayer.services.profile import profile
-from relayer.services.remember import remember
-from relayer.services.supersede import supersede
+from relayer.jobs.worker import work_forever
+from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
+from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
-from relayer.wire.life import SupersedeRequest
-from relayer.wire.profile import INTRODUCTION
+from relayer.use_cases.capture import analyze
+from relayer.use_cases.lifecycle import supersede
+from relayer.use_cases.memories import forget_memory
+from relayer.use_cases.overview import profile
+from relayer.use_cases.remember import remember
+from relayer.wire.memories import SupersedeRequest
 from relayer.wire.schemas import AnalyzeRequest, RememberRequest
+from relayer.wire.service import INTRODUCTION
 
 
 async def put(house, text, kind="fact", **fields):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.services.recall import recall
-from relayer.services.remember import remember
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 QUERY = "which oat milk coffee do I drink before noon"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relayer.services.redaction import without_secrets, without_secrets_said
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RememberRequest, TurnItem
+from relayer.writing.redact import without_secrets, without_secrets_said
 
 TOKEN = "gh" + "p_" + "Z9" * 18
 TEXT = f"I push to the mirror with {TOKEN} every Monday."

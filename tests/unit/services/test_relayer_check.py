@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from relayer.access.accounts import Accounts
+from relayer.access.relayer_check import check_relayer_key, probe
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import WrongRelayerKey
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
-from relayer.services.accounts import Accounts
-from relayer.services.relayer_check import check_relayer_key, probe
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.seeded_randomness import SeededRandomness

@@ -7,9 +7,9 @@ import pytest
 
 from relayer.domain.namespace import Custody
 from relayer.errors import DeadlineExceeded, Refused, WrongCustody, WrongNamespaceKey
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.tending import tend
+from relayer.maintenance.embeddings import tend
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
 
 COFFEE = "I only drink oat milk coffee before noon"

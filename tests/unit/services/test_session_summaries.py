@@ -12,13 +12,12 @@ from relayer.domain.operations import Erase, Origin
 from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
-from relayer.services.analyze import analyze
-from relayer.services.context import FactWork
-from relayer.services.job_queue import JobLimits, JobQueue
-from relayer.services.model_budget import DailyLimits, ModelBudget
-from relayer.services.tending import tend
+from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
+from relayer.maintenance.embeddings import tend
+from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
-from relayer.wire import ulid
+from relayer.use_cases.capture import analyze
+from relayer.wire import codec as ulid
 from relayer.wire.schemas import AnalyzeRequest
 
 SAID = (

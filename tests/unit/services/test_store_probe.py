@@ -10,9 +10,9 @@ import pytest
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
+from relayer.admin.probe import RACERS, ROUNDS, probe, probe_erasure
 from relayer.errors import BrokenPromise, StoreMisconfigured, StoreUnavailable, VersionsHidden
 from relayer.ports import Changed, Created, CreateOutcome, Exists, Found, GetOutcome, SwapOutcome, Swapped
-from relayer.services.store_probe import RACERS, ROUNDS, probe, probe_erasure
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore

@@ -11,12 +11,12 @@ from index_world import answers, do_something, opened_of, remember, replica, wri
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.operations import Erase, Origin
+from relayer.maintenance.embeddings import tend
+from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import Absent, EmbeddingModel, Found, GetOutcome
-from relayer.services.index_keeping import IndexKeeper, IndexLimits
-from relayer.services.open_namespaces import OpenNamespaces
-from relayer.services.recall import recall
-from relayer.services.tending import tend
 from relayer.testing.recording_store import RecordingStore
+from relayer.use_cases.recall import recall
 from relayer.wire.schemas import RecallRequest
 
 

@@ -19,26 +19,22 @@ from relayer.domain.record import (
     decode_record,
     encode_record,
 )
-from relayer.services.analyze import analyze
-from relayer.services.changes import changes
-from relayer.services.delete import delete
-from relayer.services.draft import Draft
-from relayer.services.drafting import seal_drafts
-from relayer.services.erase import erase_memory, erase_namespace
-from relayer.services.export import export
-from relayer.services.memories import forget_memory, list_memories
-from relayer.services.namespaces import list_namespaces
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.restore import restore
-from relayer.services.tending import tend
-from relayer.services.transcripts import transcript
-from relayer.wire import ulid
-from relayer.wire.erasure import EraseNamespaceRequest
-from relayer.wire.life import DeleteRequest
+from relayer.maintenance.embeddings import tend
+from relayer.use_cases.capture import analyze
+from relayer.use_cases.changes import changes
+from relayer.use_cases.erase import erase_memory, erase_namespace
+from relayer.use_cases.export import export
+from relayer.use_cases.lifecycle import delete, restore
+from relayer.use_cases.memories import forget_memory, list_memories
+from relayer.use_cases.overview import list_namespaces
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.use_cases.transcripts import transcript
+from relayer.wire import codec as ulid
+from relayer.wire.memories import DeleteRequest, EraseNamespaceRequest
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest
-from relayer.wire.transcript import TranscriptRequest
-from relayer.wire.transfer import ExportRequest
+from relayer.wire.service import ExportRequest, TranscriptRequest
+from relayer.writing.drafts import Draft, seal_drafts
 
 SAID = "My sister Ana keeps the heliotrope in Lisbon since 3 May 2026."
 ANSWERED = "ok, how is she?"

@@ -7,13 +7,12 @@ import json
 import pytest
 
 from relayer.errors import Refused
-from relayer.services.export import export
-from relayer.services.importing import import_memories
-from relayer.services.memories import forget_memory, list_memories
-from relayer.services.recall import recall
-from relayer.services.remember import remember
+from relayer.use_cases.export import export
+from relayer.use_cases.memories import forget_memory, list_memories
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import import_memories, remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
-from relayer.wire.transfer import ExportRequest, ImportRequest
+from relayer.wire.service import ExportRequest, ImportRequest
 
 OWN = ("text", "kind", "audience", "trust", "suspect", "pinned", "importance", "lang", "created_at", "occurred_at",
        "valid_from", "valid_to", "expires_at", "source")  # fmt: skip

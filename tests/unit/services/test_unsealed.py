@@ -12,8 +12,8 @@ from index_world import opened_of, replica
 from relayer.domain.operations import Stored
 from relayer.domain.record import Record
 from relayer.errors import StoreUnavailable
-from relayer.services.remember import remember
-from relayer.services.unsealed import Unsealed, UnsealedTable
+from relayer.namespaces.records import Unsealed, UnsealedTable
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RememberRequest
 
 STORED = Stored(record=bytes(16), content=bytes(32), sealed=b"sealed", vector=b"vector")

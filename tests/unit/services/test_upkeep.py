@@ -8,13 +8,13 @@ import pytest
 
 from relayer.errors import RelayerError, StoreUnavailable
 from relayer.log.compactor import CompactionLimits
-from relayer.services.erase import erase_namespace
-from relayer.services.recall import recall
-from relayer.services.remember import remember
-from relayer.services.upkeep import Upkeep, UpkeepLimits
+from relayer.maintenance.compaction import Upkeep, UpkeepLimits
 from relayer.testing.stepping_store import SteppingStore
+from relayer.use_cases.erase import erase_namespace
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
 from relayer.wire import schemas
-from relayer.wire.erasure import EraseNamespaceRequest
+from relayer.wire.memories import EraseNamespaceRequest
 
 LIMITS = UpkeepLimits(CompactionLimits(entries=2, most_small=1))
 

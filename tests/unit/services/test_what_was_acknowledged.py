@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relayer.errors import Refused
-from relayer.services.memories import list_memories
-from relayer.services.remember import remember
+from relayer.use_cases.memories import list_memories
+from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RememberRequest
 
 DOOR = "the code of the door changes on friday"

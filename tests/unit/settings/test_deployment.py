@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from processes import CLEAN, run_memrelay
 
-from relayer.config import load_settings
 from relayer.errors import ConfigurationError
+from relayer.settings.config import load_settings
 from relayer.settings.deployment import initialise
-from relayer.settings.relayer_key import find_relayer_key
+from relayer.settings.key import find_relayer_key
 
 BUCKET = {"store": "s3://memories/team", "endpoint_url": "http://127.0.0.1:8333", "region": None}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.wire.profile import INTRODUCTION, ProfileLine, ProfileSection, item, render
+from relayer.wire.service import INTRODUCTION, ProfileLine, ProfileSection, item, render
 
 ID = "01hf7yat00p0yy0jzgmks1wfny"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from relayer.wire import ulid
+from relayer.wire import codec as ulid
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import MAX_TEXT_BYTES, parse_time, render_time
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RecallResponse, RememberRequest

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayer.wire.errors import NotAccepted, WireError
-from relayer.wire.fleet_list import FleetKey, FleetList
+from relayer.wire.sealed_keys import FleetKey, FleetList
 
 
 def read(row) -> FleetList:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
-from relayer.wire.lp import Reader, lp
 
 
 @pytest.mark.vectors("derivation", "lp")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_vectors import vectors
 
-from relayer.wire import base64url, signing
+from relayer.wire import codec as base64url
+from relayer.wire import signing
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.signing import RequestSignature
 

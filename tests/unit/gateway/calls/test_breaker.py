@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.calls.breaker import Breaker
+from gateway_plugin.calls.calling import Breaker
 from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
 
 

@@ -8,8 +8,7 @@ import threading
 import pytest
 from certificates import self_signed
 
-from gateway_plugin.calls.endpoint import Endpoint
-from gateway_plugin.calls.transport import Transport
+from gateway_plugin.calls.transport import Endpoint, Transport
 from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
 
 

@@ -7,14 +7,12 @@ import pytest
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from gateway_plugin.calls.trust import FleetKeys, TrustStore, parse_fleet_list
+from gateway_plugin.calls.trust import LIFE_SECONDS, FleetKeys, SealedKeyCache, TrustStore, parse_fleet_list
 from gateway_plugin.errors import RelayerUntrusted
 from gateway_plugin.identity import Identity
-from gateway_plugin.keys.sealed_key_cache import LIFE_SECONDS, SealedKeyCache
-from relayer.wire import base64url
-from relayer.wire.fleet_list import FleetKey, FleetList
+from relayer.wire import codec as base64url
 from relayer.wire.schemas import FleetKeyView, KeysResponse
-from relayer.wire.sealed_keys import SealedKey
+from relayer.wire.sealed_keys import FleetKey, FleetList, SealedKey
 
 NOW = 1_767_225_600
 ORIGIN = "http://127.0.0.1:8787"

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture import capture_turn
-from gateway_plugin.capture.cursor import MAX_REMEMBERED, TurnCursor, fingerprint
+from gateway_plugin.capture.capturer import MAX_REMEMBERED, TurnCursor, fingerprint
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.query import Role
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import CaptureSettings, load_settings
-from gateway_plugin.turn.echoes import EchoFilter
-from gateway_plugin.turn.messages import ChatMessage, parse_messages
+from gateway_plugin.turn.sessions import EchoFilter
+from gateway_plugin.turn.transcript import ChatMessage, parse_messages
 from relayer.wire.errors import Malformed
 
 NOW_MS = 1_767_225_600_000

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from wire_relayer import answer
 
 from gateway_plugin.cli import app
+from gateway_plugin.identity import mint
 from gateway_plugin.keys import secret_store
-from gateway_plugin.keys.credentials import mint
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.keys import RootKeys
 
 SECRET = bytes(range(32))

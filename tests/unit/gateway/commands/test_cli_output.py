@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.commands.output import Output
+from gateway_plugin.commands.run import Output
 from relayer.wire.schemas import NamespaceView
 
 

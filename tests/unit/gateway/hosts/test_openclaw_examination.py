@@ -8,11 +8,14 @@ import pytest
 
 from gateway_plugin import __version__
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.hosts.openclaw.command_line import CONFIG_VARIABLE, command_environment
-from gateway_plugin.hosts.openclaw.examination import bridge_program, check_config
-from gateway_plugin.hosts.openclaw.host_config import config_path, read_config
+from gateway_plugin.hosts.openclaw.config import config_path, read_config, settings_block
+from gateway_plugin.hosts.openclaw.examination import (
+    CONFIG_VARIABLE,
+    bridge_program,
+    check_config,
+    command_environment,
+)
 from gateway_plugin.hosts.openclaw.manifest import FOLDER
-from gateway_plugin.hosts.openclaw.settings_block import settings_block
 
 
 @pytest.fixture

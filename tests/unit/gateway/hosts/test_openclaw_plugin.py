@@ -8,15 +8,16 @@ import tarfile
 import pytest
 
 from gateway_plugin.crosswalk import ALIASES, PRESETS
+from gateway_plugin.hosts.openclaw.config import settings_block, settings_steps
 from gateway_plugin.hosts.openclaw.manifest import (
     FOLDER,
     config_schema,
     manifest,
+    package_files,
     sidecar_manifest,
     tool_file,
+    write_package,
 )
-from gateway_plugin.hosts.openclaw.packaging import package_files, write_package
-from gateway_plugin.hosts.openclaw.settings_block import settings_block, settings_steps
 from gateway_plugin.settings import load_settings
 from gateway_plugin.tool_arguments import TOOL_NAMES
 

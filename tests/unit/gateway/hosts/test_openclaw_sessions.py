@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from openclaw_sessions import SESSION, write_sessions
 
-from gateway_plugin.hosts.openclaw.session_log import AgentSessions
-from gateway_plugin.hosts.openclaw.settling import HeardTurn, Settling
+from gateway_plugin.hosts.openclaw.host import HeardTurn, Settling
+from gateway_plugin.hosts.openclaw.tools import AgentSessions
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.turn.transcript import read_transcript
 

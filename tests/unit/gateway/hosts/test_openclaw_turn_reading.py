@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.hosts.openclaw.commands import run_command
+from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of
 from gateway_plugin.session_keys import Audience
 

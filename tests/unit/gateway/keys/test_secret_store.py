@@ -9,12 +9,11 @@ import sys
 import pytest
 
 from gateway_plugin.errors import IdentityError
+from gateway_plugin.identity import AgentHolder, mint
 from gateway_plugin.keys import secret_store
-from gateway_plugin.keys.credentials import mint
-from gateway_plugin.keys.holders import AgentHolder
 from gateway_plugin.keys.secret_store import load_keys
 from gateway_plugin.private_files import create_private
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.keys import RootKeys
 
 ROOT = bytes(range(32))

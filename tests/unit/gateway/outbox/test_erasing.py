@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gateway_plugin.commands.erase import erase_texts, forget_namespace
 from gateway_plugin.outbox import OutboxItem, Waiting
-from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.outbox.positions import Positions
 from relayer.wire.schemas import AnalyzeRequest, Position

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_plugin.keys.credentials import mint
-from gateway_plugin.keys.holders import AgentHolder, RootHolder
+from gateway_plugin.identity import AgentHolder, RootHolder, mint
 from gateway_plugin.outbox import (
     MAX_DEAD,
     Mark,
@@ -27,7 +26,7 @@ from gateway_plugin.outbox import (
 )
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.outbox.memory import MemoryOutbox
-from relayer.wire import base64url
+from relayer.wire import codec as base64url
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
@@ -409,7 +408,7 @@ def test_a_dead_letter_can_be_tried_again_or_dropped(outbox):
 
 
 def test_a_lasting_mark_outlives_any_number_of_others(outbox, monkeypatch):
-    monkeypatch.setattr("gateway_plugin.outbox.marks.MAX_MARKS", 70)
+    monkeypatch.setattr("gateway_plugin.outbox.file.MAX_MARKS", 70)
     outbox.keep(Mark(OWNER, "said no", b"off", lasting=True))
     for number in range(140):
         outbox.keep(Mark(OWNER, f"cursor {number}", b"value"))

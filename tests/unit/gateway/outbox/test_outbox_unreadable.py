@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.calls.endpoint import Endpoint
+from gateway_plugin.calls.transport import Endpoint
 from gateway_plugin.cli import app
-from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.keys.holders import RootHolder
+from gateway_plugin.hosts.openclaw.host import run_command
+from gateway_plugin.identity import RootHolder
 from gateway_plugin.outbox import Mark, OutboxUnavailable, Waiting, database
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from relayer.wire.keys import RootKeys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.outbox.pauses import Pauses
+from gateway_plugin.outbox.sender import Pauses
 
 AWAY = RelayerUnreachable("no relayer answers")
 

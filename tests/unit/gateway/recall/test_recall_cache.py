@@ -6,10 +6,10 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.active import LIFE_SECONDS, RecallCache
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.outbox import Waiting
-from gateway_plugin.recall.cache import LIFE_SECONDS, RecallCache
 from relayer.wire.schemas import MemoryItem, RecallRequest, RecallResponse, RememberRequest
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."

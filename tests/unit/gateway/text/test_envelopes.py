@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.text.envelopes import strip_envelopes
+from gateway_plugin.text.wrappers import strip_envelopes
 
 
 @pytest.mark.row("CP-23")

@@ -1,0 +1,137 @@
+"""The keys of the day, which replicas agree on: whoever creates one first decides, and everybody uses what is read back."""
+
+from __future__ import annotations
+
+from nacl.public import PrivateKey
+
+from relayer.crypto.fleet import DAY_MS, KEPT_DAYS, FleetPair, day_of, live_days
+from relayer.errors import RelayerError, StoreUnavailable
+from relayer.log.erasure.destruction import destroy, left_of
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.ports import Absent, Found, Throttled
+from relayer.wire.sealed_keys import FleetList, fleet_key_id
+from relayer.wire.sealing import SALT_SIZE
+
+_ATTEMPTS = 5
+_PAUSE = 0.2  # seconds; a store that throttles says how long, this is for unclear answers
+
+
+async def create_or_read(ports: LogPorts, key: str, data: bytes) -> Found:
+    """Return the object at a key of the layout as the store has it; ``data`` is written only if there is none.
+
+    Raises:
+        StoreUnavailable: five attempts in a row got no clear answer.
+        StoreError: whatever else the store raises.
+    """
+    store, clock, place = ports.store, ports.clock, ports.layout.at(key)
+    for _ in range(_ATTEMPTS):
+        found = await store.get(place)
+        if isinstance(found, Found):
+            return found
+        if isinstance(found, Absent):
+            outcome = await store.create(place, data)
+            if isinstance(outcome, Throttled):
+                await clock.sleep(outcome.retry_after)
+                continue
+            # Created, Exists and Unknown all mean: what counts is what the next read says.
+            found = await store.get(place)
+            if isinstance(found, Found):
+                return found
+        await clock.sleep(_PAUSE)
+    raise StoreUnavailable(f"{store.description} does not say what it holds")
+
+
+_LIST_AGE_MS = 60_000
+_EARLY_MS = 3_600_000
+_CHECK_SECONDS = 60.0
+# Days without a trace after which a sweep looks no further back.
+_SWEPT_DAYS = 30
+
+
+class FleetKeys:
+    """The key pairs that this replica accepts; `start` before use, `run` beside the server."""
+
+    def __init__(self, ports: LogPorts) -> None:
+        self._ports = ports
+        self._clock = ports.clock
+        self._pairs: dict[str, FleetPair] = {}
+        self._by_id: dict[bytes, FleetPair] = {}
+        self._issued: FleetList | None = None
+        self._swept = ""
+
+    async def start(self) -> None:
+        """Make or fetch what today needs.
+
+        Raises:
+            WrongRelayerKey: a day's object was sealed by another relayer key.
+            StoreError: the store does not answer.
+        """
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Fetch the pairs of the live days, drop those that are over; raises as `start`."""
+        now = self._clock.now_ms()
+        days = (day_of(now + _EARLY_MS), *live_days(now))
+        pairs = {day: pair for day in days if (pair := await self._pair(day, make=day >= day_of(now)))}
+        if pairs.keys() != self._pairs.keys():
+            self._issued = None
+        self._pairs = pairs
+        self._by_id = {fleet_key_id(bytes(pair.private.public_key)): pair for pair in pairs.values()}
+        if self._swept != day_of(now):
+            await self._sweep()
+            self._swept = day_of(now)
+
+    async def run(self) -> None:
+        """Keep the keys current until cancelled; whatever the store answers meanwhile."""
+        while True:
+            await self._clock.sleep(_CHECK_SECONDS)
+            try:
+                await self.refresh()
+            except RelayerError:
+                continue
+
+    def current(self) -> FleetList:
+        """Return the signed list of public keys, newest first, at most a minute old."""
+        now = self._clock.now_ms()
+        if self._issued is None or not 0 <= now - self._issued.issued_at * 1000 < _LIST_AGE_MS:
+            today = day_of(now)
+            listed = sorted((day for day in self._pairs if day <= today), reverse=True)
+            keys = tuple(self._pairs[day].public for day in listed)
+            self._issued = FleetList.issue(self._ports.keys.identity, now // 1000, keys)
+        return self._issued
+
+    def private(self, fleet_id: bytes) -> PrivateKey | None:
+        """Return the private half that a sealed key names, while it is accepted."""
+        pair = self._by_id.get(fleet_id)
+        if pair is None or pair.public.not_after * 1000 <= self._clock.now_ms():
+            return None
+        return pair.private
+
+    async def _pair(self, day: str, *, make: bool) -> FleetPair | None:
+        known = self._pairs.get(day)
+        if known is not None:
+            return known
+        metadata, randomness = self._ports.keys.metadata, self._ports.randomness
+        if make:
+            fresh = FleetPair(day, PrivateKey(randomness.bytes(PrivateKey.SIZE)))
+            sealed = fresh.seal(metadata, salt=randomness.bytes(SALT_SIZE))
+            found = await create_or_read(self._ports, Layout.fleet(day), sealed)
+            return FleetPair.open(day, metadata, found.data)
+        read = await self._ports.store.get(self._ports.layout.at(Layout.fleet(day)))
+        return FleetPair.open(day, metadata, read.data) if isinstance(read, Found) else None
+
+    async def _sweep(self) -> None:
+        """Destroy the pairs of days that are over by the store's clock: a replica's own may be far ahead.
+
+        Every version goes, also of days that no listing shows any more, because something only deleted them.
+        """
+        store, folder = self._ports.store, self._ports.layout.at(Layout.fleet(""))
+        read = await store.get(f"{folder}{day_of(self._clock.now_ms())}")
+        oldest = min(read.store_time, self._clock.now_ms()) - (KEPT_DAYS - 1) * DAY_MS
+        shown = [info.key async for info in store.list(folder)]
+        await destroy(store, [key for key in shown if key.removeprefix(folder) < day_of(oldest)])
+        window = range(oldest - DAY_MS, oldest - (_SWEPT_DAYS + 1) * DAY_MS, -DAY_MS)
+        while await left_of(store, names := [f"{folder}{day_of(time)}" for time in window]):
+            await destroy(store, names)
+            window = range(window.stop, window.stop - _SWEPT_DAYS * DAY_MS, -DAY_MS)

@@ -1,0 +1,487 @@
+"""Back up: copy every log from one moment of its life, manifest, segments and every entry after them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from relayer.admin.backup_store import FORMAT, BackupStore, Erased, Head, Row
+from relayer.admin.catalogue import (
+    RESTORE,
+    UNREADABLE_REPORT,
+    Finding,
+    Flaw,
+    Kind,
+    Listed,
+    incarnation_of,
+    keys_below,
+    kind_of,
+    read_catalogue,
+)
+from relayer.admin.walk import SlotReader, walk_log
+from relayer.domain.namespace import Manifest
+from relayer.domain.operations import Erase, decode_operation
+from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
+from relayer.lib.single_flight import together
+from relayer.log.erasure.reports import ErasureReport, ErasureReports, What
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.segments import Segments
+from relayer.log.slots import LinkedEntry
+from relayer.ports import Found
+
+_ROUNDS = 5
+_SLOTS_AT_ONCE = 8
+
+
+class LogCopy:
+    """The copying of one log.
+
+    What the backup holds already is not read again, as far as ``known`` says that its erasures were noted; the last such
+    entry is, so that the chain vouches for all before it.
+
+    Attributes:
+        rows: what belongs to the copy, by key, after `run`.
+    """
+
+    def __init__(self, source: LogPorts, target: BackupStore, listed: Listed, known: Erased) -> None:
+        self.rows: dict[str, Row] = {}
+        self._source = source
+        self._target = target
+        self._listed = listed
+        self._known = known
+        self._trusts = True
+        self._erases = False
+        self._sealer = ObjectSealer(source)
+        self._slots = SlotReader(source, listed.account, listed.incarnation)
+        self._segments = Segments(source, listed.account, listed.incarnation)
+
+    async def run(self) -> Erased:
+        """Copy the log and return what was erased of it so far.
+
+        Raises:
+            CorruptNamespace, UpgradeRequired: it cannot be read from end to end.
+            NamespaceClosed: it has no manifest.
+            StoreError: a store did not answer.
+        """
+        for _ in range(_ROUNDS):
+            self.rows.clear()
+            head = await self._copy()
+            if head is not None and head < self._known.seq:
+                raise CorruptNamespace(
+                    f"the log ends at entry {head}, and went on to {self._known.seq} before; if an older run was restored "
+                    "on purpose, give the backups a new place"
+                )
+            if head is not None:
+                return await self._ledger_row(head)
+        raise CorruptNamespace("the manifest names objects that do not exist")
+
+    async def _copy(self) -> int | None:
+        """Make one attempt; returns the last entry's number, None if the log was compacted or collected meanwhile."""
+        data, manifest = await self._manifest()
+        for epoch in range(1, manifest.key_epoch + 1):
+            there = await self._keyring(Layout.keyring(self._listed.incarnation, epoch))
+            if not there and epoch == manifest.key_epoch:
+                raise CorruptNamespace("a namespace has a manifest and no keyring")
+        for row in manifest.segments:
+            if self._target.holds(row.key, row.digest) and row.last_seq <= self._known.seq:
+                self.rows[row.key] = Row(row.key, row.digest, row.size)
+                continue
+            segment = await self._segments.read(row)
+            if segment is None:
+                return None
+            self._note(segment.entries())
+            await self._keep(row.key, segment.data)
+        head = await self._tail(manifest)
+        if head is None or await self._was_collected(manifest):
+            return None
+        await self._keep(Layout.manifest(self._listed.incarnation), data)
+        return head
+
+    async def _was_collected(self, manifest: Manifest) -> bool:
+        """Whether entries behind a manifest's segments may be deleted by now."""
+        return (await self._manifest())[1].gc_watermark > manifest.snap_seq
+
+    async def _manifest(self) -> tuple[bytes, Manifest]:
+        account, incarnation = self._listed.account, self._listed.incarnation
+        key = Layout.manifest(incarnation)
+        found = await self._source.store.get(self._source.layout.at(key))
+        if not isinstance(found, Found):
+            raise NamespaceClosed("the namespace has no manifest")
+        return found.data, self._sealer.unseal_manifest(account, incarnation, key, found.data)
+
+    async def _keyring(self, key: str) -> bool:
+        """Copy the keyring of an epoch; False if there is none: it was destroyed."""
+        held = self._target.held(key).get(key)
+        if held is not None:
+            self.rows[key] = held
+            return True
+        found = await self._source.store.get(self._source.layout.at(key))
+        if not isinstance(found, Found):
+            return False
+        self._sealer.unseal_keyring(self._listed.account, self._listed.incarnation, key, found.data)
+        await self._keep(key, found.data)
+        return True
+
+    async def _tail(self, manifest: Manifest) -> int | None:
+        held = self._target.held(Layout.entries(self._listed.incarnation)) if self._trusts else {}
+        link, seq = manifest.chain_digest, manifest.snap_seq + 1
+        while seq < self._known.seq and (row := held.get(self._slots.key(seq))) is not None:
+            self.rows[row.key] = row
+            link, seq = row.digest, seq + 1
+        trusted = seq - 1 > manifest.snap_seq
+        while True:
+            window = range(seq, seq + _SLOTS_AT_ONCE)
+            found = await together([self._slots.read_stored(number) for number in window])
+            while found:
+                stored = found.pop(0)
+                if stored is None and trusted:
+                    self._trusts = False  # what the backup holds is of another history: copy all of it
+                    return None
+                if stored is None and any(found):
+                    # Entries were written, or collected, while they were asked for.
+                    await self._check_hole(seq, manifest)
+                    return None
+                if stored is None:
+                    return seq - 1
+                data, linked = stored
+                if linked.entry.previous != link:
+                    if not trusted:
+                        raise CorruptNamespace(f"entry {seq} does not follow the one before it")
+                    self._trusts = False  # what the backup holds is of another history: copy all of it
+                    return None
+                self._note([linked])
+                await self._keep(self._slots.key(seq), data)
+                link, seq, trusted = linked.digest, seq + 1, False
+
+    async def _check_hole(self, seq: int, manifest: Manifest) -> None:
+        """See that an entry that was absent before later ones is there by now, or not to be read any more."""
+        if await self._slots.read(seq) is None and not await self._was_collected(manifest):
+            raise CorruptNamespace(f"entry {seq} is absent, and later ones are there")
+
+    async def _keep(self, key: str, data: bytes) -> None:
+        self.rows[key] = await self._target.keep(key, data)
+
+    def _note(self, entries: Iterable[LinkedEntry]) -> None:
+        """See whether anything was erased; whether it took effect is for the state to say."""
+        for linked in entries:
+            operations = map(decode_operation, linked.entry.operations)
+            self._erases = self._erases or any(isinstance(operation, Erase) for operation in operations)
+
+    async def _ledger_row(self, head: int) -> Erased:
+        records = self._known.records
+        if self._erases:
+            walk = await walk_log(self._source, self._listed.account, self._listed.incarnation)
+            records = tuple(sorted(walk.state.erased | set(records)))
+        known = self._known
+        # An erasure that was asked for stays so while its name does not show it yet.
+        return Erased(self._listed.incarnation, self._listed.key, head, known.gone, records)
+
+
+Progress = Callable[[int, int], None]
+_KEPT = "the backup keeps its state of the run before"
+
+
+@dataclass(slots=True)
+class Backup:
+    """What a backup did.
+
+    Attributes:
+        number: of its run.
+        objects: that belong to it, and how many of them were copied now.
+        findings: what could not be backed up; the run is made without it.
+    """
+
+    number: int
+    namespaces: int = 0
+    objects: int = 0
+    bytes: int = 0
+    copied: int = 0
+    copied_bytes: int = 0
+    erased: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def row(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "run": self.number,
+            "namespaces": self.namespaces,
+            "objects": self.objects,
+            "bytes": self.bytes,
+            "copied_objects": self.copied,
+            "copied_bytes": self.copied_bytes,
+            "erased_memories": self.erased,
+            "findings": [finding.row() for finding in self.findings],
+        }
+
+
+async def back_up(
+    source: LogPorts, target: BackupStore, *, progress: Progress = lambda _done, _total: None
+) -> Backup:
+    """Make a backup.
+
+    Args:
+        source: the store; relayers may go on using it.
+        target: where to; may hold earlier backups of it.
+        progress: called after each namespace with how many are done, and how many there are.
+
+    Raises:
+        ConfigurationError: another backup is being written there, or it is a relayer's store.
+        CorruptNamespace: the target's newest ledger cannot be read.
+        StoreError: a store did not answer; running again goes on.
+    """
+    if isinstance(await target.ports.store.get(target.ports.layout.at(Layout.relayer())), Found):
+        raise ConfigurationError(
+            "--to: relayers use that place as their store; give another directory, bucket or prefix"
+        )
+    await target.load()
+    number = max(await target.newest("runs"), await target.newest("ledger")) + 1
+    worker = _Worker(source, target, Backup(number), await _known_erasures(target))
+    return await worker.run(progress)
+
+
+async def _known_erasures(target: BackupStore) -> dict[bytes, Erased]:
+    newest = await target.newest("ledger")
+    if not newest:
+        return {}
+    try:
+        _, rows = await target.read("ledger", newest, Erased)
+    except CorruptNamespace as error:
+        fix = "bring ledger/ and pages/ back from a copy of the backup, or begin a new one in another place"
+        raise CorruptNamespace(
+            f"--to: the list of what was erased cannot be read ({error}); {fix}"
+        ) from error
+    return {row.incarnation: row for row in rows}
+
+
+async def prune(target: BackupStore, keep: int) -> int:
+    """Destroy all runs but the newest ``keep``, and what only they needed; returns how many objects that were.
+
+    What was erased is gone from a backup when the last run from before its erasure is.
+    """
+    runs = await target.names("runs")
+    ledgers = await target.names("ledger")
+    old, kept = runs[:-keep], runs[-keep:]
+    await target.drop([*old, *ledgers[:-keep]])
+    wanted: set[str] = set()
+    for name in kept:
+        run, rows = await target.read("runs", _number(name), Row)
+        wanted.update(f"pages/{digest.hex()}" for digest in run.pages)
+        wanted.update(f"data/{row.key}-{row.digest.hex()}" for row in rows)
+    for name in ledgers[-keep:]:
+        ledger, _ = await target.read("ledger", _number(name), Erased)
+        wanted.update(f"pages/{digest.hex()}" for digest in ledger.pages)
+    # What is younger than this backup may be of the next one, whose run is not written yet.
+    unneeded = [
+        name
+        for stream in ("pages", "data")
+        for name in await target.names(stream)
+        if name not in wanted and target.was_there(name)
+    ]
+    await target.drop(unneeded)
+    return len(old) + len(unneeded)
+
+
+class _Worker:
+    def __init__(
+        self, source: LogPorts, target: BackupStore, backup: Backup, erased: dict[bytes, Erased]
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._backup = backup
+        self._erased = erased
+        self._reports = ErasureReports(source)
+        self._rows: dict[str, Row] = {}
+        self._before: list[Row] | None = None
+
+    async def run(self, progress: Progress) -> Backup:
+        backup = self._backup
+        began = await self._now()
+        catalogue = await read_catalogue(self._source)
+        backup.findings += catalogue.findings
+        for account in catalogue.accounts:
+            tag = self._source.keys.tag("account", account)
+            await self._small(Layout.account(tag))
+            await self._small(Layout.revoked(tag))
+        await self._reported()
+        for done, listed in enumerate(catalogue.namespaces, 1):
+            await self._namespace(listed)
+            progress(done, len(catalogue.namespaces))
+        await self._lost_names()
+        backup.namespaces = len(catalogue.namespaces)
+        backup.objects = len(self._rows)
+        backup.bytes = sum(row.size for row in self._rows.values())
+        backup.copied, backup.copied_bytes = self._target.copied, self._target.copied_bytes
+        backup.erased = sum(len(row.records) for row in self._erased.values())
+        await self._write(began)
+        await self._destroy_keyrings()
+        return backup
+
+    async def _now(self) -> int:
+        return (await self._source.store.get(self._source.layout.at(Layout.relayer()))).store_time
+
+    async def _write(self, began: int) -> None:
+        backup, now = self._backup, await self._now()
+        erased = sorted(self._erased.values(), key=lambda item: item.incarnation)
+        ledger = Head(FORMAT, backup.number, began, now, len(erased), 0, 0, ())
+        rows = list(self._rows.values())
+        run = Head(
+            FORMAT,
+            backup.number,
+            began,
+            now,
+            len(rows),
+            backup.bytes,
+            backup.namespaces,
+            (),
+            whole=not backup.findings,
+        )
+        # The ledger first: a run whose ledger is missing could bring back what it would have kept away.
+        if not (
+            await self._target.write("ledger", ledger, erased) and await self._target.write("runs", run, rows)
+        ):
+            raise ConfigurationError("--to: another backup is being written there; run this one again")
+
+    async def _destroy_keyrings(self) -> None:
+        names = await self._target.names("keyrings")
+        await self._target.drop(
+            [name for name in names if (row := self._erased.get(_incarnation(name))) is not None and row.gone]
+        )
+
+    async def _small(self, key: str) -> None:
+        """Copy an object that may change, if it is there."""
+        found = await self._source.store.get(self._source.layout.at(key))
+        if isinstance(found, Found):
+            self._rows[key] = await self._target.keep(key, found.data)
+
+    async def _reported(self) -> None:
+        """Copy the reports of erasures, and have the ledger know what they say, whether or not their logs can be read."""
+        records: dict[bytes, set[bytes]] = defaultdict(set)
+        # In the order in which a report moves: one that does so meanwhile is found in one place at least.
+        for start in (Layout.erasing(), Layout.erased()):
+            for key in await keys_below(self._source, start):
+                report = await self._report(key)
+                if report is None:
+                    continue
+                known = self._erased.get(
+                    report.incarnation, Erased(report.incarnation, self._name_of(report))
+                )
+                gone = known.gone or report.what is What.NAMESPACE
+                self._erased[report.incarnation] = msgspec.structs.replace(known, gone=gone)
+                records[report.incarnation].update(report.records, report.derived)
+        for incarnation, reported in records.items():
+            known = self._erased[incarnation]
+            both = tuple(sorted(reported.union(known.records)))
+            self._erased[incarnation] = msgspec.structs.replace(known, records=both)
+
+    async def _report(self, key: str) -> ErasureReport | None:
+        found = await self._source.store.get(self._source.layout.at(key))
+        if not isinstance(found, Found):
+            return None
+        try:
+            report = self._reports.open(key, found.data)
+        except (CorruptNamespace, UpgradeRequired) as error:
+            sentence = f"{error}; it is not in the backup"
+            self._backup.findings.append(Finding(Flaw.of(error), key, sentence, UNREADABLE_REPORT))
+            return None
+        self._rows[key] = await self._target.keep(key, found.data)
+        return report
+
+    def _name_of(self, report: ErasureReport) -> str:
+        tag = self._source.keys.tag
+        return Layout.pointer(
+            tag("account", report.account), tag("namespace", report.account, report.namespace)
+        )
+
+    async def _namespace(self, listed: Listed) -> None:
+        await self._small(listed.key)
+        known = self._erased.get(listed.incarnation, Erased(listed.incarnation, listed.key))
+        for other in [row for row in self._erased.values() if row.key == listed.key]:
+            if other.incarnation != listed.incarnation:
+                # The name was erased and used again since the last backup.
+                self._erased[other.incarnation] = msgspec.structs.replace(other, gone=True)
+        if not listed.live:
+            self._erased[listed.incarnation] = msgspec.structs.replace(known, gone=True)
+            return
+        copy = LogCopy(self._source, self._target, listed, known)
+        try:
+            copied = await copy.run()
+            self._erased[listed.incarnation] = copied
+            self._rows.update(copy.rows)
+        except NamespaceClosed as error:
+            if await self._begun(listed, known) and await self._lives(listed):
+                await self._carry_over(listed, CorruptNamespace(f"{error}, and was not erased"))
+        except (CorruptNamespace, UpgradeRequired) as error:
+            if await self._lives(listed):
+                await self._carry_over(listed, error)
+
+    async def _begun(self, listed: Listed, known: Erased) -> bool:
+        """Whether a namespace without a manifest had a log."""
+        below = (Layout.entries(listed.incarnation), Layout.segments(listed.incarnation))
+        return known.seq > 0 or any([await keys_below(self._source, start) for start in below])
+
+    async def _lives(self, listed: Listed) -> bool:
+        """Whether nobody has erased a namespace meanwhile."""
+        return listed in (await read_catalogue(self._source)).namespaces
+
+    async def _carry_over(self, listed: Listed, error: CorruptNamespace | UpgradeRequired) -> None:
+        """Give this run what the one before has of a namespace that cannot be read now."""
+        kept = _KEPT if await self._keep_below(listed.incarnation) else "the backup has nothing of it"
+        fix = "memrelay verify names what is wrong, memrelay repair mends it"
+        key = Layout.manifest(listed.incarnation)
+        self._backup.findings.append(Finding(Flaw.of(error), key, f"{error}; {kept}", fix))
+
+    async def _keep_below(self, incarnation: bytes) -> bool:
+        """Give this run what the one before has of an incarnation; False if it has nothing."""
+        below = f"ns/{incarnation.hex()}/"
+        rows = [row for row in await self._previous() if row.key.startswith(below)]
+        self._rows.update({row.key: row for row in rows})
+        return bool(rows)
+
+    async def _lost_names(self) -> None:
+        """Give this run the accounts and names of the one before that cannot be read now, and their logs.
+
+        Nothing ever deletes such an object: without it a whole namespace would fall out of the backup.
+        """
+        for row in await self._previous():
+            if row.key in self._rows or kind_of(row.key) not in {Kind.ACCOUNT, Kind.POINTER}:
+                continue
+            lives = [life for life in self._erased.values() if life.key == row.key]
+            if lives and all(life.gone for life in lives):
+                continue
+            self._rows[row.key] = row
+            for life in lives:
+                if not life.gone:
+                    await self._keep_below(life.incarnation)
+            said = [finding for finding in self._backup.findings if finding.key == row.key]
+            finding = (
+                said[0] if said else Finding(Flaw.ABSENT, row.key, "an account or a name is lost", RESTORE)
+            )
+            self._backup.findings = [other for other in self._backup.findings if other not in said]
+            self._backup.findings.append(replace(finding, sentence=f"{finding.sentence}; {_KEPT}"))
+
+    async def _previous(self) -> list[Row]:
+        """Return what the run before consists of, nothing if there is none or it cannot be read."""
+        if self._before is None:
+            self._before = []
+            newest = await self._target.newest("runs")
+            try:
+                if newest:
+                    self._before = (await self._target.read("runs", newest, Row))[1]
+            except (CorruptNamespace, UpgradeRequired) as error:
+                sentence = f"{error}; what cannot be read of the store now is not taken from it"
+                key, fix = f"runs/{newest:020d}", "the run that was made now replaces it"
+                self._backup.findings.append(Finding(Flaw.of(error), key, sentence, fix))
+        return self._before
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2])
+
+
+def _incarnation(name: str) -> bytes:
+    return incarnation_of(name.removeprefix("keyrings/")) or b""

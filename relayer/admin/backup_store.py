@@ -1,0 +1,219 @@
+"""Where a backup keeps what: three streams, so that what must be forgotten can be destroyed while old data is kept.
+
+    data/{key}-{sha256}          an object of the store as it was; only ever added
+    keyrings/{key}-{sha256}      a keyring; destroyed when its namespace was erased, and every copy of its data with it
+    ledger/{run}                 what was erased, all of it; applied before anything that was restored is read
+    runs/{run}                   one backup: which objects belong together
+    pages/{sha256}               the rows of a ledger or run
+
+A name holds the digest of its object, so that a list of names is a list of what need not be copied again. Ledgers, runs
+and pages are sealed under the metadata key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from relayer.admin.catalogue import keys_below
+from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
+from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.ports import Created, Exists, Found, Throttled
+from relayer.wire.sealing import ObjectType
+
+FORMAT = 1
+_ROWS_PER_PAGE = 20_000
+_ATTEMPTS = 5
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One object of a run: its key without the store's prefix, SHA-256 and size."""
+
+    key: str
+    digest: bytes
+    size: int
+
+
+class Erased(msgspec.Struct, frozen=True, array_like=True):
+    """What was erased of one incarnation, up to entry ``seq``; ``gone``: all of it. ``key`` is its pointer's."""
+
+    incarnation: bytes
+    key: str
+    seq: int = 0
+    gone: bool = False
+    records: tuple[bytes, ...] = ()
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """What a run or ledger says of itself. Times are the store's, in ms; ``pages`` are digests."""
+
+    format: int
+    number: int
+    began: int
+    ended: int
+    rows: int
+    size: int
+    namespaces: int
+    pages: tuple[bytes, ...]
+    whole: bool = True
+
+
+T = TypeVar("T", Row, Erased)
+
+
+class BackupStore:
+    """A backup in a store of its own, or below a prefix of its own.
+
+    Attributes:
+        copied: objects that `keep` has written,
+        copied_bytes: and their bytes.
+    """
+
+    def __init__(self, ports: LogPorts) -> None:
+        self.ports = ports
+        self.copied = 0
+        self.copied_bytes = 0
+        self._sealer = ObjectSealer(ports)
+        self._held: dict[str, int] = {}  # sizes by name
+        self._loaded: frozenset[str] | None = None
+
+    async def load(self) -> None:
+        """List what is there; before anything is asked or kept."""
+        strip = len(self.ports.layout.at("x")) - 1
+        pages = await self.names("pages")
+        for stream in ("data", "keyrings"):
+            async for info in self.ports.store.list(self.ports.layout.at(f"{stream}/")):
+                self._held[info.key[strip:]] = info.size
+        self._loaded = frozenset([*self._held, *pages])
+
+    def was_there(self, name: str) -> bool:
+        """Whether an object was there when this was loaded; without that, every object was."""
+        return self._loaded is None or name in self._loaded
+
+    def holds(self, key: str, digest: bytes) -> bool:
+        """Whether an object need not be copied again."""
+        return _name(key, digest) in self._held
+
+    def held(self, prefix: str) -> dict[str, Row]:
+        """Return what is held below a prefix by its key; one of them, where a key has several."""
+        stream = f"{_stream(prefix)}/"
+        rows: dict[str, Row] = {}
+        for name, size in self._held.items():
+            if name.startswith(stream + prefix):
+                key, _, digest = name.removeprefix(stream).rpartition("-")
+                rows[key] = Row(key, bytes.fromhex(digest), size)
+        return rows
+
+    async def keep(self, key: str, data: bytes) -> Row:
+        """Store an object unless it is there, and return its row.
+
+        Raises:
+            StoreError: the backup's store did not take it.
+        """
+        row = Row(key, hashlib.sha256(data).digest(), len(data))
+        name = _name(key, row.digest)
+        if name not in self._held:
+            await self._create(name, data)
+            self._held[name] = row.size
+            self.copied += 1
+            self.copied_bytes += row.size
+        return row
+
+    async def fetch(self, row: Row) -> bytes | None:
+        """Return an object as it was; None if the backup no longer has it.
+
+        Raises:
+            CorruptNamespace: the backup holds other bytes.
+        """
+        name = _name(row.key, row.digest)
+        for _ in range(2):  # an answer that was cut short is asked for once more
+            found = await self.ports.store.get(self.ports.layout.at(name))
+            if not isinstance(found, Found):
+                return None
+            if hashlib.sha256(found.data).digest() == row.digest:
+                return found.data
+        raise CorruptNamespace(f"the backup's copy of {row.key} holds other bytes than were backed up")
+
+    async def drop(self, names: Sequence[str]) -> None:
+        """Destroy objects of the backup, and older versions of them."""
+        for name in names:
+            await self.ports.store.purge(self.ports.layout.at(name))
+
+    async def names(self, stream: str) -> list[str]:
+        """Return all names of a stream, in order."""
+        return await keys_below(self.ports, f"{stream}/")
+
+    async def newest(self, stream: str) -> int:
+        """Return the newest number of ``runs`` or ``ledger``; 0 if there is none."""
+        return max((int(name.rpartition("/")[2]) for name in await self.names(stream)), default=0)
+
+    async def write(self, stream: str, head: Head, rows: Sequence[T]) -> bool:
+        """Write a run or a ledger, pages first; False if its number is taken."""
+        pages = []
+        for start in range(0, len(rows), _ROWS_PER_PAGE):
+            plain = msgspec.msgpack.encode(rows[start : start + _ROWS_PER_PAGE])
+            digest = hashlib.sha256(plain).digest()
+            name = f"pages/{digest.hex()}"
+            await self._create(name, self._sealer.seal(_place(name), plain))
+            pages.append(digest)
+        name = f"{stream}/{head.number:020d}"
+        plain = msgspec.msgpack.encode(msgspec.structs.replace(head, pages=tuple(pages)))
+        return await self._create(name, self._sealer.seal(_place(name), plain))
+
+    async def read(self, stream: str, number: int, kind: type[T]) -> tuple[Head, list[T]]:
+        """Return a run or a ledger.
+
+        Raises:
+            CorruptNamespace: it or a page of it is absent, damaged, or was made with another relayer key.
+            UpgradeRequired: its format is unknown.
+        """
+        name = f"{stream}/{number:020d}"
+        try:
+            head = msgspec.msgpack.decode(await self._open(name), type=Head)
+            if head.format != FORMAT:
+                raise UpgradeRequired(f"{name} has format {head.format}; this version knows {FORMAT}")
+            rows: list[T] = []
+            for digest in head.pages:
+                page = msgspec.msgpack.decode(await self._open(f"pages/{digest.hex()}"))
+                rows += [msgspec.convert(item, kind) for item in page]
+        except msgspec.MsgspecError as error:
+            raise CorruptNamespace(f"{name} of the backup holds something else") from error
+        return head, rows
+
+    async def _open(self, name: str) -> bytes:
+        found = await self.ports.store.get(self.ports.layout.at(name))
+        if not isinstance(found, Found):
+            raise CorruptNamespace(f"{name} of the backup is absent")
+        return self._sealer.unseal(_place(name), found.data)
+
+    async def _create(self, name: str, data: bytes) -> bool:
+        for attempt in range(_ATTEMPTS):
+            outcome = await self.ports.store.create(self.ports.layout.at(name), data)
+            if isinstance(outcome, Created):
+                return True
+            if isinstance(outcome, Exists):
+                return attempt > 0 and await self._is(name, data)
+            if isinstance(outcome, Throttled):
+                await self.ports.clock.sleep(outcome.retry_after)
+        raise StoreUnavailable("the backup's store does not take an object; running the backup again goes on")
+
+    async def _is(self, name: str, data: bytes) -> bool:
+        """Whether an attempt without an answer wrote what is there."""
+        found = await self.ports.store.get(self.ports.layout.at(name))
+        return isinstance(found, Found) and found.data == data
+
+
+def _stream(key: str) -> str:
+    return "keyrings" if "/keyring" in key else "data"
+
+
+def _name(key: str, digest: bytes) -> str:
+    return f"{_stream(key)}/{key}-{digest.hex()}"
+
+
+def _place(name: str) -> Place:
+    return Place(ObjectType.CONSTANT, "", b"", f"backup/{name}")

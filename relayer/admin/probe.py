@@ -1,0 +1,333 @@
+"""Does this store keep the promises that the log rests on?
+
+"S3-compatible" does not imply correct conditional writes: servers exist that ignore the condition and servers on which
+racers both win. A store that fails here would lose acknowledged memories, silently, so it is refused at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from relayer.errors import BrokenPromise, StoreError, StoreMisconfigured, StoreUnavailable, VersionsHidden
+from relayer.log.layout import Layout
+from relayer.log.log_ports import LogPorts
+from relayer.ports import (
+    Absent,
+    Changed,
+    Created,
+    CreateOutcome,
+    Exists,
+    Found,
+    ObjectStore,
+    Randomness,
+    SwapOutcome,
+    Swapped,
+    Throttled,
+    Unknown,
+)
+from relayer.wire.errors import UnsealError
+from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
+
+# Racy servers of the field were caught within two rounds of eight; four leave room.
+RACERS = 8
+ROUNDS = 4
+# A probe must end: what is refused or unanswered this often in a row is a store that is down.
+_ATTEMPTS = 8
+
+T = TypeVar("T")
+W = TypeVar("W", CreateOutcome, SwapOutcome)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What a passed probe saw.
+
+    Attributes:
+        store: where the objects are, for people.
+        races: how many races had exactly one winner.
+        undecided: how many racers were throttled or got no answer, which is allowed.
+        requests: requests made, cleaning up not included.
+        missing: what erasing would need and the store refuses, although it keeps no versions now; None if nothing.
+    """
+
+    store: str
+    races: int
+    undecided: int
+    requests: int
+    missing: str | None
+
+
+async def probe(
+    store: ObjectStore,
+    randomness: Randomness,
+    *,
+    prefix: str = "probe",
+    kept: Callable[[str], None] = lambda _: None,
+) -> ProbeReport:
+    """Race creates and swaps on fresh keys below ``prefix`` and remove them again; ``kept`` is told each kept promise.
+
+    Raises `BrokenPromise` with its name, `StoreUnavailable` if the store refuses or leaves unanswered so
+    much that nothing can be said, and whatever else the store raises.
+    """
+    run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
+    try:
+        await run.absence()
+        kept("what was never written is absent, and cannot be swapped")
+        for number in range(ROUNDS):
+            await run.race_of_creates(f"create-{number}")
+        kept(f"of {RACERS} creates of one name, one wins ({ROUNDS} rounds)")
+        for number in range(ROUNDS):
+            await run.race_of_swaps(f"swap-{number}")
+        kept(f"of {RACERS} swaps from one etag, one wins ({ROUNDS} rounds)")
+        await run.create_after_delete()
+        kept("a deleted name is absent at once, and free")
+        missing = await run.erasure()
+        if missing is None:
+            kept("what is purged is gone with all its versions")
+    finally:
+        await run.clean_up()
+    return ProbeReport(store.description, run.races, run.undecided, run.requests, missing)
+
+
+async def probe_erasure(store: ObjectStore, randomness: Randomness, *, prefix: str = "probe") -> str | None:
+    """Try only whether an object can be destroyed with all its versions: a few requests, for every start.
+
+    Returns what is missing for it on a store that keeps no versions now, None if nothing is. Raises
+    `StoreMisconfigured` where versions are kept and cannot be destroyed, and otherwise as `probe`.
+    """
+    run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
+    try:
+        return await run.erasure()
+    finally:
+        await run.clean_up()
+
+
+class _Probe:
+    def __init__(self, store: ObjectStore, randomness: Randomness, folder: str) -> None:
+        self._store = store
+        self._randomness = randomness
+        self._folder = folder
+        self._used: list[str] = []
+        self.races = 0
+        self.undecided = 0
+        self.requests = 0
+
+    async def absence(self) -> None:
+        """What was never written is absent, and cannot be swapped into being."""
+        key = self._key("absent")
+        await self._expect_absent(key, "an object that was never written")
+        outcome = await self._settled(lambda: self._store.swap(key, self._bytes(), "0" * 64))
+        if not isinstance(outcome, Changed):
+            raise self._broken(f"a swap of an absent object answers {_name(outcome)}, not changed")
+        await self._expect_absent(key, "an object whose swap was refused")
+
+    async def race_of_creates(self, name: str) -> None:
+        """Of many creates of one name, one wins, and its bytes are what everybody reads."""
+        key = self._key(name)
+        bodies = [self._bytes() for _ in range(RACERS)]
+        outcomes = await self._together([self._store.create(key, body) for body in bodies])
+        await self._judge(key, bodies, outcomes, Created, "creates of one name")
+        late = await self._settled(lambda: self._store.create(key, self._bytes()))
+        if not isinstance(late, Exists):
+            raise self._broken(f"a create of a taken name answers {_name(late)}, not exists")
+
+    async def race_of_swaps(self, name: str) -> None:
+        """Of many swaps from one etag, one wins, and the etag is used up."""
+        key = self._key(name)
+        first = await self._created(key)
+        bodies = [self._bytes() for _ in range(RACERS)]
+        outcomes = await self._together([self._store.swap(key, body, first.etag) for body in bodies])
+        await self._judge(key, bodies, outcomes, Swapped, "swaps from one etag")
+        late = await self._settled(lambda: self._store.swap(key, self._bytes(), first.etag))
+        if not isinstance(late, Changed):
+            raise self._broken(f"a swap with an old etag answers {_name(late)}, not changed")
+
+    async def create_after_delete(self) -> None:
+        """A deleted name is absent at once, and free."""
+        key = self._key("reused")
+        await self._created(key)
+        self.requests += 1
+        await self._store.delete(key)
+        await self._expect_absent(key, "a deleted object")
+        await self._created(key)
+
+    async def erasure(self) -> str | None:
+        """What is purged is gone with all its versions; returns what is missing where there are none to destroy."""
+        key = self._key("purged")
+        first = await self._created(key)
+        await self._settled(lambda: self._store.swap(key, self._bytes(), first.etag))
+        several = False
+        try:
+            self.requests += 2
+            several = await self._store.versions(key) > 1
+            await self._store.purge(key)
+        except StoreMisconfigured as error:
+            if several or (isinstance(error, VersionsHidden) and error.kept):
+                raise StoreMisconfigured(
+                    f"{error}. This bucket keeps versions, and what is erased would stay in them",
+                    code="versions_stay",
+                    fix="grant s3:ListBucketVersions and s3:DeleteObjectVersion, or use a bucket without versions and "
+                    "without object lock",
+                ) from error
+            return str(error)
+        await self._expect_absent(key, "a purged object")
+        if await self._store.versions(key):
+            raise self._broken("a purged object has versions left")
+        return None
+
+    async def clean_up(self) -> None:
+        """Remove the keys as far as possible: what stays is a few bytes of noise below the prefix."""
+        for key in self._used:
+            try:
+                await self._store.purge(key)
+            except StoreError:
+                with suppress(StoreError):
+                    await self._store.delete(key)
+
+    async def _judge(
+        self, key: str, bodies: Sequence[bytes], outcomes: Sequence[object], won: type, race: str
+    ) -> None:
+        names = Counter(type(outcome) for outcome in outcomes)
+        open_ones = names[Unknown] + names[Throttled]
+        self.undecided += open_ones
+        if names[won] > 1:
+            raise self._broken(f"{names[won]} of {RACERS} concurrent {race} succeeded, not one")
+        found = await self._read(key)
+        winners = [
+            body
+            for body, outcome in zip(bodies, outcomes, strict=True)
+            if isinstance(outcome, won) or (not names[won] and isinstance(outcome, Unknown))
+        ]
+        if isinstance(found, Found) and found.data in winners:
+            self.races += 1
+        elif names[won]:
+            raise self._broken(f"a read after {race} does not give what the winner wrote")
+        elif open_ones:
+            raise StoreUnavailable(f"{self._store.description}: none of {RACERS} {race} got a clear answer")
+        else:
+            raise self._broken(f"none of {RACERS} concurrent {race} succeeded")
+
+    async def _created(self, key: str) -> Found:
+        """Create ``key`` and return it as read back."""
+        body = self._bytes()
+        outcome = await self._settled(lambda: self._store.create(key, body))
+        found = await self._read(key)
+        # Exists is right after an earlier attempt that was applied and left unanswered.
+        if isinstance(found, Found) and found.data == body:
+            return found
+        if isinstance(outcome, Created):
+            raise self._broken("a read after a create does not give what was written")
+        raise self._broken(f"a create of a free name answers {_name(outcome)}, not created")
+
+    async def _expect_absent(self, key: str, what: str) -> None:
+        found = await self._read(key)
+        if not isinstance(found, Absent):
+            raise self._broken(f"a read of {what} answers {_name(found)}, not absent")
+
+    async def _read(self, key: str) -> object:
+        self.requests += 1
+        return await self._store.get(key)
+
+    async def _settled(self, write: Callable[[], Awaitable[W]]) -> W:
+        """Repeat a write until the store answers it; raises `StoreUnavailable` if it does not."""
+        for _ in range(_ATTEMPTS):
+            self.requests += 1
+            outcome = await write()
+            if not isinstance(outcome, Unknown | Throttled):
+                return outcome
+            self.undecided += 1
+        raise StoreUnavailable(f"{self._store.description}: {_ATTEMPTS} writes in a row got no clear answer")
+
+    async def _together(self, racers: Sequence[Awaitable[T]]) -> list[T]:
+        self.requests += len(racers)
+        outcomes = await asyncio.gather(*racers, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+    def _key(self, name: str) -> str:
+        key = f"{self._folder}/{name}"
+        self._used.append(key)
+        return key
+
+    def _bytes(self) -> bytes:
+        return self._randomness.bytes(32)
+
+    def _broken(self, promise: str) -> BrokenPromise:
+        return BrokenPromise(
+            f"{self._store.description} cannot hold the log: {promise}. "
+            "Use a store with exact conditional writes (docs/operations.md)"
+        )
+
+
+def _name(outcome: object) -> str:
+    return type(outcome).__name__.lower()
+
+
+KEPT_MS = 7 * 24 * 3_600_000
+_FORMAT = 1
+
+
+class _Record(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """What is kept: the format, and the store's time of the probe in ms."""
+
+    format: int
+    probed_at: int
+
+
+async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = False) -> ProbeReport | None:
+    """Probe the store, or return None if a probe of the last seven days is on record.
+
+    Args:
+        ports: the store and its place, and the key that seals the record.
+        version: of memrelay: another version asks anew.
+        always: whether to probe in any case.
+
+    Raises:
+        BrokenPromise: the store cannot hold the log.
+        StoreError: nothing could be found out.
+    """
+    key = Layout.probed(ports.keys.tag("probe", ports.store.description, version))
+    found = await ports.store.get(ports.layout.at(key))
+    if not always and isinstance(found, Found) and _counts(ports, key, found):
+        return None
+    report = await probe(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
+    await _keep(ports, key)
+    return report
+
+
+async def _keep(ports: LogPorts, key: str) -> None:
+    """Write the record, if nobody is in the way: whoever comes next may probe again."""
+    place = ports.layout.at(key)
+    try:
+        found = await ports.store.get(place)
+        record = msgspec.msgpack.encode(_Record(_FORMAT, found.store_time))
+        salt = ports.randomness.bytes(SALT_SIZE)
+        data = seal(ports.keys.metadata, ObjectType.CONSTANT, _place(key), record, salt=salt)
+        if isinstance(found, Absent):
+            await ports.store.create(place, data)
+        elif isinstance(found, Found):
+            await ports.store.swap(place, data, found.etag)
+    except StoreError:
+        return
+
+
+def _counts(ports: LogPorts, key: str, found: Found) -> bool:
+    try:
+        opened = unseal(ports.keys.metadata, ObjectType.CONSTANT, _place(key), found.data)
+        record = msgspec.msgpack.decode(opened, type=_Record)
+    except (UnsealError, msgspec.MsgspecError):
+        return False
+    return record.format == _FORMAT and 0 <= found.store_time - record.probed_at < KEPT_MS
+
+
+def _place(key: str) -> bytes:
+    return context(ObjectType.CONSTANT, "", b"", key)

@@ -1,0 +1,209 @@
+"""How much there is in a store, how much of it is garbage, and what it costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from relayer.access.quotas import Amount as Kept
+from relayer.admin.catalogue import Kind, Listed, incarnation_of, kind_of, read_catalogue
+from relayer.admin.walk import seq_of
+from relayer.domain.namespace import Manifest
+from relayer.errors import CorruptNamespace, NamespaceClosed, UpgradeRequired
+from relayer.lib.single_flight import AT_ONCE, together
+from relayer.log.log_ports import LogPorts
+from relayer.log.manifest import ManifestView
+
+_GIB = 2**30
+_MILLION = 1_000_000
+# Calls that stores charge as writes; deletes are free with all that publish a price for them.
+_WRITE_CALLS = frozenset({"create", "swap", "list"})
+_READ_CALLS = frozenset({"get", "versions"})
+
+
+@dataclass(slots=True)
+class Amount:
+    """A number of objects and their bytes."""
+
+    objects: int = 0
+    bytes: int = 0
+
+    def add(self, size: int) -> None:
+        """Count one more."""
+        self.objects += 1
+        self.bytes += size
+
+    def row(self) -> dict[str, int]:
+        """Return it for JSON."""
+        return {"objects": self.objects, "bytes": self.bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a store charges, in any currency: for a million writes, a million reads, and a GiB kept for a month.
+
+    The defaults are the list prices of Amazon S3 Standard in us-east-1, in US dollars.
+    """
+
+    writes: float = 5.0
+    reads: float = 0.4
+    gib_month: float = 0.023
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests to a store for one request to a relayer, by whether the store charges them as writes or as reads."""
+
+    writes: float
+    reads: float
+
+    def per_million(self, prices: Prices) -> float:
+        """Return what a million requests to the relayer cost in requests to the store."""
+        return self.writes * prices.writes + self.reads * prices.reads
+
+
+@dataclass(slots=True)
+class Stats:
+    """What a store holds.
+
+    Attributes:
+        kinds: objects by kind.
+        entries: of all logs together.
+        tail: entries that no segment holds yet,
+        segments: and segments that are named by a manifest.
+        covered: slots that segments hold as well, and that collection will delete.
+        loose: segments and indexes that no manifest names.
+        unread: namespaces whose manifest could not be read; verify says why.
+        names: namespaces of each account,
+        kept: and what it keeps in them, as its quota counts it.
+    """
+
+    kinds: dict[Kind, Amount] = field(default_factory=lambda: defaultdict(Amount))
+    accounts: int = 0
+    namespaces: int = 0
+    entries: int = 0
+    tail: int = 0
+    segments: int = 0
+    covered: Amount = field(default_factory=Amount)
+    loose: Amount = field(default_factory=Amount)
+    unread: int = 0
+    names: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    kept: dict[str, Kept] = field(default_factory=lambda: defaultdict(Kept))
+
+    @property
+    def total(self) -> Amount:
+        """Everything."""
+        kinds = self.kinds.values()
+        return Amount(sum(item.objects for item in kinds), sum(item.bytes for item in kinds))
+
+    def largest(self, count: int) -> list[tuple[str, Kept]]:
+        """Return the accounts that keep most bytes, and what they keep."""
+        return sorted(self.kept.items(), key=lambda item: (-item[1].bytes, item[0]))[:count]
+
+    def monthly(self, prices: Prices) -> float:
+        """Return what keeping everything costs in a month."""
+        return self.total.bytes / _GIB * prices.gib_month
+
+    def row(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "accounts": self.accounts,
+            "namespaces": self.namespaces,
+            "entries": self.entries,
+            "tail_entries": self.tail,
+            "segments": self.segments,
+            "total": self.total.row(),
+            "garbage": {"covered_slots": self.covered.row(), "unnamed": self.loose.row()},
+            "kinds": {kind.value: amount.row() for kind, amount in self.kinds.items()},
+            "unread_manifests": self.unread,
+            "by_account": {
+                account: {"namespaces": self.names[account], "memories": kept.memories, "bytes": kept.bytes}
+                for account, kept in self.largest(len(self.kept))
+            },
+        }
+
+
+@dataclass(slots=True)
+class _Log:
+    """What the listing shows of one log: sizes by slot, and by key."""
+
+    slots: dict[int, int] = field(default_factory=dict)
+    packs: dict[str, int] = field(default_factory=dict)
+
+
+async def measure(ports: LogPorts, known: tuple[str, ...] = ()) -> Stats:
+    """List a store once and read every manifest.
+
+    Raises:
+        StoreError: the store did not answer.
+    """
+    stats, logs = Stats(), defaultdict[bytes, _Log](_Log)
+    strip = len(ports.layout.at("x")) - 1
+    start = f"{ports.layout.prefix}/" if ports.layout.prefix else ""
+    async for info in ports.store.list(start):
+        key = info.key[strip:]
+        kind, incarnation = kind_of(key), incarnation_of(key)
+        stats.kinds[kind].add(info.size)
+        if incarnation is None:
+            continue
+        if kind is Kind.ENTRY:
+            logs[incarnation].slots[seq_of(key)] = info.size
+        elif kind in {Kind.SEGMENT, Kind.INDEX}:
+            logs[incarnation].packs[key] = info.size
+    catalogue = await read_catalogue(ports, known)
+    stats.accounts, stats.namespaces = len(catalogue.accounts), len(catalogue.namespaces)
+    for first in range(0, len(catalogue.namespaces), AT_ONCE):
+        window = catalogue.namespaces[first : first + AT_ONCE]
+        manifests = await together([_manifest(ports, listed) for listed in window])
+        for listed, manifest in zip(window, manifests, strict=True):
+            _count(stats, listed, manifest, logs[listed.incarnation])
+    return stats
+
+
+async def _manifest(ports: LogPorts, listed: Listed) -> Manifest | None:
+    try:
+        return await ManifestView(ports, listed.account, listed.incarnation).read()
+    except (CorruptNamespace, UpgradeRequired, NamespaceClosed):
+        return None
+
+
+def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -> None:
+    stats.names[listed.account] += listed.live
+    if manifest is None:
+        stats.unread += bool(log.slots or log.packs)
+        return
+    head = max([manifest.snap_seq, *log.slots])
+    stats.entries += head
+    stats.tail += head - manifest.snap_seq
+    stats.segments += len(manifest.segments)
+    tail = [size for seq, size in log.slots.items() if seq > manifest.snap_seq]
+    stats.kept[listed.account].add(Kept(manifest.live_count + len(tail), manifest.live_bytes + sum(tail)))
+    for seq, size in log.slots.items():
+        if seq <= manifest.snap_seq:
+            stats.covered.add(size)
+    named = {row.key for row in manifest.segments} | {manifest.index_key}
+    for key, size in log.packs.items():
+        if key not in named and key.rpartition("/")[0] not in named:
+            stats.loose.add(size)
+
+
+def parse_traffic(metrics: str) -> Traffic | None:
+    """Return what a relayer's metrics say it asked of its store for each request for memories; None before the first."""
+    calls: Mapping[str, float] = _sums(metrics, "memrelay_store_requests_total", "call")
+    routes = _sums(metrics, "memrelay_http_requests_total", "route")
+    requests = sum(value for route, value in routes.items() if route.startswith("/v1/"))
+    if not requests:
+        return None
+    writes = sum(value for call, value in calls.items() if call in _WRITE_CALLS)
+    reads = sum(value for call, value in calls.items() if call in _READ_CALLS)
+    return Traffic(writes / requests, reads / requests)
+
+
+def _sums(metrics: str, name: str, label: str) -> dict[str, float]:
+    sums: dict[str, float] = defaultdict(float)
+    for line in metrics.splitlines():
+        if line.startswith(f"{name}{{") and (at := line.find(f'{label}="')) > 0:
+            value = line[at + len(label) + 2 :]
+            sums[value[: value.index('"')]] += float(line.rpartition(" ")[2])
+    return sums

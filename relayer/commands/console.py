@@ -1,0 +1,96 @@
+"""What the commands share: options, progress, and how one ends that cannot do what it was asked for.
+
+One sentence, and an exit code that says which kind it is.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from relayer.errors import RelayerError, StoreUnavailable
+
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+NOT_WELL = 1
+MISCONFIGURED = 2
+UNAVAILABLE = 3
+STOPPED = 130  # as shells say it of SIGINT
+EXTRA = "pip install 'memrelay[relayer]'"
+_EXTRA_PACKAGES = frozenset(
+    {
+        "aiohttp",
+        "boto3",
+        "botocore",
+        "msgspec",
+        "numpy",
+        "onnxruntime",
+        "prometheus_client",
+        "pydantic_settings",
+        "structlog",
+        "tokenizers",
+        "usearch",
+        "uvloop",
+    }
+)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn errors of the block into a sentence and the end of the process; also a package that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA_PACKAGES:
+            raise
+        fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
+    except StoreUnavailable as error:
+        fail(str(error), UNAVAILABLE)
+    except RelayerError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        fail("stopped; running it again is safe, and goes on where there is something to go on from", STOPPED)
+    except OSError as error:
+        # A reader that went away, as `head` does, is for the command line's own ending.
+        if error.errno not in _UNWRITABLE:
+            raise
+        fail(f"standard output cannot be written ({error.strerror}); what was asked for may be done")
+
+
+def fail(sentence: str, code: int = MISCONFIGURED) -> NoReturn:
+    """Print a sentence and end the process."""
+    typer.echo(f"memrelay: {sentence}", err=True)
+    raise typer.Exit(code) from None
+
+
+DataOption = Annotated[Path | None, typer.Option(help="Data directory, when no bucket is given.")]
+StoreOption = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
+EndpointOption = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
+RegionOption = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+S3ClientOption = Annotated[
+    str | None, typer.Option(help="What asks the S3 server: direct, or boto3 for every request.")
+]
+ConfigOption = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
+
+
+@contextmanager
+def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Yield what is to be called with how many namespaces are done and how many there are."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _done, _total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+
+        def advance(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield advance

@@ -1,0 +1,127 @@
+"""Notes of a session that has ended: a promised job over what was kept of it, and the one summary that it ends with.
+
+What was said stays as it was kept, whatever becomes of the summary. The summary is derived from all that it was made of: it goes
+when one of these is erased, and is made again of the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from relayer.domain.operations import JobAccepted, Origin
+from relayer.domain.record import Audience, Kind, Model, Record, Role
+from relayer.domain.standing import JobState, Standing
+from relayer.extraction.llm.extractor import Extraction
+from relayer.extraction.llm.summariser import Summariser
+from relayer.jobs.inputs import (
+    SUMMARISE,
+    JobInput,
+    begin,
+    end,
+    end_without_results,
+    input_of,
+    lines_of,
+    seal_in_time,
+    seal_input,
+    summary_draft,
+)
+from relayer.namespaces.context import Context, FactWork
+from relayer.namespaces.namespace import OpenNamespace
+
+# A session of fewer messages is its own summary.
+_FEWEST = 3
+# Of the newest memories so many are looked at; what a session left is among them when it ends.
+_LOOKED_AT = 1000
+_AT_ONCE = 50
+_LLM = "llm"  # who made what a language model wrote
+
+
+async def said_in(opened: OpenNamespace, session: str, audience: Audience) -> list[Record]:
+    """Return what is live of a session among these people, oldest first; nothing that is doubted, and no summary."""
+    found: list[Record] = []
+    states = opened.log.state.records
+    newest = list(opened.view.ids())[-_LOOKED_AT:]
+    for place, one in enumerate(reversed(newest)):
+        record = opened.view.get(one)
+        known = states.get(one)
+        is_live = known is not None and known.standing is Standing.LIVE
+        if record is not None and is_live and _belongs(record, session, audience):
+            found.append(record)
+        if place % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found[::-1]
+
+
+def _belongs(record: Record, session: str, audience: Audience) -> bool:
+    return (
+        record.source.session == session
+        and record.audience is audience
+        and not record.suspect
+        # What was made by a model of the same session is no source beside it.
+        and record.source.role in {Role.USER, Role.ASSISTANT}
+        and record.kind is not Kind.SUMMARY
+        and record.extractor.name != _LLM
+    )
+
+
+def promise_summary(
+    ctx: Context, opened: OpenNamespace, origin: Origin, job: bytes, said: Sequence[Record]
+) -> JobAccepted | None:
+    """Return the promise of a summary of these memories of one session; None when they are too few for one."""
+    if len(said) < _FEWEST:
+        return None
+    sealed = seal_input(ctx, opened, job, input_of(said))
+    return JobAccepted(origin, job, SUMMARISE, tuple(record.id for record in said), sealed)
+
+
+async def finish_summary(
+    ctx: Context, work: FactWork, summariser: Summariser, opened: OpenNamespace, job: JobState
+) -> Extraction | None:
+    """Run a job to its end, unless it has one: one call of the model, one entry in the log.
+
+    Returns:
+        What was counted; None when the model was not asked.
+
+    Raises:
+        ModelUnavailable, ModelAnswerUnusable, QueueFull: as `Summariser.summarise`.
+        UnsealError, msgspec.MsgspecError: the input cannot be read.
+        RelayerError: the log could not be read or written.
+    """
+    begun = await begin(opened, job)
+    if begun is None:
+        return None
+    current, given, shown = begun
+    if len(shown) < _FEWEST:
+        await end_without_results(opened, current)
+        return None
+    summary = await summariser.summarise(lines_of(shown), seconds=work.seconds)
+    work.budget.spend(opened.namespace.account, summary.tokens, ctx.clock.now_ms())
+    made_by = Model(_LLM, summariser.model, summariser.version)
+    drafts = [summary_draft(given, shown, summary.text, made_by)] if summary.points else []
+    results = [stored for stored in await seal_in_time(ctx, opened, drafts, given) if stored is not None]
+    earlier = _earlier(opened, current, given)
+    replaced = tuple((stored.record, earlier) for stored in results if earlier)
+    await end(ctx, opened, current, results, replaced)
+    return Extraction((), summary.text, summary.tokens, summary.dropped)
+
+
+def _earlier(opened: OpenNamespace, job: JobState, given: JobInput) -> bytes:
+    """Return the live summary of the same session that an earlier job made, because the session went on after it."""
+    states = opened.log.state
+    for one in _results(states.jobs.values(), job):
+        known, record = states.records.get(one), opened.view.get(one)
+        if known is None or record is None or known.standing is not Standing.LIVE or record.pinned:
+            continue
+        if record.source.session == given.session and record.audience is given.audience:
+            return one
+    return b""
+
+
+def _results(jobs: Iterable[JobState], but: JobState) -> Iterable[bytes]:
+    return (
+        one
+        for job in reversed(list(jobs))
+        if job.work == SUMMARISE and job.job != but.job
+        for one in job.results
+    )

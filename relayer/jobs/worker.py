@@ -1,0 +1,160 @@
+"""Runs promised extractions and summaries beside the requests: as many at once as the queue allows, and none without a live key.
+
+Everything can be interrupted at any instant: a job is pending in the log until the one operation that ends it, and
+whichever replica has a live key for its namespace next takes it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from relayer.domain.operations import JobFinished
+from relayer.domain.standing import JobState
+from relayer.errors import (
+    EmbedderUnavailable,
+    ModelAnswerUnusable,
+    ModelUnavailable,
+    QueueFull,
+    Refused,
+    RelayerError,
+)
+from relayer.extraction.llm.extractor import Extraction
+from relayer.jobs.facts import finish_facts
+from relayer.jobs.inputs import EXTRACT, SUMMARISE
+from relayer.jobs.summaries import finish_summary
+from relayer.lib.job_queue import Candidate, Place
+from relayer.namespaces.context import Context, FactWork
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.wire.errors import UnsealError
+
+INTERVAL_SECONDS = 1.0
+_STEP_SECONDS = 60.0
+_WORKS = frozenset({EXTRACT, SUMMARISE})
+
+OnError = Callable[[BaseException], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    opened: OpenNamespace
+    task: asyncio.Task[None]
+
+
+def pending_jobs(opened: OpenNamespace) -> list[JobState]:
+    """Return the promises of a namespace that are the model's to keep, and have no end yet."""
+    return [job for job in opened.log.state.jobs.values() if job.work in _WORKS and job.outcome is None]
+
+
+def check_room(ctx: Context, work: FactWork, opened: OpenNamespace) -> None:
+    """Refuse another job of this namespace when too many wait; raises `QueueFull`."""
+    account = opened.namespace.account
+    others = [one for one in ctx.namespaces.all() if one.namespace.account == account]
+    work.queue.check_room(len(pending_jobs(opened)), sum(len(pending_jobs(one)) for one in others))
+
+
+async def work_forever(ctx: Context, work: FactWork, on_error: OnError) -> None:
+    """Run jobs until cancelled; what is unexpected is reported, and the job is tried again later."""
+    runs: dict[bytes, _Run] = {}
+    async with asyncio.TaskGroup() as group:
+        while True:
+            _stop_without_key(ctx, runs)
+            for opened, item in _startable(ctx, work):
+                run = _run(ctx, work, opened, item.job, on_error)
+                runs[item.job.job] = _Run(opened, group.create_task(run))
+            await work.queue.woken(INTERVAL_SECONDS)
+            for job in [job for job, run in runs.items() if run.task.done()]:
+                del runs[job]
+
+
+def _stop_without_key(ctx: Context, runs: dict[bytes, _Run]) -> None:
+    """Cancel what runs in a namespace whose last key has ended, or that was let go of."""
+    now = ctx.clock.now_ms()
+    live = set(map(id, ctx.namespaces.all()))
+    for run in runs.values():
+        if id(run.opened) not in live or run.opened.key_not_after < now:
+            run.task.cancel()
+
+
+def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, Candidate]]:
+    now = ctx.clock.now_ms()
+    places: dict[Place, OpenNamespace] = {
+        (opened.namespace.account, opened.namespace.pointer.name): opened
+        for opened in ctx.namespaces.all()
+        if opened.key_not_after >= now and not opened.broken
+    }
+    # What this relayer is not set to do waits for one that is.
+    doable = {EXTRACT} if work.extracts else set()
+    doable |= {SUMMARISE} if work.summariser is not None else set()
+    waiting = [
+        Candidate(place, job)
+        for place, opened in places.items()
+        for job in pending_jobs(opened)
+        if job.work in doable
+    ]
+    while (item := work.queue.choose(waiting)) is not None:
+        work.queue.started(item)
+        yield places[item.place], item
+
+
+async def _run(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState, on_error: OnError) -> None:
+    opened.users += 1
+    try:
+        await _attempt(ctx, work, opened, job)
+    except RelayerError as error:
+        on_error(error)
+        work.queue.put_off(job.job, "store_unavailable", getattr(error, "retry_after", 0.0))
+    except Exception as error:  # noqa: BLE001 - whatever it was, the other jobs go on
+        on_error(error)
+        work.queue.put_off(job.job, "internal_error")
+    finally:
+        opened.users -= 1
+        work.queue.stopped(job.job)
+
+
+async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> None:
+    """Try once, and decide what a failure means."""
+    queue, account = work.queue, opened.namespace.account
+    wait = work.budget.wait_ms(account, ctx.clock.now_ms())
+    if wait:
+        queue.put_off(job.job, "budget_used_up", wait / 1000)
+        return
+    try:
+        async with asyncio.timeout(work.seconds + 2 * _STEP_SECONDS):
+            found = await _finish(ctx, work, opened, job)
+    except (ModelUnavailable, EmbedderUnavailable, QueueFull, TimeoutError) as error:
+        waited = ctx.clock.now_ms() - job.accepted_at
+        if waited > queue.limits.patience_ms:
+            await _fail(work, opened, job, "model_unavailable")
+        else:
+            queue.put_off(job.job, "model_unavailable", getattr(error, "retry_after", 0.0))
+    except ModelAnswerUnusable as error:
+        work.budget.spend(account, error.tokens, ctx.clock.now_ms())
+        reason = f"model_answer_{error.reason}"
+        queue.counts[reason] += 1
+        progress = queue.put_off(job.job, reason, bad_answer=True)
+        if progress.bad_answers >= queue.limits.bad_answers:
+            await _fail(work, opened, job, reason)
+    except (UnsealError, msgspec.MsgspecError):
+        await _fail(work, opened, job, "input_unreadable")
+    except Refused as error:
+        await _fail(work, opened, job, error.code)
+    else:
+        queue.ended(job.job, "done")
+        if found is not None:
+            queue.counts["facts"] += len(found.facts)
+            queue.counts.update({f"dropped_{why}": count for why, count in found.dropped.items()})
+
+
+async def _finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> Extraction | None:
+    if job.work == SUMMARISE and work.summariser is not None:
+        return await finish_summary(ctx, work, work.summariser, opened, job)
+    return await finish_facts(ctx, work, opened, job)
+
+
+async def _fail(work: FactWork, opened: OpenNamespace, job: JobState, reason: str) -> None:
+    await opened.log.append([JobFinished(job.job, failed=True, reason=reason)])
+    work.queue.ended(job.job, "failed")

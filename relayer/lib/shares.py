@@ -1,0 +1,440 @@
+"""Fair shares: of places for requests that wait, of threads that read texts, of the embedding model."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from time import perf_counter, thread_time
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.errors import AccountBusy, QueueFull
+from relayer.ports import Embedder, EmbeddingModel
+
+_RETRY_SECONDS = 15.0
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A place that is taken; when it is ``lost``, whoever has it is to stop waiting soon and answer what there is."""
+
+    lost: bool = False
+
+
+class Shares:
+    """At most so many places, and so many of one account; where all are taken, an account with fewer gets one of another's.
+
+    Args:
+        what: waits in them, for the text of the refusal.
+        most: places in all.
+        per_account: of one account.
+    """
+
+    def __init__(self, what: str, *, most: int, per_account: int) -> None:
+        self._what = what
+        self._most = most
+        self._per_account = per_account
+        # The places of each account, the oldest first.
+        self._taken: dict[str, list[Place]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._taken.values()))
+
+    @contextmanager
+    def place(self, account: str) -> Iterator[Place]:
+        """Take a place for as long as the context lasts.
+
+        Raises:
+            QueueFull: the account has its share.
+        """
+        place = self._take(account)
+        try:
+            yield place
+        finally:
+            self._give_back(account, place)
+
+    def _take(self, account: str) -> Place:
+        own = len(self._taken.get(account, ()))
+        if own >= self._per_account or (len(self) >= self._most and not self._displace(own)):
+            raise QueueFull(f"too many {self._what} are open", retry_after=_RETRY_SECONDS)
+        place = Place()
+        self._taken.setdefault(account, []).append(place)
+        return place
+
+    def _displace(self, own: int) -> bool:
+        richest = max(self._taken, key=lambda account: len(self._taken[account]))
+        oldest = self._taken[richest][0]
+        # One less there and one more here must be fairer than before, or two accounts would take turns for ever.
+        if len(self._taken[richest]) <= own + 1:
+            return False
+        oldest.lost = True
+        self._give_back(richest, oldest)
+        return True
+
+    def _give_back(self, account: str, place: Place) -> None:
+        places = self._taken.get(account, [])
+        if place in places:
+            places.remove(place)
+        if not places:
+            self._taken.pop(account, None)
+
+
+T = TypeVar("T")
+
+# What is done at once, without the thread: ordinary requests, in well under a millisecond.
+_INLINE = 1024
+# Characters beyond ASCII take several times as long to fold and to judge.
+_OTHER_SCRIPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How much may wait, that under way included: works, and what they weigh, of one account and in all.
+
+    Attributes:
+        slice_seconds: how long one work keeps others from their turn; a piece of it is never cut.
+        retry_after: seconds after which who was refused may come back.
+    """
+
+    account_works: int = 32
+    account_weight: int = 32 * 1024 * 1024
+    works: int = 1024
+    weight: int = 256 * 1024 * 1024
+    slice_seconds: float = 0.005
+    retry_after: float = 1.0
+
+
+def weight(texts: Iterable[str]) -> int:
+    """Return about how much work texts are: their characters, those of other scripts more than once."""
+    return sum(len(text) if text.isascii() else len(text) * _OTHER_SCRIPTS for text in texts)
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """Pieces still to be made, and those that are there."""
+
+    pieces: Iterator[Any]
+    account: str
+    weight: int
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[None]
+    made: list[Any] = field(default_factory=list)
+    seconds: float = 0.0
+    abandoned: bool = False
+
+
+class WorkPool:
+    """Makes things piece by piece, fairly: accounts take turns, and so do the works of one account.
+
+    Args:
+        limits: of what may wait.
+        on_used: told, on the event loop, of an account and the seconds of CPU that a work of its took.
+    """
+
+    def __init__(
+        self, limits: PoolLimits | None = None, on_used: Callable[[str, float], None] = lambda _, __: None
+    ) -> None:
+        self._limits = limits or PoolLimits()
+        self._on_used = on_used
+        self._lock = threading.Lock()
+        self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()
+        # Works of each account that are not over, and their weight.
+        self._held: dict[str, tuple[int, int]] = {}
+        self._running = False
+
+    def __len__(self) -> int:
+        """How many works are not over."""
+        return sum(works for works, _ in self._held.values())
+
+    async def make(self, account: str, pieces: Iterable[T], weight: int) -> list[T]:
+        """Return the pieces, each made on the thread unless they weigh next to nothing.
+
+        Who stops waiting, because the deadline passed for example, has no more made than the piece under way.
+
+        Args:
+            account: for whom.
+            pieces: an iterator that makes them; others get their turn between two.
+            weight: about how much work that is, in characters of plain text.
+
+        Raises:
+            QueueFull: too much waits, of this account or in all.
+        """
+        if weight <= _INLINE:
+            return list(pieces)
+        loop = asyncio.get_running_loop()
+        work = _Work(iter(pieces), account, weight, loop, loop.create_future())
+        self._hold(account, 1, weight)
+        try:
+            with self._lock:
+                self._waiting.setdefault(account, deque()).append(work)
+                idle, self._running = not self._running, True
+            if idle:
+                # For as long as there is work: nothing is left to be stopped.
+                threading.Thread(target=self._work, name="texts", daemon=True).start()
+            await work.done
+        finally:
+            work.abandoned = True
+            self._hold(account, -1, -weight)
+            self._on_used(account, work.seconds)
+        return cast("list[T]", work.made)
+
+    def _hold(self, account: str, works: int, weight: int) -> None:
+        count, size = self._held.get(account, (0, 0))
+        limits = self._limits
+        if works > 0 and (
+            count >= limits.account_works
+            or (count and size + weight > limits.account_weight)
+            or len(self) >= limits.works
+            or sum(held for _, held in self._held.values()) + weight > limits.weight
+        ):
+            raise QueueFull("too many texts wait to be read", limits.retry_after)
+        self._held[account] = (count + works, size + weight)
+        if not count + works:
+            del self._held[account]
+
+    def _work(self) -> None:
+        while (work := self._next()) is not None:
+            failure: BaseException | None = None
+            before = thread_time()
+            try:
+                over = _advanced(work, self._limits.slice_seconds)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
+                over, failure = True, error
+            work.seconds += thread_time() - before
+            if over:
+                # A loop that is closed has nobody waiting.
+                with suppress(RuntimeError):
+                    work.loop.call_soon_threadsafe(_tell, work.done, failure)
+            else:
+                with self._lock:
+                    self._waiting.setdefault(work.account, deque()).append(work)
+
+    def _next(self) -> _Work | None:
+        """Take the next work of the account whose turn it is, which goes behind the others."""
+        with self._lock:
+            if not self._waiting:
+                self._running = False
+                return None
+            account, works = self._waiting.popitem(last=False)
+            work = works.popleft()
+            if works:
+                self._waiting[account] = works
+            return work
+
+
+def _advanced(work: _Work, seconds: float) -> bool:
+    """Make pieces for so long; says whether there are no more, or nobody waits for them."""
+    end = perf_counter() + seconds
+    while not work.abandoned:
+        try:
+            work.made.append(next(work.pieces))
+        except StopIteration:
+            return True
+        if perf_counter() >= end:
+            return work.abandoned
+    return True
+
+
+def _tell(done: asyncio.Future[None], failure: BaseException | None) -> None:
+    if done.done():
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
+
+
+# What a call costs whatever it holds, and the most that the model reads of a text, both in characters: 256 tokens.
+_CALL_COST = 128
+_READ_CHARACTERS = 1024
+# So many queries may go before a capture that waits.
+_QUERIES_IN_A_ROW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OnBehalfOf:
+    """Whose work is being done now, and whether somebody waits for it before they can go on: a query, not a capture."""
+
+    account: str = ""
+    urgent: bool = False
+
+
+on_behalf_of: ContextVar[OnBehalfOf] = ContextVar("on_behalf_of", default=OnBehalfOf())  # noqa: B039 - frozen
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLimits:
+    """How much of the model there is, and how much of it one account may take.
+
+    Attributes:
+        at_once: calls of the model under way.
+        of_account: those of one account; below ``at_once``, so that another one's query finds the model free.
+        waiting: calls that may wait in all.
+        waiting_of_account: those of one account.
+        call_characters: what one call holds at most, if it has several texts; longer ones are divided. None divides none.
+    """
+
+    at_once: int = 2
+    of_account: int = 1
+    waiting: int = 1024
+    waiting_of_account: int = 64
+    call_characters: int | None = 2048
+
+
+_Waiting = deque[tuple[int, asyncio.Future[None]]]
+
+
+class EmbeddingShares:
+    """An `Embedder` that divides another one fairly among accounts.
+
+    Args:
+        embedder: does the work; closed by whoever made it.
+        limits: see `ShareLimits`.
+    """
+
+    def __init__(self, embedder: Embedder, limits: ShareLimits | None = None) -> None:
+        self._embedder = embedder
+        self._limits = limits or ShareLimits()
+        # By urgency and account; an empty queue is none.
+        self._queues: dict[bool, dict[str, _Waiting]] = {True: {}, False: {}}
+        self._waiting: defaultdict[str, int] = defaultdict(int)
+        self._running: defaultdict[str, int] = defaultdict(int)
+        # What each account had of the model; who comes new begins where the others are.
+        self._had: dict[str, float] = {}
+        self._now = 0.0
+        self._in_a_row = 0
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """Identity of the model in use."""
+        return self._embedder.model
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for the model."""
+        return sum(self._waiting.values())
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts as `Embedder.embed`, when it is the account's turn.
+
+        Raises:
+            AccountBusy: as many calls of this account wait as may.
+            QueueFull: as many calls wait as may.
+            EmbedderUnavailable: as the embedder.
+        """
+        if len(texts) <= 1:
+            async with self._turn(texts):
+                return await self._embedder.embed(texts)
+        vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
+        for part in self._parts(texts):
+            some = [texts[index] for index in part]
+            async with self._turn(some):
+                vectors[part] = await self._embedder.embed(some)
+        return vectors
+
+    async def close(self) -> None:
+        """Release what the embedder holds."""
+        await self._embedder.close()
+
+    def _parts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Divide texts into calls of similar lengths, as indexes: what is padded together costs what the longest costs."""
+        room = self._limits.call_characters
+        if room is None:
+            return [list(range(len(texts)))]
+        parts: list[list[int]] = []
+        for index in sorted(range(len(texts)), key=lambda number: len(texts[number])):
+            longest = min(len(texts[index]), _READ_CHARACTERS)
+            if not parts or (len(parts[-1]) + 1) * longest > room:
+                parts.append([])
+            parts[-1].append(index)
+        return parts
+
+    @asynccontextmanager
+    async def _turn(self, texts: Sequence[str]) -> AsyncIterator[None]:
+        """Wait until the account may have the model, and have it until the block ends."""
+        who = on_behalf_of.get()
+        cost = _CALL_COST + sum(min(len(text), _READ_CHARACTERS) for text in texts)
+        if self._may_run(who.account) and not self.waiting:
+            self._begin(who.account, cost)
+        else:
+            await self._wait(who, cost)
+        try:
+            yield
+        finally:
+            self._end(who.account)
+
+    async def _wait(self, who: OnBehalfOf, cost: int) -> None:
+        if self._waiting.get(who.account, 0) >= self._limits.waiting_of_account:
+            raise AccountBusy("too many texts of this account wait for the embedder", retry_after=1.0)
+        if self.waiting >= self._limits.waiting:
+            raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queues = self._queues[who.urgent]
+        queues.setdefault(who.account, deque()).append((cost, turn))
+        self._waiting[who.account] += 1
+        # It may be this account's turn although others wait: theirs run already.
+        self._next()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                # Its turn came in the very moment in which it was given up.
+                self._end(who.account)
+            elif (cost, turn) in queues.get(who.account, ()):
+                queues[who.account].remove((cost, turn))
+                self._left(who.urgent, who.account)
+            raise
+
+    def _may_run(self, account: str) -> bool:
+        limits = self._limits
+        return (
+            sum(self._running.values()) < limits.at_once and self._running.get(account, 0) < limits.of_account
+        )
+
+    def _begin(self, account: str, cost: int) -> None:
+        # Virtual time: nobody saves up what they did not use, and nobody pays twice for having been alone.
+        start = max(self._had.get(account, 0.0), self._now)
+        self._now = start
+        self._had[account] = start + cost
+        self._running[account] += 1
+        if len(self._had) > self._limits.waiting:
+            self._had = {name: had for name, had in self._had.items() if had > start}
+
+    def _end(self, account: str) -> None:
+        self._running[account] -= 1
+        if not self._running[account]:
+            del self._running[account]
+        self._next()
+
+    def _next(self) -> None:
+        """Give free places to whoever is to have them next."""
+        while (chosen := self._chosen()) is not None:
+            urgent, account = chosen
+            self._in_a_row = self._in_a_row + 1 if urgent else 0
+            cost, turn = self._queues[urgent][account].popleft()
+            self._left(urgent, account)
+            if not turn.cancelled():
+                self._begin(account, cost)
+                turn.set_result(None)
+
+    def _chosen(self) -> tuple[bool, str] | None:
+        first = self._in_a_row < _QUERIES_IN_A_ROW
+        for urgent in (first, not first):
+            ready = [account for account in self._queues[urgent] if self._may_run(account)]
+            if ready:
+                return urgent, min(ready, key=lambda account: self._had.get(account, 0.0))
+        return None
+
+    def _left(self, urgent: bool, account: str) -> None:  # noqa: FBT001 - a key of the queues
+        self._waiting[account] -= 1
+        if not self._waiting[account]:
+            del self._waiting[account]
+        if not self._queues[urgent][account]:
+            del self._queues[urgent][account]

@@ -1,0 +1,1 @@
+"""Erasing: memories, namespaces, the reports that confirm it, and what destroys objects."""

@@ -1,0 +1,308 @@
+"""Erasing memories from a log: what has to be destroyed, in which order, and what the log says of it for the report.
+
+A report outlives the log that it is about: a backup brings the log back as it was before, a repair may find that the entry
+with the erasure is lost. What the log says then counts, and nothing is confirmed that it does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+
+from relayer.domain.bodies import reduce, take_out
+from relayer.domain.namespace import Manifest, SegmentRow
+from relayer.domain.state import NamespaceState
+from relayer.errors import CorruptNamespace, StoreUnavailable
+from relayer.log.collector import GRACE_MS, begun
+from relayer.log.compactor import CompactionLimits, Compactor
+from relayer.log.erasure.destruction import destroy, left_of
+from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, ErasureReports, SeenReport, Stage, What
+from relayer.log.log_ports import LogPorts
+from relayer.log.manifest import SeenManifest
+from relayer.log.replica import Replica
+
+
+def report_of(account: str, namespace: str, replica: Replica, erasure: bytes) -> ErasureReport:
+    """Return the first report of an erasure that a replica has applied."""
+    known = replica.state.erasures.known[erasure]
+    return ErasureReport(
+        format=REPORT_FORMAT,
+        erasure=erasure,
+        account=account,
+        namespace=namespace,
+        incarnation=replica.incarnation,
+        what=What.MEMORY,
+        asked_at=known.at,
+        seq=known.seq,
+        records=known.records,
+        derived=known.derived,
+        slots=known.slots,
+    )
+
+
+def still_has(state: NamespaceState, report: ErasureReport) -> bool:
+    """Whether a log lost an erasure, because it was restored or repaired: what the report is about must be erased again."""
+    return any(record in state.records for record in (*report.records, *report.derived))
+
+
+def retold(report: ErasureReport, state: NamespaceState) -> ErasureReport:
+    """Return a report as the log tells of it, which may have lost the erasure and got it again, or never have held these."""
+    known = state.erasures.known.get(report.erasure)
+    if known is not None and known.at == report.asked_at:
+        return report
+    found = [state.erasures.erasure_of(record) for record in (*report.records, *report.derived)]
+    known = max((one for one in found if one is not None), key=lambda one: one.seq, default=None)
+    if known is None and report.seq <= state.position.seq:
+        return report
+    slots = {slot for one in found if one is not None for slot in one.slots}
+    told = msgspec.structs.replace(
+        report,
+        asked_at=report.asked_at if known is None else known.at,
+        seq=state.position.seq if known is None else known.seq,
+        slots=tuple(sorted(slots)),
+    )
+    if told == report:
+        return report
+    return msgspec.structs.replace(told, stage=Stage.ERASED, epoch=0, destroyed_at=0)
+
+
+# Others may be compacting at the same time, and each round of theirs makes one of ours void.
+_ROUNDS = 64
+_ALL_AT_ONCE = CompactionLimits(entries=1)
+
+Collect = Callable[[], Awaitable[object]]
+
+
+class MemoryEraser:
+    """Erases from one incarnation; one run at a time.
+
+    Args:
+        ports: where.
+        replica: follows the incarnation's log and has applied the erasures that are handed in.
+        collect: runs the collector as far as it goes without waiting.
+        grace_ms: how long after the destruction an erasure may be confirmed, by the store's time.
+    """
+
+    def __init__(self, ports: LogPorts, replica: Replica, collect: Collect, grace_ms: int = GRACE_MS) -> None:
+        self._ports = ports
+        self._replica = replica
+        self._collect = collect
+        self._grace_ms = grace_ms
+        self._reports = ErasureReports(ports)
+        self._compactor = Compactor(ports, replica, _ALL_AT_ONCE)
+
+    async def run(self, seen: SeenReport) -> SeenReport:
+        """Go as far with a report as possible without waiting; returns it as it is then.
+
+        Raises:
+            CorruptNamespace: the log cannot be read, or it still has what was erased: see `still_has`.
+            UpgradeRequired, NamespaceClosed: the log cannot be read.
+            StoreError: the store did not answer; running again goes on.
+        """
+        if still_has(self._replica.state, seen.report):
+            raise CorruptNamespace("the log does not know of an erasure that is under way")
+        seen = await self._advance(seen, retold(seen.report, self._replica.state))
+        if seen.report.stage is Stage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
+            seen = await self._destroy(seen)
+        if seen.report.stage is Stage.DESTROYED:
+            seen = await self._confirm(seen)
+        return seen
+
+    async def tidy(self) -> bool:
+        """Do the same, without a report, for bodies that came into the log after their erasure.
+
+        Returns:
+            Whether all of them are gone that the replica knows of. Raises as `run`.
+        """
+        late = self._replica.state.erasures.late
+        await self._compact(max(late, default=0))
+        await self._collect()
+        manifest = await self._replica.manifest.read()
+        if manifest.gc_watermark < max(late, default=0) or manifest.gc_swept < manifest.gc_epoch:
+            return False
+        await destroy(self._ports.store, [self._replica.slots.key(seq) for seq in late])
+        return True
+
+    async def _destroy(self, seen: SeenReport) -> SeenReport:
+        await self._compact(seen.report.seq)
+        for _ in range(_ROUNDS):
+            manifest = await self._replica.manifest.see()
+            rows = _holding(manifest.manifest, seen.report)
+            indexes = await self._indexes_before(seen.report.seq)
+            doomed = [row.key for row in rows] + indexes
+            named = _is_from_before(manifest.manifest, seen.report.seq)
+            if not rows and not named and not set(indexes) - set(seen.report.objects):
+                break
+            # Written down first: who goes on after a crash destroys them with their versions, named or not.
+            seen = await self._note(seen, doomed)
+            await self._drop_index(manifest, seen.report.seq)
+            await self._rewrite(rows)
+        else:
+            raise StoreUnavailable("others keep changing the namespace; erasing goes on later")
+        count = await destroy(self._ports.store, self._unnamed(manifest.manifest, seen.report.objects))
+        report = msgspec.structs.replace(
+            seen.report,
+            stage=Stage.DESTROYED,
+            destroyed=seen.report.destroyed + count,
+            destroyed_at=manifest.store_time,
+        )
+        return await self._advance(seen, report)
+
+    async def _compact(self, seq: int) -> None:
+        """Have segments lead at least up to an entry."""
+        for _ in range(_ROUNDS):
+            manifest = await self._replica.manifest.read()
+            if manifest.snap_seq >= seq:
+                return
+            await self._compactor.run()
+        raise StoreUnavailable("others keep changing the namespace; erasing goes on later")
+
+    async def _rewrite(self, rows: Iterable[SegmentRow]) -> None:
+        for row in rows:
+            seen = await self._replica.manifest.see()
+            place = next(
+                (at for at, other in enumerate(seen.manifest.segments) if other.key == row.key), None
+            )
+            if place is not None:
+                await self._compactor.rewrite(self._replica.state, seen, place, place + 1)
+
+    async def _drop_index(self, seen: SeenManifest, seq: int) -> None:
+        """Have the manifest name no index from before an entry; if others change it meanwhile, the next round does."""
+        manifest = seen.manifest
+        if _is_from_before(manifest, seq):
+            new = msgspec.structs.replace(manifest, index_key="", index_seq=0, index_model="")
+            await self._replica.manifest.swap(seen, new)
+
+    async def _indexes_before(self, seq: int) -> list[str]:
+        """List the stored indexes that do not know of an entry, without the store's prefix."""
+        prefix = self._ports.layout.indexes(self._replica.incarnation)
+        keys = [prefix + name for name in await self._list(prefix)]
+        return [key for key in keys if _seq_of(key) < seq]
+
+    def _unnamed(self, manifest: Manifest, keys: Sequence[str]) -> list[str]:
+        named = {row.key for row in manifest.segments} | {manifest.index_key}
+        return [self._ports.layout.at(key) for key in keys if key not in named]
+
+    async def _confirm(self, seen: SeenReport) -> SeenReport:
+        await self._collect()
+        manifest = await self._replica.manifest.see()
+        report = seen.report
+        if not report.epoch and manifest.manifest.gc_watermark >= report.seq:
+            seen = await self._advance(
+                seen, msgspec.structs.replace(report, epoch=manifest.manifest.gc_epoch)
+            )
+            report = seen.report
+        if report.epoch > manifest.manifest.gc_epoch:
+            # The collection that is waited for was never begun: another was under way, or the swap was lost.
+            await self._begin_collection(manifest)
+            return seen
+        if (
+            not report.epoch
+            or manifest.manifest.gc_swept < report.epoch
+            or manifest.store_time - report.destroyed_at < self._grace_ms
+        ):
+            return seen
+        if (
+            _holding(manifest.manifest, report)
+            or _is_from_before(manifest.manifest, report.seq)
+            or await self._indexes_before(report.seq)
+        ):
+            # A relayer that had not heard of it wrote them since.
+            return await self._advance(seen, msgspec.structs.replace(report, stage=Stage.ERASED))
+        if await self._late_uploads(manifest.manifest, report):
+            return await self._collect_again(seen, manifest)
+        store = self._ports.store
+        names = [self._replica.slots.key(seq) for seq in report.slots]
+        names += await self._dead_slots(report.seq) + self._unnamed(manifest.manifest, report.objects)
+        count = await destroy(store, dict.fromkeys(names))
+        if await left_of(store, dict.fromkeys(names)):
+            return seen
+        done = msgspec.structs.replace(
+            report,
+            stage=Stage.CONFIRMED,
+            destroyed=report.destroyed + count,
+            confirmed_at=manifest.store_time,
+        )
+        return SeenReport(await self._reports.conclude(done), seen.etag, manifest.store_time)
+
+    async def _collect_again(self, seen: SeenReport, manifest: SeenManifest) -> SeenReport:
+        """Have what was uploaded late collected: only a collection that begins after an upload may delete it."""
+        await self._begin_collection(manifest)
+        return await self._advance(
+            seen, msgspec.structs.replace(seen.report, epoch=manifest.manifest.gc_epoch + 1)
+        )
+
+    async def _begin_collection(self, manifest: SeenManifest) -> None:
+        """Begin the next collection, unless one is under way; if the swap is lost, the next run does it."""
+        last = manifest.manifest
+        if last.gc_swept == last.gc_epoch:
+            await self._replica.manifest.swap(manifest, begun(last))
+
+    async def _dead_slots(self, seq: int) -> list[str]:
+        """List slots up to an entry, of which none can be alive: their time was over before this was asked."""
+        prefix = self._ports.layout.entries(self._replica.incarnation)
+        return [self._ports.layout.at(prefix + name) for name in await self._list(prefix) if int(name) <= seq]
+
+    async def _late_uploads(self, manifest: Manifest, report: ErasureReport) -> list[str]:
+        """List segments that nobody names and that may hold a body of what was erased."""
+        named = {row.key for row in manifest.segments}
+        prefix = self._ports.layout.segments(self._replica.incarnation)
+        keys = [prefix + name for name in await self._list(prefix)]
+        loose = [key for key in keys if key not in named and _seq_of(key) <= max(report.slots, default=0)]
+        return [key for key in loose if await self._holds_a_body(key, set(report.slots))]
+
+    async def _holds_a_body(self, key: str, slots: set[int]) -> bool:
+        try:
+            entries = await self._replica.segments.read_loose(key)
+        except CorruptNamespace:
+            return True  # a part of an upload, perhaps: nobody can read it, and nobody can say what it holds
+        return any(
+            holds_a_body(raw, linked.entry.seq, self._replica)
+            for linked in entries or ()
+            if linked.entry.seq in slots
+            for raw in linked.entry.operations
+        )
+
+    async def _list(self, prefix: str) -> list[str]:
+        """List names below a prefix of the layout."""
+        at = self._ports.layout.at(prefix)
+        return [row.key[len(at) :] async for row in self._ports.store.list(at)]
+
+    async def _note(self, seen: SeenReport, keys: Iterable[str]) -> SeenReport:
+        new = tuple(dict.fromkeys((*seen.report.objects, *keys)))
+        if new == seen.report.objects:
+            return seen
+        return await self._advance(seen, msgspec.structs.replace(seen.report, objects=new))
+
+    async def _advance(self, seen: SeenReport, report: ErasureReport) -> SeenReport:
+        if report == seen.report:
+            return seen
+        advanced = await self._reports.advance(seen, report)
+        if advanced is None:
+            raise StoreUnavailable("another relayer works on the same erasure")
+        return advanced
+
+
+def holds_a_body(raw: bytes, seq: int, replica: Replica) -> bool:
+    """Whether an operation has a body that the state no longer needs."""
+    return reduce(raw, seq, replica.state) != raw and any(body for _, body in take_out(raw)[1])
+
+
+def _holding(manifest: Manifest, report: ErasureReport) -> list[SegmentRow]:
+    """Return the segments that may hold a body of what a report is about."""
+    return [
+        row
+        for row in manifest.segments
+        if row.reduced_at < report.seq and any(row.first_seq <= seq <= row.last_seq for seq in report.slots)
+    ]
+
+
+def _is_from_before(manifest: Manifest, seq: int) -> bool:
+    """Whether a manifest names an index that does not know of an entry."""
+    return bool(manifest.index_key) and manifest.index_seq < seq
+
+
+def _seq_of(key: str) -> int:
+    """Return the number that a segment's or an index's name begins with."""
+    return int(key.rpartition("/")[2].partition("-")[0])

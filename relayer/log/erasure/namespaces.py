@@ -1,0 +1,160 @@
+"""Erases a namespace: its keys at once, its objects after them, its last traces when nobody can hold on to any.
+
+    erasing    the pointer says so: nobody opens the namespace any more, nor makes its missing parts again
+    close      an operation after which `apply` refuses everything, so that whoever is late learns of it from the log. Second,
+               because a log that is just being made may be opened until the pointer says so, and must have its end, too
+    destroy    the keyrings with every version of them: from here on, no secret opens any content, wherever a copy of it
+               may be. Then the manifest, segments and stored indexes
+    erased     the pointer says so: the name can be used again, and gets another incarnation
+    confirm    entries stay for as long as anybody may trust a manifest that was read before it went: a slot whose
+               entry is deleted can be made again, and would be taken for a commit (I3, I11). After that they go, too,
+               and whatever a late writer made since
+
+Every step may be repeated by any relayer at any time; the report says what is under way.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from relayer.domain.namespace import Pointer, PointerState
+from relayer.domain.operations import Close, Origin
+from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
+from relayer.log.collector import GRACE_MS
+from relayer.log.creation import find, mark
+from relayer.log.erasure.destruction import destroy, discard, left_of
+from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, ErasureReports, SeenReport, Stage, What
+from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_log import NamespaceLog
+
+
+def namespace_report(account: str, pointer: Pointer, asked_at: int) -> ErasureReport:
+    """Return the first report of a namespace's erasure; the incarnation is its id."""
+    return ErasureReport(
+        format=REPORT_FORMAT,
+        erasure=pointer.incarnation,
+        account=account,
+        namespace=pointer.name,
+        incarnation=pointer.incarnation,
+        what=What.NAMESPACE,
+        asked_at=asked_at,
+    )
+
+
+class NamespaceEraser:
+    """Erases namespaces.
+
+    Args:
+        ports: where.
+        grace_ms: how long entries stay after everything else is gone, by the store's time.
+    """
+
+    def __init__(self, ports: LogPorts, grace_ms: int = GRACE_MS) -> None:
+        self._ports = ports
+        self._grace_ms = grace_ms
+        self._reports = ErasureReports(ports)
+
+    async def run(self, seen: SeenReport) -> SeenReport:
+        """Go as far with a report as possible without waiting; returns it as it is then.
+
+        Raises:
+            UpgradeRequired: the log cannot be closed by this version.
+            CorruptNamespace: the pointer does not open in its place.
+            StoreError: the store did not answer; running again goes on.
+        """
+        if seen.report.stage is Stage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
+            seen = await self._destroy(seen)
+        if (
+            seen.report.stage is Stage.DESTROYED
+            and seen.store_time - seen.report.destroyed_at >= self._grace_ms
+        ):
+            seen = await self._confirm(seen)
+        return seen
+
+    async def tidy(self, report: ErasureReport) -> int:
+        """Delete what was written below an incarnation after its erasure had been confirmed; returns how many objects.
+
+        A relayer that was stopped for longer than the wait does that before it asks for the manifest and learns that there is
+        none (I11): it acknowledges nothing. No name leads to an incarnation again, so whatever is there is such a remnant.
+
+        Raises:
+            CorruptNamespace: the pointer does not open in its place.
+            StoreError: the store did not answer; running again goes on.
+        """
+        keys = await self._keys_below(self._ports.layout.incarnation(report.incarnation))
+        if not keys:
+            return 0
+        pointer = await find(self._ports, report.account, report.namespace)
+        if pointer is not None and pointer.incarnation == report.incarnation:
+            return 0  # somebody brought back a copy of the store from before the erasure: that is not for us to judge
+        tag, layout = self._ports.keys.tag, self._ports.layout
+        name = layout.pointer(
+            tag("account", report.account), tag("namespace", report.account, report.namespace)
+        )
+        await discard(self._ports.store, map(layout.at, keys), layout.at(name))
+        return len(keys)
+
+    async def _destroy(self, seen: SeenReport) -> SeenReport:
+        report, layout = seen.report, self._ports.layout
+        pointer = await find(self._ports, report.account, report.namespace)
+        ours = pointer if pointer is not None and pointer.incarnation == report.incarnation else None
+        if ours is not None:
+            await mark(self._ports, report.account, ours, PointerState.ERASING)
+            await self._close(report.account, ours)
+        keyrings = await self._keys_below(layout.keyrings(report.incarnation))
+        objects = tuple(dict.fromkeys((*report.objects, *keyrings, layout.manifest(report.incarnation))))
+        if objects != report.objects:
+            # Written down first: who goes on after a crash destroys them with their versions.
+            seen = await self._advance(seen, msgspec.structs.replace(report, objects=objects))
+        count = await destroy(self._ports.store, map(layout.at, objects))
+        for prefix in (layout.indexes(report.incarnation), layout.segments(report.incarnation)):
+            count += await destroy(self._ports.store, map(layout.at, await self._keys_below(prefix)))
+        if ours is not None:
+            await mark(self._ports, report.account, ours, PointerState.ERASED)
+        gone = await self._ports.store.get(layout.at(layout.manifest(report.incarnation)))
+        done = msgspec.structs.replace(
+            seen.report,
+            stage=Stage.DESTROYED,
+            destroyed=seen.report.destroyed + count,
+            destroyed_at=gone.store_time,
+        )
+        return await self._advance(seen, done)
+
+    async def _close(self, account: str, pointer: Pointer) -> None:
+        """Append the end of the log, unless it has one."""
+        log = NamespaceLog(self._ports, account, pointer)
+        try:
+            await log.start()
+            if not log.state.closed:
+                await log.append([Close(Origin(author=b"", nonce=pointer.incarnation))])
+        except (NamespaceClosed, CorruptNamespace):
+            # Without a manifest nobody has ever written to it; and what cannot be read must be erasable, too.
+            return
+        finally:
+            await log.close(0)
+
+    async def _confirm(self, seen: SeenReport) -> SeenReport:
+        report, layout, store = seen.report, self._ports.layout, self._ports.store
+        below = layout.incarnation(report.incarnation)
+        keys = dict.fromkeys((*report.objects, *await self._keys_below(below)))
+        count = await destroy(store, map(layout.at, keys))
+        if await self._keys_below(below) or await left_of(store, map(layout.at, report.objects)):
+            return seen
+        done = msgspec.structs.replace(
+            report,
+            stage=Stage.CONFIRMED,
+            destroyed=report.destroyed + count,
+            confirmed_at=seen.store_time,
+        )
+        return SeenReport(await self._reports.conclude(done), seen.etag, seen.store_time)
+
+    async def _keys_below(self, prefix: str) -> list[str]:
+        """List keys of the layout below a prefix."""
+        at = self._ports.layout.at(prefix)
+        return [prefix + row.key[len(at) :] async for row in self._ports.store.list(at)]
+
+    async def _advance(self, seen: SeenReport, report: ErasureReport) -> SeenReport:
+        advanced = await self._reports.advance(seen, report)
+        if advanced is None:
+            raise StoreUnavailable("another relayer works on the same erasure")
+        return advanced

@@ -1,0 +1,398 @@
+"""The bytes of an index object: header, head, and three runs of sealed blocks.
+
+    offset  size  field
+    0       4     magic "MRI1"
+    4       8     bytes of the object, big endian, as is the next
+    12      4     bytes of the head
+    16            head, sealed under the metadata key
+                  blocks of the state, sealed under the metadata key: positions, then the pages of the state
+                  blocks of the view, sealed under the namespace's index key
+                  blocks of texts, sealed under the namespace's index key
+
+Blocks are read in order, each in a millisecond or so, while the next bytes are under way. The log knows nothing of what
+the blocks of the view and of texts hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Sequence
+from enum import IntEnum
+
+import msgspec
+
+from relayer.domain.namespace import Manifest, Position
+from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
+from relayer.errors import CorruptNamespace, StoreUnavailable
+from relayer.log.erasure.destruction import destroy
+from relayer.log.log_ports import LogPorts
+from relayer.log.replica import Replica, Start
+from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.ports import Absent, Created, EmbeddingModel, ObjectStore, Unchanged
+from relayer.wire import codec as ulid
+from relayer.wire.codec import lp
+from relayer.wire.sealing import ObjectType
+
+# Raised with every change of what the blocks of the view and of texts hold.
+INDEX_FORMAT = 2
+
+_MAGIC = b"MRI1"
+_HEADER = struct.Struct(">4sQI")
+HEADER_SIZE = _HEADER.size
+_SHA256 = 32
+
+
+class Part(IntEnum):
+    """The three runs of blocks, in their order."""
+
+    STATE = 0
+    VIEW = 1
+    TEXTS = 2
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """What an index is of: the state after ``position``, seen with the keys of an epoch and a model's vectors.
+
+    ``blocks`` are the lengths of the sealed blocks of each `Part`.
+    """
+
+    tag: str
+    position: Position
+    key_epoch: int
+    dimension: int
+    blocks: tuple[list[int], list[int], list[int]]
+
+
+def model_tag(model: EmbeddingModel) -> str:
+    """Return what the manifest says of an index: the formats it is written in and the model that its vectors are of."""
+    return f"{INDEX_FORMAT}.{SNAPSHOT_FORMAT}.{model.sha256}"
+
+
+def block_id(key: str, part: Part, number: int) -> bytes:
+    """Return the object id of a block inside its seal: it opens in this index, run and place only."""
+    return lp(key, int(part), number)
+
+
+class IndexPlace:
+    """Seals and opens what the log itself reads of the index with this key; ``key`` is without the store's prefix."""
+
+    def __init__(self, sealer: ObjectSealer, account: str, incarnation: bytes, key: str) -> None:
+        self._sealer = sealer
+        self._account = account
+        self._incarnation = incarnation
+        self.key = key
+
+    def seal_head(self, head: Head) -> bytes:
+        """Seal the head."""
+        return self._sealer.seal(self._place("head"), msgspec.msgpack.encode(head))
+
+    def open_head(self, sealed: memoryview) -> Head:
+        """Open the head; raises `CorruptNamespace`."""
+        try:
+            return msgspec.msgpack.decode(self._sealer.unseal(self._place("head"), sealed), type=Head)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise CorruptNamespace("an index does not begin as one") from error
+
+    def seal_page(self, page: bytes, number: int) -> bytes:
+        """Seal a block of the state."""
+        return self._sealer.seal(self._place(f"state/{number}"), page)
+
+    def open_page(self, sealed: memoryview, number: int) -> bytes:
+        """Open a block of the state; raises `CorruptNamespace`."""
+        return self._sealer.unseal(self._place(f"state/{number}"), sealed)
+
+    def _place(self, what: str) -> Place:
+        return Place(ObjectType.INDEX, self._account, self._incarnation, f"{self.key}/{what}")
+
+
+class IndexBuilder:
+    """Collects the blocks of one index, in order.
+
+    Attributes:
+        key: the object's, which every block is sealed for.
+        position: where in the log the state is.
+    """
+
+    def __init__(
+        self, place: IndexPlace, positions: Sequence[Position], model: EmbeddingModel, key_epoch: int
+    ) -> None:
+        self.key = place.key
+        self.position = positions[-1]
+        self._place = place
+        self._model = model
+        self._key_epoch = key_epoch
+        self._blocks: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
+        self.add_page(_encode_positions(positions))
+
+    def add_page(self, page: bytes) -> None:
+        """Append a page of the state."""
+        self.add(Part.STATE, self._place.seal_page(page, len(self._blocks[Part.STATE])))
+
+    def add(self, part: Part, sealed: bytes) -> None:
+        """Append a block of the view or of texts, sealed for `block_id`."""
+        self._blocks[part].append(sealed)
+
+    def finish(self) -> bytes:
+        """Return the object's bytes."""
+        state, view, texts = ([len(block) for block in blocks] for blocks in self._blocks)
+        head = self._place.seal_head(
+            Head(
+                model_tag(self._model),
+                self.position,
+                self._key_epoch,
+                self._model.dimension,
+                (state, view, texts),
+            )
+        )
+        total = HEADER_SIZE + len(head) + sum(map(sum, (state, view, texts)))
+        header = _HEADER.pack(_MAGIC, total, len(head))
+        return b"".join((header, head, *(block for blocks in self._blocks for block in blocks)))
+
+
+def read_header(data: memoryview) -> tuple[int, int]:
+    """Return the sizes of the object and of its head; raises `CorruptNamespace`."""
+    try:
+        magic, total, head = _HEADER.unpack_from(data)
+    except struct.error as error:
+        raise CorruptNamespace("an index is too short to be one") from error
+    if magic != _MAGIC or HEADER_SIZE + head > total:
+        raise CorruptNamespace("an index does not begin as one")
+    return total, head
+
+
+def decode_positions(page: bytes, last: Position) -> list[Position]:
+    """Return the positions up to ``last``, oldest first; raises `CorruptNamespace`."""
+    count, rest = divmod(len(page), _SHA256)
+    digests = [page[at * _SHA256 : (at + 1) * _SHA256] for at in range(count)]
+    if rest or not digests or digests[-1] != last.digest or count > last.seq + 1:
+        raise CorruptNamespace("an index does not know where it is in the log")
+    return [Position(last.seq - count + 1 + at, digest) for at, digest in enumerate(digests)]
+
+
+def _encode_positions(positions: Sequence[Position]) -> bytes:
+    return b"".join(position.digest for position in positions)
+
+
+# A small index is one request; of a large one, two pieces are in memory at a time.
+FIRST_BYTES = 2 * 1024 * 1024
+PIECE_BYTES = 8 * 1024 * 1024
+
+
+class IndexReader:
+    """One index object, read once and in order: `state`, then `blocks` of the view, then `blocks` of texts.
+
+    Attributes:
+        key: the object's, which every block is sealed for.
+        head: what it is of.
+        read: bytes read so far.
+    """
+
+    def __init__(self, place: IndexPlace, pieces: _Pieces, head: Head) -> None:
+        self.key = place.key
+        self.head = head
+        self._place = place
+        self._pieces = pieces
+
+    @classmethod
+    async def open(cls, store: ObjectStore, at: str, place: IndexPlace) -> IndexReader | None:
+        """Read its beginning; None when there is no such object.
+
+        Raises:
+            CorruptNamespace: it is no index, or not the one of this place.
+            StoreError: the store did not answer.
+        """
+        pieces = _Pieces(store, at)
+        header = await pieces.take(HEADER_SIZE)
+        if header is None:
+            return None
+        pieces.total, size = read_header(header)
+        head = place.open_head(await pieces.take_all(size))
+        if pieces.at + sum(map(sum, head.blocks)) != pieces.total:
+            raise CorruptNamespace("an index has another size than it says")
+        return cls(place, pieces, head)
+
+    @property
+    def read(self) -> int:
+        """Bytes read so far."""
+        return self._pieces.read
+
+    async def state(self) -> Start:
+        """Read the state; raises as `open`."""
+        sizes = self.head.blocks[Part.STATE]
+        if len(sizes) < 2:
+            raise CorruptNamespace("an index lacks its state")
+        positions = decode_positions(await self._page(0, sizes[0]), self.head.position)
+        reader = StateReader(await self._page(1, sizes[1]))
+        for number, size in enumerate(sizes[2:], 2):
+            reader.add(await self._page(number, size))
+            await asyncio.sleep(0)
+        state = reader.finish()
+        if state.position != self.head.position:
+            raise CorruptNamespace("an index holds the state of another position")
+        return Start(state, positions)
+
+    async def blocks(self, part: Part) -> AsyncIterator[memoryview]:
+        """Yield the sealed blocks of a part, which are pieces of something larger: copy what is kept. Raises as `open`."""
+        for size in self.head.blocks[part]:
+            yield await self._pieces.take_all(size)
+
+    async def close(self) -> None:
+        """Stop reading ahead."""
+        await self._pieces.close()
+
+    async def _page(self, number: int, size: int) -> bytes:
+        return self._place.open_page(await self._pieces.take_all(size), number)
+
+
+class _Pieces:
+    """An object's bytes in order; one piece is being read while the one before is used."""
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._buffer = memoryview(b"")
+        self._next: asyncio.Task[bytes | None] | None = None
+        self.total = FIRST_BYTES
+        self.read = 0
+        self.at = 0
+
+    async def take(self, count: int) -> memoryview | None:
+        """Return the next bytes; None when the object is absent. Raises as `take_all`."""
+        if count <= len(self._buffer):
+            self.at += count
+            whole, self._buffer = self._buffer[:count], self._buffer[count:]
+            return whole
+        taken = bytearray()
+        while len(taken) < count:
+            if not self._buffer and not await self._refill():
+                return None
+            part = self._buffer[: count - len(taken)]
+            taken += part
+            self._buffer = self._buffer[len(part) :]
+        self.at += count
+        return memoryview(taken)
+
+    async def take_all(self, count: int) -> memoryview:
+        """Return the next bytes; raises `CorruptNamespace` when they are not there, and `StoreError`."""
+        taken = await self.take(count)
+        if taken is None:
+            raise CorruptNamespace("an index went away while it was read")
+        return taken
+
+    async def close(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.wait([self._next])
+
+    async def _refill(self) -> bool:
+        data = await (self._next or self._ask())
+        self._next = None
+        if data is None:
+            return False
+        if not data:
+            raise CorruptNamespace("an index is shorter than it says")
+        self._buffer = memoryview(data)
+        self.read += len(data)
+        # The first piece says how long the object is, and is looked at before there is a second.
+        if self.read >= FIRST_BYTES:
+            self._next = asyncio.create_task(self._ask())
+        return True
+
+    async def _ask(self) -> bytes | None:
+        size = PIECE_BYTES if self.read else FIRST_BYTES
+        if self.read and self.read >= self.total:
+            return b""
+        outcome = await self._store.get(self._key, byte_range=(self.read, self.read + size))
+        assert not isinstance(outcome, Unchanged), "no etag was given"
+        return None if isinstance(outcome, Absent) else outcome.data
+
+
+_ULID_RANDOM = 10
+_ROUNDS = 5
+
+
+class IndexObjects:
+    """The stored indexes of the log that ``replica`` follows."""
+
+    def __init__(self, ports: LogPorts, account: str, replica: Replica) -> None:
+        self._ports = ports
+        self._sealer = ObjectSealer(ports)
+        self._account = account
+        self._replica = replica
+
+    async def open(self, manifest: Manifest, model: EmbeddingModel, key_epoch: int) -> IndexReader | None:
+        """Begin to read the index that a manifest names; None when there is none that fits.
+
+        Raises:
+            CorruptNamespace: it is damaged.
+            StoreError: the store did not answer.
+        """
+        if not manifest.index_key or manifest.index_model != model_tag(model):
+            return None
+        at = self._ports.layout.at(manifest.index_key)
+        reader = await IndexReader.open(self._ports.store, at, self._place(manifest.index_key))
+        if reader is None:
+            return None
+        head = reader.head
+        if head.position.seq != manifest.index_seq or head.tag != manifest.index_model:
+            raise CorruptNamespace("the manifest names an index of another state")
+        return reader if (head.key_epoch, head.dimension) == (key_epoch, model.dimension) else None
+
+    async def indexed(self, model: EmbeddingModel) -> int:
+        """Return the entry that the manifest's index goes up to, as the store shows it now; 0 without one that fits.
+
+        Raises:
+            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `ManifestView.see`.
+        """
+        manifest = await self._replica.manifest.read()
+        return manifest.index_seq if manifest.index_model == model_tag(model) else 0
+
+    def begin(self, model: EmbeddingModel, key_epoch: int) -> IndexBuilder:
+        """Begin to write an index of the replica's state now, under a name of its own."""
+        positions = self._replica.positions()
+        now = max(self._replica.store_time, 0)
+        name = ulid.make(now, self._ports.randomness.bytes(_ULID_RANDOM))
+        key = self._ports.layout.index(self._replica.incarnation, positions[-1].seq, name)
+        return IndexBuilder(self._place(key), positions, model, key_epoch)
+
+    async def publish(self, builder: IndexBuilder, model: EmbeddingModel, data: bytes, erased: int) -> bool:
+        """Upload an index and name it in the manifest; returns whether it is named (I9).
+
+        Args:
+            builder: whose ``finish`` made ``data``.
+            model: as `begin` was given.
+            data: the object.
+            erased: how many records had been erased in the state that was written. If there are more now, the index may
+                hold one of them: it is not named, and destroyed.
+
+        Raises:
+            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: it is not known whether it is named; that is
+                harmless.
+        """
+        at = self._ports.layout.at(builder.key)
+        try:
+            if not isinstance(await self._ports.store.create(at, data), Created):
+                return False
+        except StoreUnavailable:
+            return False
+        seq, tag = builder.position.seq, model_tag(model)
+        for _ in range(_ROUNDS):
+            seen = await self._replica.manifest.see()
+            # After the manifest: an erasure that is not in the log yet finds this index in the store when it is.
+            await self._replica.catch_up()
+            if len(self._replica.state.erased) != erased:
+                await self._take_back(builder.key, at)
+                return False
+            if seen.manifest.index_model == tag and seen.manifest.index_seq >= seq:
+                return False
+            if await self._replica.manifest.name_index(seen, builder.key, seq, tag):
+                return True
+        return False
+
+    async def _take_back(self, key: str, at: str) -> None:
+        if (await self._replica.manifest.read()).index_key != key:
+            await destroy(self._ports.store, [at])
+
+    def _place(self, key: str) -> IndexPlace:
+        return IndexPlace(self._sealer, self._account, self._replica.incarnation, key)

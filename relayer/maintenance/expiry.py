@@ -1,0 +1,56 @@
+"""The inactivity policy, off unless an operator sets it: forget what nobody pinned and nobody said again for long.
+
+It looks at namespaces while they are open, which is while their agents use them. Forgetting is undoable, and what is
+restored counts as active from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from relayer.domain.operations import Forget, Origin
+from relayer.domain.outcomes import Result
+from relayer.domain.record import Record
+from relayer.domain.standing import RecordState, Standing
+from relayer.errors import RelayerError
+from relayer.namespaces.context import Context
+from relayer.namespaces.finding import active_at, select
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.wire.memories import MAX_DELETED, Selection
+
+INTERVAL_SECONDS = 600.0
+DAY_MS = 86_400_000
+
+
+async def forget_inactive_forever(ctx: Context, days: int, on_error: Callable[[BaseException], None]) -> None:
+    """Apply the policy to what is open, now and then, until cancelled; a failure is reported and tried again."""
+    while True:
+        await ctx.clock.sleep(INTERVAL_SECONDS)
+        for opened in ctx.namespaces.all():
+            opened.users += 1
+            try:
+                await forget_inactive(ctx, opened, days)
+            except RelayerError as error:
+                on_error(error)
+            finally:
+                opened.users -= 1
+
+
+async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int:
+    """Forget what was neither stored, said again nor restored for so many days, and is not pinned; return how many."""
+    await opened.settle()
+    idle = Selection(inactive_since=ctx.clock.now_ms() - days * DAY_MS, pinned=False)
+    found = [
+        _forget(record, state) for record, state in select(opened, idle) if state.standing is Standing.LIVE
+    ]
+    if not found:
+        return 0
+    outcomes = await opened.log.append(found[:MAX_DELETED])
+    return sum(outcome.result is Result.FORGOTTEN for outcome in outcomes)
+
+
+def _forget(record: Record, state: RecordState) -> Forget:
+    # Nobody's request, and the same operation on every relayer: it is done once for each time the memory fell idle.
+    asked = b"inactive" + record.id + active_at(record, state).to_bytes(8, signed=True)
+    return Forget(Origin(author=b"", nonce=hashlib.sha256(asked).digest()[:16]), record.id)

@@ -1,0 +1,371 @@
+"""The namespaces that are open in this process, and for how long.
+
+A namespace is open while a sealed key for it is live: its log is followed, its memories are readable, its index
+answers. When the last live key ends, all of that is dropped; and what was used longest ago is dropped when all together
+take more memory than they may, but never what a request is in. Opening is single-flight and outlives the request that
+asked for it, so that a namespace too large for one request's deadline is open for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from relayer.access.principal import Access
+from relayer.access.quotas import Quotas
+from relayer.domain.namespace import Custody, Pointer
+from relayer.errors import (
+    CorruptNamespace,
+    NamespaceClosed,
+    QueueFull,
+    RelayerError,
+    WrongCustody,
+    WrongNamespaceKey,
+)
+from relayer.lib.deadline import Deadline
+from relayer.log import creation
+from relayer.log.log_ports import LogPorts
+from relayer.namespaces.embedding_space import Generation
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.ports import Embedder, EmbeddingModel
+from relayer.search.baseline import Calibration, calibrate
+
+_MIB = 1024 * 1024
+_ROUNDS = 3
+
+_Key = tuple[str, str]
+Making: TypeAlias = Callable[[Access], Awaitable[None]]
+# Name, secret, custody and generation of who asks, and whether it may be made: what an opening depends on.
+_Flight = tuple[_Key, bytes, Custody, int, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """What may be open without being in use: bytes of memory, as `OpenNamespace.nbytes` counts them, and namespaces."""
+
+    bytes: int = 512 * _MIB
+    namespaces: int = 65_536
+
+
+class OpenNamespaces:
+    """Opens, shares and drops namespaces.
+
+    ``making`` is asked before a namespace may be made, and ``quotas`` then and before anything is appended.
+
+    Attributes:
+        calibration: what relevance is judged by.
+        former: the embedding model that was used before, as long as namespaces are searched by it.
+        embedded: memories that got a vector here after they were stored.
+        openings: how many namespaces were opened since the start, those that are closed again included.
+        from_indexes: how many of them began with a stored index.
+        ignored_indexes: stored indexes that were there and could not be used.
+        evictions: how many were dropped to make room.
+    """
+
+    def __init__(
+        self,
+        ports: LogPorts,
+        model: EmbeddingModel,
+        calibration: Calibration,
+        limits: CacheLimits | None = None,
+        *,
+        former: Generation | None = None,
+        making: Making | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
+        self._ports = ports
+        self._making = making
+        self._quotas = quotas
+        self._model = model
+        self.calibration = calibration
+        self.former = former
+        self.embedded = 0
+        self.openings = 0
+        self.from_indexes = 0
+        self.ignored_indexes = 0
+        self.evictions = 0
+        self._limits = limits or CacheLimits()
+        self._calibrating = asyncio.Lock()
+        # In the order of their last use, the latest last.
+        self._open: OrderedDict[_Key, OpenNamespace] = OrderedDict()
+        self._sizes: dict[_Key, int] = {}
+        self._total = 0
+        # Used since they were weighed: weighing takes longer than many a request's other steps.
+        self._unweighed: set[_Key] = set()
+        self._opening: dict[_Flight, asyncio.Task[OpenNamespace | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def nbytes(self) -> int:
+        """About what the open ones take in memory, as of when each was last used."""
+        while self._unweighed:
+            self._weigh(self._unweighed.pop())
+        return self._total
+
+    def all(self) -> list[OpenNamespace]:
+        """Everything that is open now."""
+        return list(self._open.values())
+
+    async def calibrate(self, embedder: Embedder) -> None:
+        """Complete the calibration of a model, once: the probes by which a namespace's own null is measured.
+
+        Raises:
+            EmbedderUnavailable, QueueFull: not now; the shipped prior goes on being all there is.
+        """
+        async with self._calibrating:
+            former = self.former
+            known = former.calibration if former and embedder.model == former.model else self.calibration
+            if not known.probes:
+                self._recalibrate(Generation(embedder.model, await calibrate(embedder)))
+
+    def _recalibrate(self, generation: Generation) -> None:
+        """Judge what a model finds by another calibration from now on, in what is open and in what will be."""
+        if generation.model == self._model:
+            self.calibration = generation.calibration
+        elif self.former is not None:
+            self.former = generation
+        for opened in self._open.values():
+            opened.recalibrate(generation)
+
+    def peek(self, account: str, name: str) -> OpenNamespace | None:
+        """Return an open namespace without opening it, for counts."""
+        return self._open.get((account, name))
+
+    def holds(self, opened: OpenNamespace) -> bool:
+        """Whether it is still what requests get: it was not let go of, as a revocation and an erasure do."""
+        pointer = opened.namespace.pointer
+        return self.peek(opened.namespace.account, pointer.name) is opened
+
+    @asynccontextmanager
+    async def use(self, access: Access, deadline: Deadline, *, create: bool) -> AsyncIterator[OpenNamespace]:
+        """Open a namespace for a request, making it if need be.
+
+        Raises:
+            WrongNamespaceKey, WrongCustody, NamespaceClosed: the request's key or custody does not fit.
+            QueueFull: too many namespaces are in use at once.
+            RelayerError: the log could not be read.
+        """
+        opened = await self._obtain(access, deadline, create=create)
+        if opened is None:
+            raise NamespaceClosed("the namespace is being made or erased; try again")
+        with self._used(opened):
+            yield opened
+
+    @asynccontextmanager
+    async def use_if_exists(self, access: Access, deadline: Deadline) -> AsyncIterator[OpenNamespace | None]:
+        """Open a namespace for a request, or yield None when there is none; never writes. Raises as `use`."""
+        opened = await self._obtain(access, deadline, create=False)
+        if opened is None:
+            yield None
+            return
+        with self._used(opened):
+            yield opened
+
+    @contextmanager
+    def _used(self, opened: OpenNamespace) -> Iterator[None]:
+        key = (opened.namespace.account, opened.namespace.pointer.name)
+        opened.users += 1
+        opened.awaited = False
+        try:
+            yield
+        finally:
+            opened.users -= 1
+            self._unweighed.add(key)
+
+    async def trim(self) -> None:
+        """Drop what was used longest ago until the rest fits the memory that it may take."""
+        for opened in self._open.values():
+            # Whoever asked for it a round ago has used it or gone away.
+            opened.awaited = False
+        self._unweighed.update(self._open)
+        await self._make_room()
+
+    async def drop_expired(self) -> None:
+        """Drop what no live key opens any more."""
+        now = self._ports.clock.now_ms()
+        for key, opened in list(self._open.items()):
+            if opened.key_not_after < now and opened.users == 0:
+                await self._drop(key, opened)
+
+    async def drop_agent(self, account: str, agent_namespaces: list[str]) -> None:
+        """Drop namespaces at once, because a revocation ended their keys."""
+        for name in agent_namespaces:
+            opened = self._open.get((account, name))
+            if opened is not None:
+                await self._drop((account, name), opened)
+
+    async def close(self, patience: float) -> None:
+        """Stop opening, commit what is queued for at most ``patience`` seconds, and drop everything."""
+        for task in list(self._opening.values()):
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await asyncio.gather(
+            *(opened.close(patience) for opened in self._open.values()), return_exceptions=True
+        )
+        self._open.clear()
+        self._sizes.clear()
+        self._total = 0
+
+    async def _obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
+        key = (access.account, access.namespace)
+        opened = self._open.get(key)
+        if opened is not None and opened.broken:
+            await self._drop(key, opened)
+            opened = None
+        for _ in range(_ROUNDS):
+            if opened is None:
+                async with deadline.step("open"):
+                    opened = await self._open_once(key, access, create=create)
+            if opened is None:
+                return None
+            _check(opened, access)
+            if self._open.get(key) is opened:
+                self._open.move_to_end(key)
+                opened.key_not_after = max(opened.key_not_after, access.key_not_after)
+                return opened
+            # It was dropped to make room for others before this request could take hold of it.
+            opened = self._open.get(key)
+        raise QueueFull("more namespaces are asked for than there is memory for", retry_after=1.0)
+
+    async def _open_once(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
+        # The secret is part of the flight's name: a wrong one fails alone and never for somebody else.
+        flight = (key, access.secret, access.custody, access.generation, create)
+        task = self._opening.get(flight)
+        opened = await self._fly(flight, access)
+        if opened is None and task is not None:
+            # That flight may have looked before a write made the namespace that was acknowledged before this request.
+            opened = await self._fly(flight, access)
+        return opened
+
+    async def _fly(self, flight: _Flight, access: Access) -> OpenNamespace | None:
+        task = self._opening.get(flight)
+        if task is None:
+            task = asyncio.create_task(self._load(flight[0], access, create=flight[-1]))
+            self._opening[flight] = task
+            task.add_done_callback(lambda _: self._opening.pop(flight, None))
+        return await asyncio.shield(task)
+
+    async def _load(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
+        found = await self._find(access, create=create)
+        if found is None:
+            return None
+        if (raced := self._open.get(key)) is not None:
+            return raced
+        opened = await self._started(found, access)
+        if (raced := self._open.get(key)) is not None:
+            await opened.close()
+            return raced
+        for generation in (Generation(self._model, self.calibration), self.former):
+            if generation is not None:
+                opened.recalibrate(generation)
+        self._open[key] = opened
+        self._weigh(key)
+        self.openings += 1
+        self.from_indexes += opened.from_index > 0
+        self.ignored_indexes += opened.ignored
+        await self._make_room()
+        return opened
+
+    async def _started(self, found: creation.OpenedNamespace, access: Access) -> OpenNamespace:
+        """Read a namespace's log: after a stored index if that fits it, else from the first entry."""
+        opened = self._new(found, access)
+        try:
+            await _start(opened)
+        except CorruptNamespace:
+            if not opened.from_index:
+                raise
+            self.ignored_indexes += 1
+            opened = self._new(found, access)
+            opened.trusts_indexes = False
+            await _start(opened)
+        return opened
+
+    def _new(self, found: creation.OpenedNamespace, access: Access) -> OpenNamespace:
+        return OpenNamespace(
+            ports=self._ports,
+            namespace=found,
+            model=self._model,
+            calibration=self.calibration,
+            secret=access.secret,
+            key_not_after=access.key_not_after,
+            former=self.former,
+            allowance=None if self._quotas is None else partial(self._quotas.take, access.account),
+        )
+
+    async def _find(self, access: Access, *, create: bool) -> creation.OpenedNamespace | None:
+        if create:
+            if self._making is not None:
+                await self._making(access)
+            if self._quotas is not None:
+                await self._quotas.check_name(access.account, access.namespace)
+            new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
+            found = await creation.open_or_create(self._ports, new, access.secret)
+        else:
+            pointer = await creation.find(self._ports, access.account, access.namespace)
+            if pointer is None:
+                return None
+            _check_pointer(pointer, access)
+            existing = await creation.open_existing(self._ports, pointer, access.account, access.secret)
+            if existing is None:
+                return None
+            found = existing
+        _check_pointer(found.pointer, access)
+        return found
+
+    async def _make_room(self) -> None:
+        while self.nbytes > self._limits.bytes or len(self._open) > self._limits.namespaces:
+            latest = next(reversed(self._open))
+            idle = (
+                key
+                for key, opened in self._open.items()
+                if opened.users == 0 and not opened.awaited and key != latest
+            )
+            key = next(idle, None)
+            if key is None:
+                return
+            self.evictions += 1
+            await self._drop(key, self._open[key])
+
+    def _weigh(self, key: _Key) -> None:
+        opened = self._open.get(key)
+        if opened is not None:
+            size = opened.nbytes
+            self._total += size - self._sizes.get(key, 0)
+            self._sizes[key] = size
+
+    async def _drop(self, key: _Key, opened: OpenNamespace) -> None:
+        if self._open.get(key) is opened:
+            del self._open[key]
+            self._total -= self._sizes.pop(key, 0)
+        with suppress(RelayerError):
+            await opened.close()
+
+
+async def _start(opened: OpenNamespace) -> None:
+    try:
+        await opened.log.start()
+        await opened.settle()
+    except BaseException:
+        await opened.close()
+        raise
+
+
+def _check(opened: OpenNamespace, access: Access) -> None:
+    _check_pointer(opened.namespace.pointer, access)
+    if not hmac.compare_digest(opened.secret, access.secret):
+        raise WrongNamespaceKey("the secret does not open this namespace")
+
+
+def _check_pointer(pointer: Pointer, access: Access) -> None:
+    if pointer.custody is not access.custody:
+        raise WrongCustody(f"this namespace is kept under custody {pointer.custody.value}")
+    if pointer.generation != access.generation:
+        raise WrongNamespaceKey("this namespace is kept under another generation of its secret")

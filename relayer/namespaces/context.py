@@ -1,0 +1,102 @@
+"""What every use case gets handed: ports, keys and the open namespaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.extraction.llm.summariser import Summariser
+from relayer.extraction.statements import Extractor
+from relayer.lib.job_queue import JobQueue, ModelBudget
+from relayer.lib.shares import Shares, WorkPool
+from relayer.log.collector import GRACE_MS
+from relayer.log.log_ports import LogPorts
+from relayer.namespaces.cache import OpenNamespaces
+from relayer.namespaces.erasures import Erasures
+from relayer.ports import ChatModel, Clock, Embedder, EmbeddingModel, Randomness
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWork:
+    """A language model for questions about memories; ``seconds`` bounds one call of it.
+
+    ``fallback`` is asked such questions when the first one is not available.
+    """
+
+    model: ChatModel
+    budget: ModelBudget
+    seconds: float = 60.0
+    fallback: ChatModel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactWork:
+    """What it takes to have captures read by a language model.
+
+    Attributes:
+        extractor: reads turns for facts.
+        queue: of the jobs.
+        budget: of the model.
+        seconds: bound one call of it.
+        extracts: whether turns are read for facts at all.
+        summariser: makes notes of sessions that end; None makes none.
+    """
+
+    extractor: LlmExtractor
+    queue: JobQueue
+    budget: ModelBudget
+    seconds: float = 60.0
+    extracts: bool = True
+    summariser: Summariser | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One per relayer process, made by the composition root.
+
+    Attributes:
+        embedder: of the model that every memory is to have a vector of.
+        former: of the model before it, as long as namespaces are searched by that one.
+        redacts: whether secrets are taken out of what is stored.
+        collect_after_ms: see `relayer.maintenance.compaction.UpkeepLimits`.
+        texts: where work on texts is done that would hold the event loop.
+        polls: places for requests that wait for something to happen.
+        erasures: what this process does about erasures.
+    """
+
+    ports: LogPorts
+    embedder: Embedder
+    extractor: Extractor
+    namespaces: OpenNamespaces
+    facts: FactWork | None = None
+    chat: ChatWork | None = None
+    redacts: bool = True
+    collect_after_ms: int = GRACE_MS
+    former: Embedder | None = None
+    texts: WorkPool = field(default_factory=WorkPool)
+    polls: Shares = field(default_factory=lambda: Shares("polls", most=1024, per_account=128))
+    erasures: Erasures = field(init=False)
+
+    def __post_init__(self) -> None:
+        # As everything here, it is made once; a context with other parts has its own.
+        object.__setattr__(self, "erasures", Erasures(self.ports, self.namespaces, self.collect_after_ms))
+
+    def embedder_of(self, model: EmbeddingModel) -> Embedder:
+        """Return the embedder of the model that a namespace is searched by now."""
+        return self.former if self.former is not None and self.former.model == model else self.embedder
+
+    @property
+    def clock(self) -> Clock:
+        """Local time."""
+        return self.ports.clock
+
+    @property
+    def randomness(self) -> Randomness:
+        """Random bytes."""
+        return self.ports.randomness
+
+    @property
+    def keys(self) -> RelayerKeys:
+        """The relayer's own keys."""
+        return self.ports.keys

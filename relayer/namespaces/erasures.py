@@ -1,0 +1,212 @@
+"""Goes on with erasures until they are confirmed, whoever began them and whether or not a key is live.
+
+What is under way is found by listing the store. What this process was asked for is done at once; what another one was
+asked for is left to it for a minute. Several relayers may do the same; every step is a swap that one of them wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from relayer.domain.operations import Erase, Origin
+from relayer.errors import NamespaceClosed, RelayerError
+from relayer.log.collector import GRACE_MS, Collector
+from relayer.log.creation import find
+from relayer.log.erasure.memories import MemoryEraser, still_has
+from relayer.log.erasure.namespaces import NamespaceEraser
+from relayer.log.erasure.reports import ErasureReport, ErasureReports, SeenReport, Stage, What
+from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_log import NamespaceLog
+from relayer.log.replica import Replica
+from relayer.namespaces.cache import OpenNamespaces
+
+_LOOK_SECONDS = 60.0
+_LEAVE_SECONDS = 60.0
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 300.0
+_MOST_LATE = 4096
+
+OnError = Callable[[BaseException], None]
+
+
+@dataclass(slots=True)
+class _Due:
+    """A report under way; times are monotonic, in seconds."""
+
+    not_before: float
+    failures: int = 0
+
+
+class Erasures:
+    """The erasures of one process.
+
+    Args:
+        ports: where.
+        namespaces: what is open, whose copies of the log are used where there are any.
+        grace_ms: how long after the destruction an erasure may be confirmed, by the store's time.
+
+    Attributes:
+        counts: since the start: ``destroyed``, ``confirmed``, ``failures``.
+    """
+
+    def __init__(self, ports: LogPorts, namespaces: OpenNamespaces, grace_ms: int = GRACE_MS) -> None:
+        self.counts: Counter[str] = Counter()
+        self._ports = ports
+        self._namespaces = namespaces
+        self._grace_ms = grace_ms
+        self._reports = ErasureReports(ports)
+        self._due: dict[str, _Due] = {}
+        self._tidied: dict[bytes, int] = {}
+        self._look_at = float("-inf")
+        self._wake = asyncio.Event()
+
+    def note(self, report: ErasureReport) -> None:
+        """Note what this process was asked for: it is begun at once."""
+        if report.stage is not Stage.CONFIRMED:
+            self._due[self._reports.key_of(report)] = _Due(self._ports.clock.monotonic())
+            self._wake.set()
+
+    async def erase_at_once(self, seen: SeenReport) -> SeenReport:
+        """Begin with a namespace's erasure before the request is answered; what is left of it is noted.
+
+        Raises:
+            RelayerError: it is noted all the same.
+        """
+        try:
+            return await NamespaceEraser(self._ports, self._grace_ms).run(seen)
+        finally:
+            self.note(seen.report)
+
+    async def run(self, on_error: OnError) -> None:
+        """Go on until cancelled; a failure is reported, and tried again later."""
+        while True:
+            await self.round(on_error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_PAUSE):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def round(self, on_error: OnError) -> None:
+        """Do once what is due."""
+        clock = self._ports.clock
+        if self._look_at <= clock.monotonic():
+            await self._guarded(None, self._look(), on_error)
+        for key, due in list(self._due.items()):
+            if due.not_before <= clock.monotonic():
+                await self._guarded(due, self._go_on(key, due), on_error)
+        await self._guarded(None, self._tidy(), on_error)
+
+    async def _look(self) -> None:
+        """Find what others began, or what this process did before it was started again."""
+        pending = await self._reports.pending()
+        now = self._ports.clock.monotonic()
+        first = self._look_at == float("-inf")
+        for key in pending:
+            self._due.setdefault(key, _Due(now if first else now + _LEAVE_SECONDS))
+        self._look_at = now + _LOOK_SECONDS
+
+    async def _guarded(self, due: _Due | None, work: Awaitable[None], on_error: OnError) -> None:
+        try:
+            await work
+        except RelayerError as error:
+            self.counts["failures"] += 1
+            if due is not None:
+                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(due.failures, 10))
+                due.failures += 1
+                due.not_before = self._ports.clock.monotonic() + pause
+            on_error(error)
+
+    async def _go_on(self, key: str, due: _Due) -> None:
+        seen = await self._reports.read(key)
+        if seen is None:
+            del self._due[key]  # another relayer confirmed it
+            return
+        before = seen.report.stage
+        if seen.report.what is What.NAMESPACE:
+            seen = await NamespaceEraser(self._ports, self._grace_ms).run(seen)
+        else:
+            seen = await self._erase_memories(seen)
+        now = seen.report.stage
+        if before is Stage.ERASED and now is not Stage.ERASED:
+            self.counts["destroyed"] += 1
+        if now is Stage.CONFIRMED:
+            self.counts["confirmed"] += 1
+            del self._due[key]
+            return
+        due.failures = 0
+        due.not_before = self._ports.clock.monotonic() + self._pause(seen)
+
+    async def _erase_memories(self, seen: SeenReport) -> SeenReport:
+        report = seen.report
+        try:
+            replica = await self._replica_of(report)
+            if still_has(replica.state, report):
+                await self._erase_again(report)
+                await replica.catch_up()
+            return await self._eraser(replica, report.account).run(seen)
+        except NamespaceClosed:
+            # The whole namespace went: its own erasure leaves nothing of this one either.
+            if not await self._is_gone(report):
+                return seen
+            gone = await self._reports.close_with_namespace(seen)
+            return SeenReport(gone, seen.etag, seen.store_time)
+
+    async def _is_gone(self, report: ErasureReport) -> bool:
+        whole = await self._reports.find(report.account, report.incarnation)
+        return whole is not None and whole.report.stage is Stage.CONFIRMED
+
+    async def _replica_of(self, report: ErasureReport) -> Replica:
+        """Return a copy of the log that knows of the erasure: the open one, or one that is read for it."""
+        opened = self._namespaces.peek(report.account, report.namespace)
+        if (
+            opened is not None
+            and not opened.broken
+            and opened.namespace.pointer.incarnation == report.incarnation
+        ):
+            replica = opened.log.replica
+            await replica.catch_up()
+            return replica
+        replica = Replica(self._ports, report.account, report.incarnation)
+        await replica.reload()
+        return replica
+
+    async def _erase_again(self, report: ErasureReport) -> None:
+        """Have a log that lost an erasure decide it again; several relayers that do so decide it once (I7)."""
+        pointer = await find(self._ports, report.account, report.namespace)
+        if pointer is None or pointer.incarnation != report.incarnation:
+            raise NamespaceClosed("the namespace was erased")
+        log = NamespaceLog(self._ports, report.account, pointer)
+        try:
+            await log.start()
+            origin = Origin(author=b"", nonce=report.erasure)
+            await log.append([Erase(origin, (*report.records, *report.derived))])
+        finally:
+            await log.close(0)
+
+    def _eraser(self, replica: Replica, account: str) -> MemoryEraser:
+        collector = Collector(self._ports, account, replica.incarnation, self._grace_ms)
+        return MemoryEraser(self._ports, replica, collector.run, self._grace_ms)
+
+    async def _tidy(self) -> None:
+        """Clean up after bodies that came into open logs after their erasure."""
+        for opened in self._namespaces.all():
+            late = opened.log.state.erasures.last_late
+            incarnation = opened.namespace.pointer.incarnation
+            if late <= self._tidied.get(incarnation, 0) or opened.broken:
+                continue
+            if await self._eraser(opened.log.replica, opened.namespace.account).tidy():
+                self._tidied[incarnation] = late
+                while len(self._tidied) > _MOST_LATE:
+                    del self._tidied[next(iter(self._tidied))]
+
+    def _pause(self, seen: SeenReport) -> float:
+        """Return the seconds until more can be done: a collection takes two waits at most."""
+        waited = seen.store_time - seen.report.destroyed_at
+        left = (self._grace_ms - waited) / 1000
+        return (
+            left + _FIRST_PAUSE if left > 0 else max(_FIRST_PAUSE, min(_LOOK_SECONDS, self._grace_ms / 4000))
+        )

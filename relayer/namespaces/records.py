@@ -1,0 +1,470 @@
+"""The records of one namespace, sealed in memory, opened when somebody asks for them.
+
+Opening and decoding a record takes some 40 us, and a recall needs a handful of thousands; sealed they take a fraction of
+what they take as values. What was asked for lately stays open, within a few KiB.
+
+Records come from the log one by one, each under its own seal, or from a stored index in blocks of many.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.domain.operations import Stored
+from relayer.domain.record import Dialogue, Record, decode_record
+from relayer.wire.errors import UnsealError
+
+# A block of so many is opened for one of them, in about the time of two single records.
+BLOCK_RECORDS = 32
+_OPEN_BYTES = 32 * 1024
+# A record as a value takes about this many times its encoded size.
+_AS_VALUE = 6
+_ENTRY_BYTES = 150
+
+_BLOCK = msgspec.msgpack.Decoder(list[bytes])
+
+
+class _Block(NamedTuple):
+    """Sealed records ``first`` and following; an absent one is empty. ``name`` returns the id inside the seal."""
+
+    first: int
+    name: Callable[[], bytes]
+    sealed: bytes
+
+
+class RecordShelf:
+    """Records by number."""
+
+    def __init__(self, keys: NamespaceKeys) -> None:
+        self._keys = keys
+        self._single: dict[int, tuple[bytes, bytes]] = {}
+        self._blocks: list[_Block] = []
+        self._open: OrderedDict[int, tuple[Record, int]] = OrderedDict()
+        self._open_bytes = 0
+        self._sealed_bytes = 0
+        # Whoever goes through all records opens each block once.
+        self._last: tuple[_Block, list[bytes]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        entries = len(self._single) + len(self._blocks)
+        return self._sealed_bytes + entries * _ENTRY_BYTES + self._open_bytes * _AS_VALUE
+
+    def put(self, number: int, record_id: bytes, sealed: bytes) -> Record:
+        """Take a record as the log holds it.
+
+        Raises:
+            UnsealError, msgspec.MsgspecError: it does not open; nothing was kept.
+        """
+        encoded = self._keys.unseal_record(record_id, sealed)
+        record = decode_record(encoded)
+        self.keep(number, record_id, sealed, record, len(encoded))
+        return record
+
+    def keep(self, number: int, record_id: bytes, sealed: bytes, record: Record, size: int) -> None:
+        """Take a record of which the contents are known already; ``size`` is that of its encoding."""
+        self._single[number] = (record_id, sealed)
+        self._sealed_bytes += len(sealed)
+        self._note(number, record, size)
+
+    def put_block(self, first: int, name: Callable[[], bytes], sealed: bytes) -> None:
+        """Take a block of a stored index, unopened; blocks come in order, before any single record."""
+        self._blocks.append(_Block(first, name, sealed))
+        self._sealed_bytes += len(sealed)
+
+    def get(self, number: int) -> Record | None:
+        """Open a record; None when there is none, or it does not open any more."""
+        known = self._open.get(number)
+        if known is not None:
+            self._open.move_to_end(number)
+            return known[0]
+        try:
+            encoded = self._encoded(number)
+            if not encoded:
+                return None
+            record = decode_record(encoded)
+        except (UnsealError, msgspec.MsgspecError):
+            return None
+        self._note(number, record, len(encoded))
+        return record
+
+    def drop(self, number: int, salt: bytes) -> None:
+        """Destroy a record: what is left of its block is sealed anew, with ``salt``, without it."""
+        known = self._open.pop(number, None)
+        if known is not None:
+            self._open_bytes -= known[1]
+        single = self._single.pop(number, None)
+        if single is not None:
+            self._sealed_bytes -= len(single[1])
+            return
+        at = self._block_of(number)
+        if at is None:
+            return
+        block = self._blocks[at]
+        members, self._last = self._members(block), None
+        if number - block.first < len(members):
+            members[number - block.first] = b""
+        self._sealed_bytes -= len(block.sealed)
+        sealed = self._keys.seal_index(block.name(), msgspec.msgpack.encode(members), salt=salt)
+        self._blocks[at] = block._replace(sealed=sealed)
+        self._sealed_bytes += len(sealed)
+
+    def encoded_blocks(self, count: int) -> Iterator[bytes]:
+        """Yield the plaintexts of blocks that hold records 0 to ``count``, for `put_block` of another shelf.
+
+        Raises:
+            UnsealError: one does not open any more.
+        """
+        for first in range(0, count, BLOCK_RECORDS):
+            at = self._block_of(first)
+            known = [] if at is None else self._members(self._blocks[at])[first - self._blocks[at].first :]
+            members = list(known[: count - first])
+            for number in range(first, min(first + BLOCK_RECORDS, count)):
+                if number - first >= len(members) or number in self._single:
+                    single = self._single.get(number)
+                    encoded = b"" if single is None else self._keys.unseal_record(*single)
+                    members[number - first : number - first + 1] = [encoded]
+            yield msgspec.msgpack.encode(members)
+
+    def _encoded(self, number: int) -> bytes:
+        single = self._single.get(number)
+        if single is not None:
+            return self._keys.unseal_record(*single)
+        at = self._block_of(number)
+        if at is None:
+            return b""
+        members = self._members(self._blocks[at])
+        place = number - self._blocks[at].first
+        return members[place] if place < len(members) else b""
+
+    def _members(self, block: _Block) -> list[bytes]:
+        if self._last is None or self._last[0] is not block:
+            self._last = (block, _BLOCK.decode(self._keys.unseal_index(block.name(), block.sealed)))
+        return self._last[1]
+
+    def _block_of(self, number: int) -> int | None:
+        at = bisect_right(self._blocks, number, key=_first) - 1
+        return at if at >= 0 else None
+
+    def _note(self, number: int, record: Record, size: int) -> None:
+        self._open[number] = (record, size)
+        self._open_bytes += size
+        while self._open_bytes > _OPEN_BYTES and len(self._open) > 1:
+            _, (_, oldest) = self._open.popitem(last=False)
+            self._open_bytes -= oldest
+
+
+def _first(block: _Block) -> int:
+    return block.first
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """The contents of ``stored``: the record, the size of its encoding, and both vectors encoded, empty where it has none."""
+
+    stored: Stored
+    record: Record = field(repr=False)
+    size: int
+    own: bytes = field(repr=False)
+    context: bytes = field(repr=False)
+
+
+class UnsealedTable:
+    """Contents by their seals, which are never equal for two of them."""
+
+    def __init__(self) -> None:
+        self._by_seal: dict[bytes, Unsealed] = {}
+
+    def of(self, stored: Stored) -> Unsealed | None:
+        """Return the contents of what the log brought, if they are known."""
+        known = self._by_seal.get(stored.sealed)
+        return known if known is not None and known.stored == stored else None
+
+    @contextmanager
+    def holding(self, contents: Sequence[Unsealed]) -> Iterator[None]:
+        """Know contents until the block ends."""
+        for one in contents:
+            self._by_seal[one.stored.sealed] = one
+        try:
+            yield
+        finally:
+            for one in contents:
+                del self._by_seal[one.stored.sealed]
+
+    def __len__(self) -> int:
+        return len(self._by_seal)
+
+
+# Measured with twenty to a session: an id, its number and its place in the session.
+_EACH_BYTES = 270
+
+
+class Dialogues:
+    """Numbers of dialogues on the shelf, in the order of the log."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, tuple[int, str]] = {}
+        self._by_session: dict[str, dict[int, bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, record: bytes) -> bool:
+        return record in self._numbers
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return len(self._numbers) * _EACH_BYTES
+
+    def add(self, number: int, record: bytes, session: str) -> None:
+        """Take one that has a place on the shelf; in the order of the log."""
+        self._numbers[record] = (number, session)
+        self._by_session.setdefault(session, {})[number] = record
+
+    def drop(self, record: bytes) -> int | None:
+        """Forget one; returns the number it had."""
+        number, session = self._numbers.pop(record, (None, ""))
+        if number is not None:
+            del self._by_session[session][number]
+            if not self._by_session[session]:
+                del self._by_session[session]
+        return number
+
+    def number_of(self, record: bytes) -> int | None:
+        """Return one's number, if it is there."""
+        known = self._numbers.get(record)
+        return None if known is None else known[0]
+
+    def of_session(self, session: str) -> Iterator[tuple[bytes, int]]:
+        """Yield the ids and numbers of a session's, oldest first."""
+        for number, record in list(self._by_session.get(session, {}).items()):
+            yield record, number
+
+    def everything(self) -> Iterator[tuple[bytes, int]]:
+        """Yield all ids and numbers, in no order."""
+        for record, (number, _) in list(self._numbers.items()):
+            yield record, number
+
+    def numbers(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield each session with its numbers."""
+        for session, found in self._by_session.items():
+            yield session, list(found)
+
+
+_NEVER = -(2**63)
+# What a session's dialogues are stored as: a facet that no filter asks for.
+_DIALOGUE = "dialogue"
+# Measured: id, number and facets of a record in their dictionaries and sets; a chat session with its newest record.
+_RECORD_BYTES = 420
+_SESSION_BYTES = 220
+
+
+class RosterParts(msgspec.Struct, frozen=True, array_like=True):
+    """What a `Roster` is stored as; numbers are four little-endian bytes each, times eight.
+
+    ``gone`` are the numbers of records that cannot be read, ``hidden`` of those that recall does not return,
+    ``lacking`` of those without a vector, in the order in which they are to get one.
+    """
+
+    ids: list[bytes]
+    gone: bytes
+    hidden: bytes
+    lacking: bytes
+    occurred: bytes
+    facets: list[tuple[str, str, bytes]]
+    expiring: list[tuple[int, int]]
+    sessions: list[tuple[str, bytes]]
+    unreadable: int
+
+
+class Roster:
+    """Records by id and number; a number is given once, in the order of the log.
+
+    Attributes:
+        numbers: of the records that can be read.
+        shown: numbers of what recall may return.
+        without_vector: ids of what is not findable by meaning yet, oldest first.
+        unreadable: records of the log that could not be opened.
+        dialogues: turns that were kept word for word: they have numbers, and are none of the records.
+    """
+
+    def __init__(self) -> None:
+        self._ids: list[bytes] = []
+        self.numbers: dict[bytes, int] = {}
+        self.shown: set[int] = set()
+        self.without_vector: dict[bytes, None] = {}
+        self.unreadable = 0
+        self.dialogues = Dialogues()
+        self._facets: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self._expiring: dict[int, int] = {}
+        self._occurred = array("q")
+        self._last_of_session: dict[str, bytes] = {}
+
+    def __len__(self) -> int:
+        """How many numbers were given."""
+        return len(self._ids)
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        held = len(self._ids) * _RECORD_BYTES + len(self._last_of_session) * _SESSION_BYTES
+        return held + self.dialogues.nbytes
+
+    def id_of(self, number: int) -> bytes:
+        """Return the id behind a number."""
+        return self._ids[number]
+
+    def last_of_session(self, session: str) -> bytes | None:
+        """Return the newest record of a host's chat session."""
+        return self._last_of_session.get(session)
+
+    def is_of_kind(self, record: bytes, kinds: Iterable[str]) -> bool:
+        """Whether a readable record is of one of these kinds."""
+        number = self.numbers[record]
+        return any(number in self._facets["kind", kind] for kind in kinds)
+
+    def skip(self, record: bytes) -> None:
+        """Give a number to a record that cannot be read."""
+        self._ids.append(record)
+        self._occurred.append(_NEVER)
+
+    def add_dialogue(self, dialogue: Dialogue) -> None:
+        """Give a number to a turn that was kept word for word; nothing but `dialogues` knows of it."""
+        self.dialogues.add(len(self._ids), dialogue.id, dialogue.source.session)
+        self.skip(dialogue.id)
+
+    def add(self, record: Record) -> int:
+        """Give a number to a record; recall may return it."""
+        number = len(self._ids)
+        self._ids.append(record.id)
+        self._occurred.append(_NEVER if record.occurred_at is None else record.occurred_at)
+        self.numbers[record.id] = number
+        self.shown.add(number)
+        if record.source.session:
+            self._last_of_session[record.source.session] = record.id
+        self._facets["kind", record.kind].add(number)
+        self._facets["audience", record.audience].add(number)
+        self._facets["trust", record.trust].add(number)
+        if record.suspect:
+            self._facets["suspect", "yes"].add(number)
+        if record.expires_at is not None:
+            self._expiring[number] = record.expires_at
+        return number
+
+    def drop(self, record: bytes) -> int | None:
+        """Forget all about a record, or a dialogue, but its place; returns the number it had."""
+        if record in self.dialogues:
+            return self.dialogues.drop(record)
+        self.without_vector.pop(record, None)
+        number = self.numbers.pop(record, None)
+        if number is not None:
+            self.shown.discard(number)
+            self._expiring.pop(number, None)
+            self._occurred[number] = _NEVER
+            for members in self._facets.values():
+                members.discard(number)
+            ended = [session for session, last in self._last_of_session.items() if last == record]
+            for session in ended:
+                del self._last_of_session[session]
+        return number
+
+    def allowed(
+        self,
+        *,
+        kinds: Sequence[str],
+        audiences: Sequence[str],
+        trusts: Sequence[str],
+        suspect: bool,
+        now: int,
+    ) -> set[int] | None:
+        """Return the numbers that pass the filters, or None when everything passes."""
+        passing: set[int] | None = None
+        for facet, values in (("kind", kinds), ("audience", audiences), ("trust", trusts)):
+            if values:
+                having = set().union(*(self._facets[facet, value] for value in values))
+                passing = having if passing is None else passing & having
+        excluded = set() if suspect else set(self._facets["suspect", "yes"])
+        excluded |= {number for number, expires_at in self._expiring.items() if expires_at <= now}
+        if excluded:
+            passing = (set(range(len(self._ids))) if passing is None else passing) - excluded
+        return passing
+
+    def between(self, after: int | None, before: int | None, passing: set[int] | None) -> set[int]:
+        """Narrow to records that occurred in ``[after, before)``, in ms; those without a time do not."""
+        times = np.array(self._occurred, dtype=np.int64)
+        inside = times != _NEVER
+        if after is not None:
+            inside &= times >= after
+        if before is not None:
+            inside &= times < before
+        found = set(np.flatnonzero(inside).tolist())
+        return found if passing is None else found & passing
+
+    def parts(self) -> RosterParts:
+        """Return what `of_parts` takes."""
+        known = self.numbers.values()
+        return RosterParts(
+            ids=self._ids.copy(),
+            gone=_packed(set(range(len(self._ids))).difference(known)),
+            hidden=_packed(set(known) - self.shown),
+            lacking=_packed(self.numbers[record] for record in self.without_vector),
+            occurred=np.array(self._occurred, "<i8").tobytes(),
+            facets=[
+                (facet, value, _packed(members))
+                for (facet, value), members in self._facets.items()
+                if members
+            ]
+            + [(_DIALOGUE, session, _packed(numbers)) for session, numbers in self.dialogues.numbers()],
+            expiring=list(self._expiring.items()),
+            sessions=list(self._last_of_session.items()),
+            unreadable=self.unreadable,
+        )
+
+    @classmethod
+    def of_parts(cls, parts: RosterParts) -> Roster:
+        """Return a roster from its parts; raises `ValueError` when they do not fit each other."""
+        roster = cls()
+        count = len(parts.ids)
+        gone, hidden = _unpacked(parts.gone), _unpacked(parts.hidden)
+        roster._ids = parts.ids
+        roster._occurred.frombytes(
+            np.frombuffer(parts.occurred, "<i8").astype(np.int64, copy=False).tobytes()
+        )
+        roster.shown = set(range(count)).difference(gone, hidden)
+        roster.numbers = dict(zip(parts.ids, range(count), strict=True))
+        for number in gone:
+            del roster.numbers[parts.ids[number]]
+        for facet, value, members in parts.facets:
+            if facet == _DIALOGUE:
+                for number in _unpacked(members):
+                    roster.dialogues.add(number, parts.ids[number], value)
+            else:
+                roster._facets[facet, value] = set(_unpacked(members))
+        roster._expiring = dict(parts.expiring)
+        roster._last_of_session = dict(parts.sessions)
+        roster.without_vector = dict.fromkeys(parts.ids[number] for number in _unpacked(parts.lacking))
+        roster.unreadable = parts.unreadable
+        if len(roster._occurred) != count or len(roster.numbers) != count - len(gone):
+            raise ValueError("the stored records do not fit each other")
+        return roster
+
+
+def _packed(numbers: Iterable[int]) -> bytes:
+    return np.fromiter(numbers, "<u4").tobytes()
+
+
+def _unpacked(data: bytes) -> list[int]:
+    numbers: list[int] = np.frombuffer(data, "<u4").tolist()
+    return numbers

@@ -1,0 +1,254 @@
+"""A namespace's view as blocks of a stored index, sealed under the namespace's index key.
+
+The view is a number of named sections: the roster, the lexical index, the vectors, the null; cut into blocks of a size that
+is sealed and opened in about a millisecond, so that others get their turn. Records are blocks of their own, which stay
+sealed in memory when they are read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from functools import partial
+
+import msgspec
+
+from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.errors import CorruptNamespace
+from relayer.log.index_file import IndexBuilder, IndexReader, Part, block_id
+from relayer.namespaces.journal import Journal, JournalParts
+from relayer.namespaces.projection import NamespaceView
+from relayer.namespaces.records import BLOCK_RECORDS, RecordShelf, Roster, RosterParts
+from relayer.ports import Randomness
+from relayer.search.baseline import Calibration, NullParts
+from relayer.search.dense import DenseParts
+from relayer.search.index import IndexParts, MemoryIndex
+from relayer.search.ranking import Null
+from relayer.search.stored_terms import LexicalParts
+from relayer.wire.errors import UnsealError
+from relayer.wire.sealing import SALT_SIZE
+
+_BLOCK_BYTES = 512 * 1024
+# Hashed in about a millisecond; more of it in a thread of its own.
+_HASH_BYTES = 1024 * 1024
+# As many records are rebuilt in about two milliseconds, for which no thread is asked.
+_FEW = 2000
+Buffer = bytes | bytearray | memoryview
+
+
+class _Index(msgspec.Struct, frozen=True, array_like=True):
+    """What of a `MemoryIndex` is no array: `LexicalParts.total`, and `NullParts`."""
+
+    total: float
+    null: tuple[int, list[tuple[int, str, str | None]], bool, tuple[float, float] | None, int]
+
+
+class _Small(msgspec.Struct, frozen=True, array_like=True):
+    """The first section. ``texts`` is the SHA-256 of the sealed blocks of records."""
+
+    roster: RosterParts
+    index: _Index
+    past: _Index
+    journal: JournalParts
+    texts: bytes
+
+
+async def write_view(
+    view: NamespaceView, builder: IndexBuilder, keys: NamespaceKeys, randomness: Randomness
+) -> None:
+    """Append a view to an index; nothing may change it meanwhile, and others get their turn.
+
+    Raises:
+        UnsealError: a record in memory does not open any more.
+    """
+    digest = hashlib.sha256()
+    for number, records in enumerate(view.shelf.encoded_blocks(len(view.roster))):
+        name = block_id(builder.key, Part.TEXTS, number)
+        sealed = keys.seal_index(name, records, salt=randomness.bytes(SALT_SIZE))
+        digest.update(sealed)
+        builder.add(Part.TEXTS, sealed)
+        await asyncio.sleep(0)
+    index, past = await view.index.parts(), await view.past.parts()
+    roster, journal = view.roster.parts(), await asyncio.to_thread(view.journal.parts)
+    small = _Small(roster, _about(index), _about(past), journal, digest.digest())
+    sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
+    sizes = msgspec.msgpack.encode([len(section) for section in sections])
+    number = 0
+    async for block in _cut([len(sizes).to_bytes(4, "big") + sizes, *sections]):
+        name = block_id(builder.key, Part.VIEW, number)
+        builder.add(Part.VIEW, keys.seal_index(name, block, salt=randomness.bytes(SALT_SIZE)))
+        number += 1
+
+
+async def read_view(
+    reader: IndexReader, view: NamespaceView, keys: NamespaceKeys, calibration: Calibration, dimension: int
+) -> None:
+    """Restore a new view from an index of which the state has been read.
+
+    Raises:
+        CorruptNamespace: it is damaged, or was made under another key.
+        StoreError: the store did not answer.
+    """
+    try:
+        sections = await _sections(reader, keys)
+        small = msgspec.msgpack.decode(sections[0], type=_Small)
+        half = 1 + (len(sections) - 1) // 2
+        current, former = _parts(small.index, sections[1:half]), _parts(small.past, sections[half:])
+        rebuild = partial(_rebuilt, small.roster, current, former, calibration, dimension)
+        if len(small.roster.ids) <= _FEW:
+            shelf = await _shelf(reader, keys, small)
+            roster, index, past = rebuild()
+        else:
+            # In a thread, because these are steps of a hundred milliseconds for a hundred thousand memories; and
+            # meanwhile the texts are read.
+            rebuilding = asyncio.create_task(asyncio.to_thread(rebuild))
+            try:
+                shelf = await _shelf(reader, keys, small)
+            finally:
+                # Whatever became of the texts: what runs in a thread is not left alone, nor its error.
+                await asyncio.gather(rebuilding, return_exceptions=True)
+            roster, index, past = rebuilding.result()
+    except (UnsealError, ValueError, msgspec.MsgspecError) as error:
+        raise CorruptNamespace("a stored view does not open") from error
+    view.roster, view.shelf, view.index, view.past = roster, shelf, index, past
+    view.journal = Journal.of_parts(small.journal)
+
+
+def _rebuilt(
+    stored: RosterParts, current: IndexParts, former: IndexParts, calibration: Calibration, dimension: int
+) -> tuple[Roster, MemoryIndex, MemoryIndex]:
+    roster = Roster.of_parts(stored)
+    index, past = (MemoryIndex.of_parts(dimension, calibration, parts) for parts in (current, former))
+    if not roster.shown.issuperset(index.keys()) or not roster.shown.isdisjoint(past.keys()):
+        raise ValueError("the stored index finds what may not be found")
+    return roster, index, past
+
+
+def _about(parts: IndexParts) -> _Index:
+    null = parts.null
+    quantiles = None if null.null is None else (null.null.median, null.null.high)
+    return _Index(parts.lexical.total, (null.reached, null.texts, null.known, quantiles, null.size))
+
+
+def _arrays_of(parts: IndexParts) -> tuple[Buffer, ...]:
+    # The last of the lexical parts is a number, and stands with what is small.
+    return (*parts.dense, *parts.lexical[:-1], parts.links)
+
+
+def _parts(about: _Index, arrays: list[bytearray]) -> IndexParts:
+    keys, graph, rows, *lexical, links = arrays
+    terms, counts, slots, weights, document_counts, document_terms, lexical_keys, lengths = lexical
+    reached, texts, known, quantiles, size = about.null
+    return IndexParts(
+        DenseParts(keys, graph, rows),
+        LexicalParts(
+            terms,
+            counts,
+            slots,
+            weights,
+            document_counts,
+            document_terms,
+            lexical_keys,
+            lengths,
+            about.total,
+        ),
+        links,
+        NullParts(reached, texts, known, None if quantiles is None else Null(*quantiles), size),
+    )
+
+
+async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[bytearray]:
+    """Open the blocks of the view and return the sections, each in a buffer of its own."""
+    stream = _opened(reader, keys)
+    first = memoryview(await anext(stream, b""))
+    start = 4 + int.from_bytes(first[:4], "big")
+    sizes = msgspec.msgpack.decode(first[4:start], type=list[int])
+    left = first[start:]
+    sections = []
+    for size in sizes:
+        section = bytearray(size)
+        filled = 0
+        while filled < size:
+            if not left:
+                left = memoryview(await anext(stream, b""))
+            if not left:
+                raise ValueError("a stored view is cut short")
+            part, left = left[: size - filled], left[size - filled :]
+            section[filled : filled + len(part)] = part
+            filled += len(part)
+        sections.append(section)
+    return sections
+
+
+async def _opened(reader: IndexReader, keys: NamespaceKeys) -> AsyncIterator[bytes]:
+    number = 0
+    async for sealed in reader.blocks(Part.VIEW):
+        yield keys.unseal_index(block_id(reader.key, Part.VIEW, number), sealed)
+        number += 1
+        await asyncio.sleep(0)
+
+
+async def _shelf(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> RecordShelf:
+    shelf = RecordShelf(keys)
+    hashing = _Hashing()
+    number = 0
+    async for piece in reader.blocks(Part.TEXTS):
+        sealed = bytes(piece)
+        shelf.put_block(number * BLOCK_RECORDS, partial(block_id, reader.key, Part.TEXTS, number), sealed)
+        await hashing.add(sealed)
+        number += 1
+    count = len(small.roster.ids)
+    if await hashing.digest() != small.texts or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS:
+        raise ValueError("the stored records are not those of the stored view")
+    return shelf
+
+
+class _Hashing:
+    """SHA-256 of many blocks, in a thread while the next ones are read."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self._running: asyncio.Future[None] | None = None
+
+    async def add(self, block: bytes) -> None:
+        self._waiting.append(block)
+        self._bytes += len(block)
+        if self._bytes >= _HASH_BYTES:
+            await self._hash()
+
+    async def digest(self) -> bytes:
+        if self._running is not None:
+            await self._running
+        self._update(self._waiting)
+        return self._digest.digest()
+
+    async def _hash(self) -> None:
+        if self._running is not None:
+            await self._running
+        blocks, self._waiting, self._bytes = self._waiting, [], 0
+        self._running = asyncio.ensure_future(asyncio.to_thread(self._update, blocks))
+
+    def _update(self, blocks: list[bytes]) -> None:
+        for block in blocks:
+            self._digest.update(block)
+
+
+async def _cut(sections: list[Buffer]) -> AsyncIterator[bytes]:
+    """Yield the sections one after the other, in blocks of one size."""
+    block = bytearray()
+    for section in sections:
+        held = memoryview(section)
+        at = 0
+        while at < len(held):
+            part = held[at : at + _BLOCK_BYTES - len(block)]
+            block += part
+            at += len(part)
+            if len(block) == _BLOCK_BYTES:
+                yield bytes(block)
+                block.clear()
+                await asyncio.sleep(0)
+    if block:
+        yield bytes(block)

@@ -1,0 +1,303 @@
+"""What irrelevance looks like: null distributions, of the model over fixed sentences and of a namespace over its own.
+
+``python bench/relevance_prior.py`` measures the priors anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.ports import Embedder
+from relayer.search.dense import DenseQuery
+from relayer.search.lexical import LexicalIndex
+from relayer.search.ranking import ENOUGH_MEMORIES, NAME_DOUBT, Null, Prior, coverage, judged_evidence
+from relayer.search.rows import Vector
+from relayer.search.terms import indexed_text, names
+
+# By sha256 of the model's weights: vectors of two models do not compare.
+PRIORS: dict[str, Prior] = {
+    # all-MiniLM-L6-v2
+    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6": Prior(
+        (
+            (1, Null(0.004, 0.244)),
+            (3, Null(0.056, 0.285)),
+            (10, Null(0.104, 0.359)),
+            (30, Null(0.143, 0.448)),
+            (100, Null(0.193, 0.488)),
+            (158, Null(0.224, 0.512)),
+        )
+    ),
+}
+
+# Of the covered share of terms alone, when no vector can be had.
+LEXICAL_PRIOR = Prior(
+    (
+        (1, Null(0.000, 0.000)),
+        (3, Null(0.000, 0.149)),
+        (10, Null(0.000, 0.216)),
+        (30, Null(0.000, 0.297)),
+        (100, Null(0.000, 0.340)),
+        (158, Null(0.000, 0.340)),
+    )
+)
+
+
+def _lines(name: str) -> list[str]:
+    return (files("relayer.search") / "data" / name).read_text("utf-8").splitlines()
+
+
+STATEMENTS: tuple[tuple[str | None, str], ...] = tuple(
+    (speaker or None, text)
+    for speaker, _, text in (line.partition("\t") for line in _lines("statements.txt"))
+)
+"""Statements worth remembering, as memories are indexed: some with a name, some with a role, some bare."""
+UNRELATED_PROMPTS = tuple(_lines("unrelated_prompts.txt"))
+"""Prompts that ask for nothing that a memory could hold (code, trivia, chores for a machine).
+
+Whatever they score against a memory is what *unrelated* looks like to a model. All of it was written for this purpose.
+"""
+
+# Sizes of the sample namespaces, and how many of each are looked at.
+SIZES = (1, 3, 10, 30, 100, len(STATEMENTS))
+SAMPLES = 40
+# Steps through the statements so that neighbours, often by one speaker, end up in different samples.
+STRIDE = 61
+# (q99 - q95) / (q95 - q50) of a Gumbel distribution, whose quantile q is -ln(-ln q) in units of its scale.
+GUMBEL_TAIL = (log(log(0.95) / log(0.99))) / (log(log(0.5) / log(0.95)))
+FIRST_DAY = 1_683_504_000_000
+THREE_DAYS = 3 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An unrelated prompt with its vector: what it finds in a namespace is that namespace's null."""
+
+    text: str
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What turns evidence into relevance for one embedding model.
+
+    Attributes:
+        prior: the null by namespace size.
+        probes: for measuring a namespace's own null; empty means that the prior is all there is.
+    """
+
+    prior: Prior
+    probes: tuple[Probe, ...] = ()
+
+
+async def first_calibration(embedder: Embedder) -> Calibration:
+    """What a relayer starts with: the shipped prior at once, or what `calibrate` measures for an unknown model.
+
+    Raises:
+        EmbedderUnavailable, QueueFull: as `calibrate`.
+    """
+    prior = PRIORS.get(embedder.model.sha256)
+    return await calibrate(embedder) if prior is None else Calibration(prior)
+
+
+async def calibrate(embedder: Embedder) -> Calibration:
+    """The calibration of an embedder's model: about 160 short texts to embed, twice that for an unknown model.
+
+    Raises:
+        EmbedderUnavailable, QueueFull: as `Embedder.embed` does; try again later.
+    """
+    prompts = await embedder.embed(UNRELATED_PROMPTS)
+    prior = PRIORS.get(embedder.model.sha256)
+    if prior is None:
+        rows = await embedder.embed(statement_texts())
+        prior = await asyncio.to_thread(fit_prior, rows, prompts)
+    probes = tuple(Probe(text, vector) for text, vector in zip(UNRELATED_PROMPTS, prompts, strict=True))
+    return Calibration(prior, probes)
+
+
+def statement_texts() -> list[str]:
+    """The statements as they are indexed, three days apart."""
+    return [
+        indexed_text(speaker, FIRST_DAY + at * THREE_DAYS, text)
+        for at, (speaker, text) in enumerate(STATEMENTS)
+    ]
+
+
+def fit_prior(rows: NDArray[np.float32] | None, prompts: NDArray[np.float32] | None) -> Prior:
+    """The prior of a model from its vectors of `statement_texts` and `UNRELATED_PROMPTS`; None: of terms alone.
+
+    Quantiles of the best evidence over sample namespaces of each size. Takes about a second: for a worker thread.
+    """
+    cosines = None if rows is None or prompts is None else prompts @ rows.T
+    points: list[tuple[int, Null]] = []
+    for size in SIZES:
+        best: list[float] = []
+        for members, covered, doubts in _samples(size):
+            found = covered if cosines is None else judged_evidence(cosines[:, members], covered)
+            best += (found.max(axis=1) - doubts).tolist()
+        null, before = quantiles(best), points[-1][1] if points else Null(0.0, 0.0)
+        # Samples vary; that more memories ask for less evidence is never true.
+        points.append((size, Null(max(null.median, before.median), max(null.high, before.high))))
+    return Prior(tuple(points))
+
+
+def quantiles(best: Sequence[float]) -> Null:
+    """The null from the best evidence that each unrelated prompt found.
+
+    Few prompts do not show their own 99 % quantile: where it is larger, the one counts that the Gumbel distribution
+    has with the same 50 % and 95 %. Where terms alone are looked at, most find nothing, and the one that was seen is.
+    """
+    median, high, seen = np.quantile(np.asarray(best), [0.5, 0.95, 0.99])
+    return Null(float(median), float(max(seen, high + GUMBEL_TAIL * (high - median))))
+
+
+@cache
+def _samples(size: int) -> list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]]:
+    """Sample namespaces: their statements, what every prompt covers of each (prompts by statements), and its doubt."""
+    texts = statement_texts()
+    samples: list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]] = []
+    for sample in range(SAMPLES if size < len(texts) else 1):
+        members = [((sample * 7 + at) * STRIDE) % len(texts) for at in range(size)]
+        index = LexicalIndex()
+        for member in members:
+            index.put(member, texts[member])
+        covered, doubts = np.empty((len(UNRELATED_PROMPTS), size)), np.zeros(len(UNRELATED_PROMPTS))
+        for number, prompt in enumerate(UNRELATED_PROMPTS):
+            asked = index.ask(prompt)
+            covered[number] = coverage(asked.scores(members), asked.ceiling)
+            doubts[number] = NAME_DOUBT * index.lacks(names(prompt))
+        samples.append((members, covered, doubts))
+    return samples
+
+
+# Keys below the largest step that was reached are the sample. From the last step on the own null counts alone.
+STEPS = (250, 300, 350, 2 * ENOUGH_MEMORIES)
+_AT_ONCE = 8
+# In place of the calibration that a stored null was measured with: no `id` is negative.
+_ELSEWHERE = -1
+# A text of the sample with the one before it, both short.
+_TEXT_BYTES = 500
+
+Ask = Callable[[Vector], DenseQuery]
+
+
+class NullParts(NamedTuple):
+    """What an `OwnNull` is stored as; ``known`` says whether ``null`` and ``size`` are what a measuring would find."""
+
+    reached: int
+    texts: list[tuple[int, str, str | None]]
+    known: bool
+    null: Null | None
+    size: int
+
+
+class OwnNull:
+    """The sample's texts, and the null measured over it.
+
+    Attributes:
+        null: as last measured; None while the sample is too small to say anything.
+        size: memories in the sample then.
+    """
+
+    def __init__(self) -> None:
+        self.null: Null | None = None
+        self.size = 0
+        self._texts: dict[int, tuple[str, str | None]] = {}
+        self._reached = 0
+        self._changes = 0
+        self._measured: tuple[int, int, int] | None = None
+
+    def put(self, key: int, text: str, context: str | None) -> None:
+        """Note a memory that was added or changed."""
+        self._reached = max(self._reached, key + 1)
+        if key < STEPS[-1]:
+            self._texts[key] = (text, context)
+            self._changes += key < self._bound()
+
+    def remove(self, key: int) -> None:
+        """Note a memory that is gone."""
+        if self._texts.pop(key, None) is not None:
+            self._changes += key < self._bound()
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return len(self._texts) * _TEXT_BYTES
+
+    def is_due(self, calibration: Calibration) -> bool:
+        """Whether `measure` has something to do before a search can be judged as every replica would judge it."""
+        return self._bound() > 0 and self._measured not in (self._basis(calibration), self._restored())
+
+    def parts(self, calibration: Calibration) -> NullParts:
+        """What `of_parts` takes; without the null, if that would have to be measured anew."""
+        known = bool(calibration.probes) and not self.is_due(calibration)
+        texts = [(key, text, context) for key, (text, context) in self._texts.items()]
+        return NullParts(self._reached, texts, known, self.null if known else None, self.size)
+
+    @classmethod
+    def of_parts(cls, parts: NullParts) -> OwnNull:
+        """The null as it was stored by a relayer with the same embedding model."""
+        own = cls()
+        own._reached = parts.reached
+        own._texts = {key: (text, context) for key, text, context in parts.texts}
+        if parts.known:
+            own.null, own.size, own._measured = parts.null, parts.size, own._restored()
+        return own
+
+    def forget(self) -> None:
+        """Drop what was measured: the memories have vectors of another model now."""
+        self.null, self.size, self._measured = None, 0, None
+
+    async def measure(self, calibration: Calibration, ask: Ask) -> None:
+        """Measure until nothing changed meanwhile; gives others their turn every millisecond or so.
+
+        Args:
+            calibration: whose probes are asked.
+            ask: what knows the vectors of the memories.
+        """
+        while self.is_due(calibration):
+            basis = self._basis(calibration)
+            sample = [key for key in sorted(self._texts) if key < self._bound()]
+            best = await self._best(calibration, ask, sample) if len(sample) >= ENOUGH_MEMORIES else []
+            if basis == self._basis(calibration):
+                self.null = quantiles(best) if best else None
+                self.size = len(sample) if best else 0
+                self._measured = basis
+
+    async def _best(self, calibration: Calibration, ask: Ask, sample: Sequence[int]) -> list[float]:
+        """Return, for each probe, the best evidence that it finds in the sample alone."""
+        lexical = LexicalIndex()
+        for number, key in enumerate(sample):
+            if key in self._texts:
+                lexical.put(key, *self._texts[key])
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        known = [key for key in sample if key in lexical]
+        best = []
+        for probe in calibration.probes:
+            asked = lexical.ask(probe.text)
+            covered = coverage(asked.scores(known), asked.ceiling)
+            cosine = ask(probe.vector).scores(known)
+            found = np.where(np.isnan(cosine), covered, judged_evidence(cosine, covered))
+            doubt = NAME_DOUBT if lexical.lacks(names(probe.text)) else 0.0
+            best.append((float(found.max()) if known else 0.0) - doubt)
+            await asyncio.sleep(0)
+        return best
+
+    def _bound(self) -> int:
+        return max((step for step in STEPS if step <= self._reached), default=0)
+
+    def _restored(self) -> tuple[int, int, int]:
+        """The basis of a null that another process measured, as long as the sample has not changed here."""
+        return self._bound(), self._changes, _ELSEWHERE
+
+    def _basis(self, calibration: Calibration) -> tuple[int, int, int]:
+        return self._bound(), self._changes, id(calibration) if calibration.probes else 0

@@ -1,1 +1,0 @@
-"""One module per use case; each takes its ports as parameters."""

@@ -1,0 +1,212 @@
+"""Where the relayer key comes from: the environment, a file of the operator's, or the data directory.
+
+Also its recovery sheet: 64 hex digits in four lines, each with a checksum, so that a copy on paper can be trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from relayer.errors import ConfigurationError
+from relayer.log.layout import Layout
+from relayer.settings.config import RelayerSettings, objects_directory
+from relayer.telemetry import log
+from relayer.wire.codec import lp
+from relayer.wire.errors import InvalidSecret
+from relayer.wire.keys import SECRET_SIZE, parse_secret
+
+_GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002
+_LINES = 4
+_LINE_SIZE = SECRET_SIZE // _LINES
+
+
+def generated_key_file(data: Path) -> Path:
+    """Return where `make_relayer_key` puts the key of a data directory."""
+    return data / "relayer.key"
+
+
+def find_relayer_key(settings: RelayerSettings) -> bytes | None:
+    """Return the key that was given or made before; None when there is none yet. A bucket's key must be given.
+
+    Raises:
+        ConfigurationError: a file cannot be read, is open to others, or holds no key.
+    """
+    if settings.relayer_key is not None:
+        return _parse(settings.relayer_key.get_secret_value(), "MEMRELAY_RELAYER_KEY")
+    if settings.relayer_key_file is not None:
+        given = settings.relayer_key_file.expanduser()
+        check_kept(given, "the relayer key")
+        return _read(given, "MEMRELAY_RELAYER_KEY_FILE")
+    if settings.store is not None:
+        return None  # the key in a data directory is that directory's
+    generated = generated_key_file(settings.data.expanduser())
+    if not generated.exists():
+        return None
+    check_kept(generated, "the relayer key")
+    return _read(generated, "the relayer key")
+
+
+def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -> bytes:
+    """Return the key that was given or made before; a data directory that is new gets one, and people are told.
+
+    Args:
+        settings: checked.
+        say: prints one line for people.
+
+    Raises:
+        ConfigurationError: there is none where there must be one, or as `find_relayer_key` and `make_relayer_key`.
+    """
+    if settings.store is None:
+        check_kept(settings.data.expanduser(), "the data directory")
+    key = find_relayer_key(settings)
+    if key is not None:
+        return key
+    if settings.store is not None:
+        raise ConfigurationError(
+            "MEMRELAY_RELAYER_KEY or MEMRELAY_RELAYER_KEY_FILE: a relayer over a bucket must be given its key, because "
+            "the bucket cannot be read without it and this machine may not last; memrelay keys make FILE makes one"
+        )
+    data = settings.data.expanduser()
+    if (objects_directory(data) / Layout.relayer()).exists():
+        raise ConfigurationError(
+            f"the store in {data} has a relayer key, but {generated_key_file(data)} is gone: put it back, or give it "
+            "as MEMRELAY_RELAYER_KEY"
+        )
+    key = make_relayer_key(data)
+    say(
+        f"made the relayer key in {generated_key_file(data)}; without it this store cannot be read: keep a copy "
+        "(memrelay keys recovery)"
+    )
+    return key
+
+
+def make_relayer_key(data: Path) -> bytes:
+    """Make a key in the data directory (0600) and return the one that is there then.
+
+    Raises:
+        ConfigurationError: the directory cannot be written.
+    """
+    final = generated_key_file(data)
+    make_key_file(final)
+    return _read(final, "the relayer key")
+
+
+def make_key_file(final: Path) -> bool:
+    """Make a file with a new key (0600), unless there is a file already; returns whether it was made.
+
+    Two processes that start at once agree: a hard link is made by one of them only.
+
+    Raises:
+        ConfigurationError: the directory cannot be written.
+    """
+    folder = final.parent
+    draft = folder / f"{final.name}.{secrets.token_hex(8)}"
+    made = True
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(SECRET_SIZE) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            final.hardlink_to(draft)
+        except FileExistsError:
+            made = False
+        finally:
+            draft.unlink()
+        directory = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise ConfigurationError(
+            f"no relayer key can be made in {folder} ({error.strerror}): choose a directory you can write"
+        ) from error
+    return made
+
+
+def check_kept(path: Path, what: str) -> None:
+    """Refuse a file that other users can read or write, or a directory that they can write, where it is ours to change.
+
+    What somebody else owns or cannot be written at all, as mounted secrets and volumes are, is its owner's to decide: then a log
+    line says so. The group of such a file may read it (Kubernetes' ``fsGroup``), and that of a directory write to it.
+
+    Raises:
+        ConfigurationError: with the command that mends it.
+    """
+    try:
+        found = path.stat()
+        mounted = found.st_uid != os.geteuid() or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return  # whoever reads it says why not
+    folder = stat.S_ISDIR(found.st_mode)
+    open_to = found.st_mode & (_OTHERS_WRITE if folder else _OTHERS if mounted else _OTHERS | _GROUP)
+    if open_to and mounted:
+        log.warning("open_to_other_users", what=what, mode=oct(stat.S_IMODE(found.st_mode)))
+    elif open_to:
+        verb, mode = ("written", "700") if folder else ("read", "600")
+        raise ConfigurationError(f"{what} can be {verb} by other users: chmod {mode} {path}")
+
+
+def recovery_sheet(key: bytes) -> str:
+    """Return the key for printing: four lines of eight bytes with a checksum each, and one over all."""
+    rows = [key[start : start + _LINE_SIZE] for start in range(0, SECRET_SIZE, _LINE_SIZE)]
+    lines = [
+        f"  {number}  {row.hex(' ', 2)}   {_checksum(row, number)[:4]}" for number, row in enumerate(rows, 1)
+    ]
+    return "\n".join([*lines, f"  checksum {_checksum(key, 0)}"])
+
+
+def read_sheet(text: str) -> bytes:
+    """Read a sheet that was typed in again.
+
+    Raises:
+        ConfigurationError: naming the line that has a mistake.
+    """
+    wanted = [line.split() for line in text.splitlines() if line.split()]
+    rows = [parts for parts in wanted if parts[0].isdigit()]
+    totals = [parts[-1] for parts in wanted if parts[0] == "checksum"]
+    if [parts[0] for parts in rows] != [str(number) for number in range(1, _LINES + 1)] or len(totals) != 1:
+        raise ConfigurationError("a sheet has the lines 1 to 4 and a line that begins with checksum")
+    key = b""
+    for number, parts in enumerate(rows, 1):
+        try:
+            row = bytes.fromhex("".join(parts[1:-1]))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"line {number} of the sheet holds something else than hex digits"
+            ) from error
+        if len(row) != _LINE_SIZE or _checksum(row, number)[:4] != parts[-1].lower():
+            raise ConfigurationError(f"line {number} of the sheet has a mistake: its checksum does not fit")
+        key += row
+    if _checksum(key, 0) != totals[0].lower():
+        raise ConfigurationError("the lines are right one by one, but belong to different sheets")
+    return key
+
+
+def _checksum(data: bytes, number: int) -> str:
+    return hashlib.sha256(lp("memrelay/v1/relayer/sheet", number, data)).hexdigest()[:8]
+
+
+def _read(path: Path, source: str) -> bytes:
+    try:
+        text = path.read_text("ascii")
+    except OSError as error:
+        raise ConfigurationError(f"{source}: {path} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{source}: {path} must hold 64 hex digits or base64") from error
+    return _parse(text, f"{source} ({path})")
+
+
+def _parse(text: str, source: str) -> bytes:
+    try:
+        return parse_secret(text, source=source)
+    except InvalidSecret as error:
+        raise ConfigurationError(str(error)) from None

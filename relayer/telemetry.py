@@ -1,0 +1,100 @@
+"""Logs: one line per event, to standard error, for people or as JSON.
+
+A log shows what happened and never what was said: no text, key, certificate, vector or namespace. Exceptions are logged
+by type and place, because their messages may quote what they were given; for the same reason records of other
+libraries are cut to their first line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import traceback
+from typing import Any, Literal, TextIO
+
+import structlog
+
+LogFormat = Literal["auto", "console", "json"]
+_MOST_FRAMES = 12
+_MOST_CAUSES = 5
+_LONGEST_FOREIGN = 200
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None = None) -> None:
+    """Set up logging for the process.
+
+    Args:
+        log_format: for people, or one JSON object a line; ``auto`` is for people on a terminal only.
+        level: debug, info, warning or error.
+        stream: standard error unless a test says otherwise.
+    """
+    target = stream or sys.stderr
+    number = logging.getLevelNamesMapping()[level.upper()]
+    as_json = log_format == "json" or (log_format == "auto" and not target.isatty())
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer(serializer=_to_json)
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=target.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [_Foreign()]
+    root.setLevel(max(number, logging.WARNING))
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """Return type and frames of an exception and of its causes, and nothing that it carries."""
+    causes: list[str] = []
+    cause: BaseException | None = error.__cause__ or error.__context__
+    while cause is not None and len(causes) < _MOST_CAUSES:
+        causes.append(type(cause).__name__)
+        cause = cause.__cause__ or cause.__context__
+    frames = [
+        f"{frame.f_globals.get('__name__', '?')}:{line} {frame.f_code.co_name}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    described: dict[str, Any] = {"error": type(error).__name__, "frames": frames[-_MOST_FRAMES:]}
+    if causes:
+        described["causes"] = causes
+    if isinstance(error, BaseExceptionGroup):
+        described["inner"] = [describe(inner) for inner in error.exceptions[:_MOST_CAUSES]]
+    return described
+
+
+def loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what the event loop reports; for ``loop.set_exception_handler``."""
+    error = context.get("exception")
+    log.error("event_loop", what=context.get("message", ""), **(describe(error) if error else {}))
+
+
+# One encoder for all lines; of what is no JSON only the type is told.
+# The strict one: msgspec's would write out bytes and dataclasses, and fail at what no encoding can hold.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=lambda value: type(value).__name__)
+
+
+def _to_json(event: Any, **_: Any) -> str:
+    return _ENCODER.encode(event)
+
+
+class _Foreign(logging.Handler):
+    """Records of other libraries, in our own form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        template = str(record.msg).partition("\n")[0][:_LONGEST_FOREIGN]
+        details = describe(record.exc_info[1]) if record.exc_info and record.exc_info[1] else {}
+        method = "error" if record.levelno >= logging.ERROR else "warning"
+        getattr(log, method)("library", logger=record.name, what=template, **details)

@@ -1,0 +1,390 @@
+"""Capture: turns come in, what is worth keeping is remembered, and what a model should read is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relayer.access.principal import Access
+from relayer.domain.operations import JobAccepted
+from relayer.domain.record import Audience, Model, Role, Source
+from relayer.domain.standing import JobState
+from relayer.errors import Refused
+from relayer.extraction.statements import Candidate, Turn
+from relayer.extraction.words import clean
+from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
+from relayer.jobs.summaries import promise_summary, said_in
+from relayer.jobs.worker import check_room
+from relayer.lib.deadline import Deadline
+from relayer.lib.shares import Place, weight
+from relayer.namespaces.context import Context
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.use_cases.remember import append_drafts
+from relayer.use_cases.transcripts import keep_turn
+from relayer.wire import codec as ulid
+from relayer.wire import schemas
+from relayer.wire.errors import Malformed
+from relayer.writing.drafts import Draft, Sealed, request_origin
+from relayer.writing.present import position, remembered
+from relayer.writing.redact import without_secrets_said
+
+# No operation of a capture has this index: a request has a hundred turns at most.
+_INDEX = 10_000
+
+
+async def summarise(
+    ctx: Context, access: Access, request: schemas.AnalyzeRequest, deadline: Deadline
+) -> str | None:
+    """Promise a summary of the session that ends with a request whose turns are stored.
+
+    Returns:
+        The id of the job; None where none is made: no model is set to, its budget is used up, or the session left too little.
+
+    Raises:
+        QueueFull: too many jobs of this account wait for the model.
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
+    """
+    work = ctx.facts
+    if work is None or work.summariser is None or work.budget.wait_ms(access.account, ctx.clock.now_ms()):
+        return None
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return None
+        async with deadline.step("read"):
+            await opened.read(schemas.Consistency.STRONG)
+        said = await said_in(opened, request.session, Audience(request.audience))
+        job = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
+        origin = request_origin(opened, access, _INDEX, request.idempotency_key)
+        promise = promise_summary(ctx, opened, origin, job, said)
+        if promise is None:
+            return None
+        check_room(ctx, work, opened)
+        async with deadline.step("append"):
+            (outcome,) = await opened.log.append([promise])
+        if outcome.refusal is not None:
+            return None
+        work.queue.accepted(outcome.subject)
+        return ulid.render(outcome.subject)
+
+
+_POLL_SECONDS = 1.0  # how soon an end written by another replica is noticed
+
+
+async def get_job(
+    ctx: Context, access: Access, job_id: str, wait_ms: int, deadline: Deadline
+) -> schemas.JobResponse:
+    """Return a job's state, waiting up to ``wait_ms`` for its end.
+
+    Raises:
+        Refused: ``not_found``, also for an id that is none.
+    """
+    try:
+        wanted = ulid.parse(job_id)
+    except Malformed as error:
+        raise _not_found() from error
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            raise _not_found()
+        job = await _look(opened, wanted, deadline)
+        if ctx.facts is not None:
+            ctx.facts.queue.wake()
+        if job.outcome is None and wait_ms:
+            with ctx.polls.place(access.account) as place:
+                job = await wait_for_end(ctx, opened, wanted, wait_ms, deadline, place=place)
+        return _show(ctx, job)
+
+
+async def wait_for_end(
+    ctx: Context,
+    opened: OpenNamespace,
+    job_id: bytes,
+    wait_ms: int,
+    deadline: Deadline,
+    *,
+    place: Place | None = None,
+) -> JobState:
+    """Return a job when it has ended, wherever it ran, after ``wait_ms``, or when there is no more waiting for it here."""
+    patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - 0.5)))
+    while True:
+        job = await _look(opened, job_id, deadline)
+        if job.outcome is not None or patience.remaining() <= 0 or (place is not None and place.lost):
+            return job
+        await opened.changed(min(_POLL_SECONDS, patience.remaining()))
+        if not ctx.namespaces.holds(opened):
+            return job
+
+
+async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> JobState:
+    async with deadline.step("read"):
+        await opened.read(schemas.Consistency.STRONG, None)
+    job = opened.log.state.jobs.get(wanted)
+    if job is None:
+        raise _not_found()
+    return job
+
+
+def _show(ctx: Context, job: JobState) -> schemas.JobResponse:
+    shown: dict[str, object] = {
+        "id": ulid.render(job.job),
+        "work": job.work,
+        "state": job.state if job.outcome is not None else "queued",
+        "accepted_at": job.accepted_at,
+        "finished_at": job.finished_at or None,
+        "memories": tuple(map(ulid.render, job.results or job.records)),
+        "reason": job.reason or None,
+    }
+    if job.outcome is None and ctx.facts is not None:
+        state, progress, wait = ctx.facts.queue.look(job.job)
+        shown |= {"state": state, "attempts": progress.attempts, "reason": progress.reason or None}
+        shown["retry_in_ms"] = int(wait * 1000) if wait else None
+    return schemas.JobResponse.model_validate(shown)
+
+
+def _not_found() -> Refused:
+    return Refused("not_found", "no such job in this namespace")
+
+
+# What it takes to judge a sentence, as a multiple of what it takes to look for secrets in it.
+_JUDGING = 3
+# Turns are looked at one by one however short they are.
+_TURN_WEIGHT = 100
+
+
+async def analyze(
+    ctx: Context, access: Access, request: schemas.AnalyzeRequest, deadline: Deadline
+) -> schemas.AnalyzeResponse:
+    """Extract memories from turns and store them.
+
+    Raises:
+        Refused: ``idempotency_conflict``.
+        QueueFull: too many extractions of this account wait; the same request again goes on.
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
+    """
+    request = await without_secrets_said(ctx, access.account, request)
+    candidates = await _extract(ctx, access, request, deadline)
+    answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
+    if candidates:
+        answer = await _keep(ctx, access, request, candidates, deadline)
+    if request.session_end:
+        job = await summarise(ctx, access, request, deadline)
+        answer = answer.model_copy(update={"summary_job_id": job})
+    return answer
+
+
+async def _keep(
+    ctx: Context,
+    access: Access,
+    request: schemas.AnalyzeRequest,
+    candidates: Sequence[tuple[int, Candidate]],
+    deadline: Deadline,
+) -> schemas.AnalyzeResponse:
+    """Store what was found in the turns, with the promise of facts."""
+    async with ctx.namespaces.use(access, deadline, create=True) as opened:
+        await opened.settle()
+        promise = _Promise(ctx, opened, access, request, candidates)
+        await promise.prepare()
+        drafts = _drafts(ctx, opened, access, request, candidates)
+        sealed, outcomes, embedding, job = await append_drafts(
+            ctx,
+            opened,
+            access,
+            drafts,
+            idempotency_key=request.idempotency_key,
+            deadline=deadline,
+            promise=promise.make,
+        )
+        await keep_turn(ctx, opened, access, request, outcomes=outcomes, deadline=deadline)
+        answer = schemas.AnalyzeResponse(
+            state="pending" if embedding else "done",
+            memories=remembered(outcomes, sealed.records),
+            turns=len(request.turns),
+            kept=len(drafts),
+            position=position(opened.log.position),
+            degraded=bool(sealed.without_vector) or promise.over_budget,
+            job_id=embedding,
+            extraction="over_budget" if promise.over_budget else "local",
+        )
+        if not job:
+            return answer
+        if opened.log.state.jobs[job].state == "failed":
+            job = await _again(promise, job, [outcome.subject for outcome in outcomes], deadline)
+        return await _with_facts(promise, answer, job, deadline)
+
+
+class _Promise:
+    """The promise of facts, when a model extracts them.
+
+    Raises:
+        QueueFull: too many promises of this account are open; nothing is written.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        opened: OpenNamespace,
+        access: Access,
+        request: schemas.AnalyzeRequest,
+        candidates: Sequence[tuple[int, Candidate]],
+    ) -> None:
+        self.ctx = ctx
+        self.opened = opened
+        self.request = request
+        self._access = access
+        self._kept = {turn: number for number, (turn, _) in enumerate(candidates)}
+        self._lines = [
+            number
+            for number, item in enumerate(request.turns)
+            # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
+            if item.role in {"user", "assistant"} and not item.suspect
+        ]
+        work = ctx.facts if ctx.facts is not None and ctx.facts.extracts else None
+        wanted = work is not None and not self._kept.keys().isdisjoint(self._lines)
+        self._said: list[str] = []
+        self.over_budget = False
+        if work is not None and wanted:
+            self.over_budget = work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
+            if not self.over_budget:
+                check_room(ctx, work, opened)
+        self._wanted = wanted and not self.over_budget
+
+    async def prepare(self) -> None:
+        """Read what the model is to be shown, before anything is promised."""
+        if self._wanted:
+            texts = [self.request.turns[number].text for number in self._lines]
+            self._said = await self.ctx.texts.make(self._access.account, map(clean, texts), weight(texts))
+
+    def make(self, sealed: Sealed) -> JobAccepted | None:
+        """Return the promise about what was sealed, or None when there is none to make."""
+        return self._about(sealed.records, 2 * len(sealed.records) + 1, self.request.idempotency_key)
+
+    def make_again(self, failed: bytes, records: Sequence[bytes]) -> JobAccepted | None:
+        """Return a new promise in the place of one that failed, about the records of the first request."""
+        # A key of its own for each retry, so that two retries at once promise one job.
+        key = self.request.idempotency_key
+        return self._about(records, 2 * len(records) + 2, key and f"{key} after {ulid.render(failed)}")
+
+    def _about(self, records: Sequence[bytes], index: int, key: str | None) -> JobAccepted | None:
+        if not self._wanted:
+            return None
+        job = ulid.make(self.ctx.clock.now_ms(), self.ctx.randomness.bytes(10))
+        # The index is no other operation's, whether or not the entry promises vectors too.
+        origin = request_origin(self.opened, self._access, index, key)
+        given = seal_input(self.ctx, self.opened, job, self._input(records))
+        return JobAccepted(origin, job, EXTRACT, tuple(records), given)
+
+    def _input(self, records: Sequence[bytes]) -> JobInput:
+        request = self.request
+        lines = []
+        for number, said in zip(self._lines, self._said, strict=True):
+            item = request.turns[number]
+            kept = self._kept.get(number)
+            record = records[kept] if kept is not None else b""
+            lines.append(
+                JobLine(
+                    Role(item.role),
+                    said,
+                    item.occurred_at,
+                    item.speaker or "",
+                    item.id or "",
+                    record,
+                )
+            )
+        return JobInput(
+            tuple(lines),
+            Audience(request.audience),
+            request.host,
+            self._access.principal.certificate.agent,
+            request.session,
+            self._access.principal.author,
+        )
+
+
+async def _again(promise: _Promise, failed: bytes, records: Sequence[bytes], deadline: Deadline) -> bytes:
+    """Promise a failed extraction once more, because its request came again; returns the job that counts now."""
+    promised = promise.make_again(failed, records)
+    if promised is None:
+        return failed
+    async with deadline.step("append"):
+        (outcome,) = await promise.opened.log.append([promised])
+    again = promise.opened.log.state.jobs.get(outcome.subject)
+    if again is None:
+        return failed
+    if again.state == "failed":
+        return await _again(promise, again.job, records, deadline)
+    return again.job
+
+
+async def _with_facts(
+    promise: _Promise, answer: schemas.AnalyzeResponse, job_id: bytes, deadline: Deadline
+) -> schemas.AnalyzeResponse:
+    """Start the promised job, wait for it as long as was asked, and say what it is at."""
+    ctx, opened = promise.ctx, promise.opened
+    if ctx.facts is not None and opened.log.state.jobs[job_id].outcome is None:
+        ctx.facts.queue.accepted(job_id)
+    job = opened.log.state.jobs[job_id]
+    if promise.request.wait_ms and job.outcome is None:
+        job = await wait_for_end(ctx, opened, job_id, promise.request.wait_ms, deadline)
+    changes: dict[str, object] = {"job_id": ulid.render(job_id), "position": position(opened.log.position)}
+    if job.outcome is None:
+        changes |= {"state": "pending", "extraction": "pending"}
+    elif job.state == "failed":
+        changes |= {"extraction": "failed"}
+    else:
+        changes |= {"extraction": "done", "facts": tuple(map(ulid.render, job.results))}
+    return answer.model_copy(update=changes)
+
+
+async def _extract(
+    ctx: Context, access: Access, request: schemas.AnalyzeRequest, deadline: Deadline
+) -> list[tuple[int, Candidate]]:
+    """Return candidates with the index of the turn that each came from."""
+    turns = [
+        Turn(Role(item.role), item.text, item.occurred_at, f"{index}", item.speaker)
+        for index, item in enumerate(request.turns)
+    ]
+    work = _JUDGING * weight(turn.text for turn in turns) + _TURN_WEIGHT * len(turns)
+    async with deadline.step("extract"):
+        found = await ctx.texts.make(access.account, ctx.extractor.steps(turns), work)
+    return [(int(candidate.turn_ids[0]), candidate) for candidate in found if candidate is not None]
+
+
+def _drafts(
+    ctx: Context,
+    opened: OpenNamespace,
+    access: Access,
+    request: schemas.AnalyzeRequest,
+    candidates: Sequence[tuple[int, Candidate]],
+) -> list[Draft]:
+    """Build drafts; the context is the turn said just before, if that one is kept too."""
+    draft_of_turn = {turn: number for number, (turn, _) in enumerate(candidates)}
+    extractor = Model(ctx.extractor.name, "", ctx.extractor.version)
+    drafts = []
+    for turn, candidate in candidates:
+        item = request.turns[turn]
+        before = candidate.context_index
+        earlier = opened.view.last_of_session(request.session) if before is None and request.session else None
+        drafts.append(
+            Draft(
+                text=candidate.text,
+                kind=candidate.kind,
+                audience=Audience(request.audience),
+                trust=candidate.trust,
+                suspect=item.suspect,
+                importance=candidate.importance,
+                lang=candidate.lang,
+                occurred_at=candidate.occurred_at_ms,
+                context_of=earlier or b"",
+                context_draft=draft_of_turn.get(before) if before is not None else None,
+                extractor=extractor,
+                captured=True,
+                source=Source(
+                    host=request.host,
+                    agent=access.principal.certificate.agent,
+                    session=request.session,
+                    speaker=candidate.speaker or "",
+                    role=candidate.role,
+                    message_ids=(item.id,) if item.id else (),
+                    span=candidate.evidence,
+                ),
+            )
+        )
+    return drafts

@@ -1,0 +1,384 @@
+"""Tidying up between two memories that are both live: proposals without a model, applied when somebody accepts them.
+
+The rules are those by which a capture is judged (`relayer.writing.drafts`), applied afterwards to what came in where they
+could not be: through two replicas at once, while no embedder answered, or by hand beside a capture. Whoever applies a
+proposal judges the pair again, so that its id is all that has to be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from relayer.access.principal import Access
+from relayer.domain.operations import Restore
+from relayer.domain.record import Kind, Model, Record, Trust
+from relayer.domain.standing import RecordState, Standing
+from relayer.errors import Refused
+from relayer.extraction.gist import LONGEST, gist_of
+from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
+from relayer.lib.deadline import Deadline
+from relayer.namespaces.context import Context
+from relayer.namespaces.finding import evaluated, fresh, seen_before
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.search.rows import Vector
+from relayer.use_cases.remember import append_drafts
+from relayer.wire import codec as ulid
+from relayer.wire import service as wire
+from relayer.wire.errors import Malformed
+from relayer.writing.drafts import LOOKED_AT, Draft, request_origin, same_voice
+from relayer.writing.present import PAGE_BYTES, encoded_size, position, show
+
+
+class Reason(StrEnum):
+    """Why one of two memories should go."""
+
+    DUPLICATE = "duplicate"
+    REPLACED = "replaced"
+    CONFLICT = "conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A memory, what became of it, and its vector of length 1."""
+
+    record: Record
+    state: RecordState
+    vector: Vector
+
+    @property
+    def said_at(self) -> tuple[int, int]:
+        """When it was said, or else stored, and its place in the log."""
+        record = self.record
+        at = record.created_at if record.occurred_at is None else record.occurred_at
+        return at, self.state.seq
+
+    @property
+    def captured(self) -> bool:
+        """Whether an extractor made it; what somebody wrote by hand is meant as it stands."""
+        return bool(self.record.extractor.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One of two memories should go; of a conflict, neither does."""
+
+    reason: Reason
+    stays: Known
+    goes: Known
+
+
+def known_of(opened: OpenNamespace, wanted: bytes, now: int) -> Known | None:
+    """Return a memory that consolidation looks at: live, short enough to be compared, findable by meaning.
+
+    Notes of whole sessions are left out: they repeat memories because that is what they are for.
+    """
+    state, record = opened.log.state.records.get(wanted), opened.view.get(wanted)
+    if state is None or record is None or not state.live_at(now):
+        return None
+    if len(record.text) > LONGEST or record.kind is Kind.SUMMARY:
+        return None
+    number = opened.view.number_of(wanted)
+    row = None if number is None else opened.view.index.row(number)
+    if row is None:
+        return None
+    return Known(record, state, row / np.float32(np.linalg.norm(row)))
+
+
+def known_before(opened: OpenNamespace, one: Known, now: int) -> list[Known]:
+    """Return the memories near one that stand before it in the log; settle first."""
+    view = opened.view
+    number = view.number_of(one.record.id)
+    if number is None:
+        return []
+    hits = view.index.search(one.vector, one.record.text, LOOKED_AT, floor=0.0).hits
+    near = (known_of(opened, view.id_of(hit.key), now) for hit in hits if hit.key < number)
+    return [other for other in near if other is not None]
+
+
+def proposal_of(one: Known, other: Known) -> Proposal | None:
+    """Return what could be done about two memories, in whichever order they are given; None when nothing.
+
+    Only memories of the same voice among the same people are compared.
+    """
+    if one.record.id == other.record.id or not same_voice(one.record, other.record):
+        return None
+    goes, stays = sorted((one, other), key=_worth)
+    for gone, kept in ((goes, stays), (stays, goes)):
+        if _repeats(gone, kept):
+            return Proposal(Reason.DUPLICATE, kept, gone)
+    # Only the user's own word is enough to question what is known.
+    if one.record.suspect or one.record.trust is not Trust.USER:
+        return None
+    older, newer = sorted((one, other), key=lambda known: known.said_at)
+    relation = relation_of(older.record.text, newer.record.text)
+    if relation is Relation.NONE:
+        return None
+    replaces = relation is Relation.REPLACES and not older.record.pinned
+    return Proposal(Reason.REPLACED if replaces else Reason.CONFLICT, newer, older)
+
+
+def _worth(known: Known) -> tuple[bool, bool, int, float, int, bytes]:
+    """How much a memory is worth keeping before one that says the same; of equals, the first one told."""
+    record, state = known.record, known.state
+    return (
+        record.pinned,
+        not known.captured,
+        state.reinforced,
+        record.importance,
+        -state.seq,
+        bytes(255 - byte for byte in record.id),
+    )
+
+
+def _repeats(gone: Known, kept: Known) -> bool:
+    """Whether nothing is lost without a capture, because the other memory says the same, as long, of the same time."""
+    left, stays = gone.record, kept.record
+    if left.pinned or not gone.captured or left.kind is Kind.EVENT:
+        return False
+    if left.kind not in {Kind.STATEMENT, stays.kind}:
+        return False
+    # A model's fact and the words that it was read from are both kept (docs/adr/0012).
+    if kept.captured and left.extractor.name != stays.extractor.name:
+        return False
+    if (left.valid_from, left.valid_to) != (stays.valid_from, stays.valid_to):
+        return False
+    lasts = stays.expires_at is None or (left.expires_at is not None and left.expires_at <= stays.expires_at)
+    near = float(gone.vector @ kept.vector) >= NEAR
+    return lasts and near and says_the_same(gist_of(stays.text), gist_of(left.text))
+
+
+_EXTRACTOR = "consolidation"
+_VERSION = "1"
+# Behind every operation of the request that puts the versions in place.
+_FIRST_TAKEN_BACK = 2 * wire.MAX_TAKEN
+
+
+async def propose(
+    ctx: Context, access: Access, request: wire.ConsolidationRequest, deadline: Deadline
+) -> wire.ConsolidationResponse:
+    """Compare a page of live memories with those before them; changes nothing.
+
+    Raises:
+        Refused: ``bad_cursor``.
+    """
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return wire.ConsolidationResponse(proposals=(), examined=0, expired=0)
+        await fresh(opened, deadline)
+        now = ctx.clock.now_ms()
+        rest = _live_after(opened, request.cursor)
+        page = rest[: request.limit]
+        async with deadline.step("compare"):
+            found = [_view(opened, one) for one in await _compare(opened, page, now)]
+            while len(page) > 1 and sum(map(encoded_size, found)) > PAGE_BYTES:
+                page = page[: len(page) // 2]
+                found = [_view(opened, one) for one in await _compare(opened, page, now)]
+        return wire.ConsolidationResponse(
+            proposals=tuple(found),
+            examined=len(page),
+            expired=sum(_is_over(opened, record, now) for record in page),
+            next_cursor=ulid.render(page[-1]) if len(rest) > len(page) else None,
+            position=position(opened.log.position),
+        )
+
+
+async def take(
+    ctx: Context, access: Access, request: wire.TakeRequest, deadline: Deadline
+) -> wire.TakeResponse:
+    """Carry out proposals whose two memories are still as they were; the same signed request again takes no others.
+
+    The memory that goes gets a last version, which holds for no time and is over at once: nobody recalls or lists it, and
+    `relayer.use_cases.lifecycle` brings the memory itself back.
+    """
+    asked = {text: _pair(text) for text in request.proposals}
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            stale = tuple(wire.TakenView(id=text, status="stale") for text in request.proposals)
+            return wire.TakeResponse(proposals=stale)
+        await fresh(opened, deadline)
+        now = ctx.clock.now_ms()
+        accepted, refused = _accepted(opened, list(asked.values()), now)
+        first = not seen_before(opened, access)  # what it could not take then it does not take now
+        if first and not accepted:
+            async with deadline.step("append"):
+                await opened.log.append([evaluated(access)])
+        elif first:
+            drafts = [_last_version(proposal, now) for proposal in accepted]
+            await append_drafts(ctx, opened, access, drafts, idempotency_key=None, deadline=deadline)
+            await opened.settle()
+            await _take_back(opened, access, accepted, deadline)
+        return wire.TakeResponse(
+            proposals=tuple(
+                _taken(opened, text, pair[0], refused=pair in refused) for text, pair in asked.items()
+            ),
+            position=position(opened.log.position),
+        )
+
+
+def _pair(proposal_id: str) -> tuple[bytes, bytes]:
+    """Return the ids of the memory that goes and of the one that stays; empty for what is none: nothing has that id."""
+    goes, _, stays = proposal_id.partition("-")
+    try:
+        return ulid.parse(goes), ulid.parse(stays)
+    except Malformed:
+        return b"", b""
+
+
+def _live_after(opened: OpenNamespace, cursor: str | None) -> list[bytes]:
+    """Return the ids of live memories, oldest first, behind the cursor."""
+    states = opened.log.state.records
+    ids = list(states)
+    if cursor is not None:
+        mark = ulid.parse(cursor)
+        if mark not in states:
+            raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
+        ids = ids[ids.index(mark) + 1 :]
+    return [record for record in ids if states[record].standing is Standing.LIVE and record in opened.view]
+
+
+async def _compare(opened: OpenNamespace, page: Sequence[bytes], now: int) -> list[Proposal]:
+    """Return the proposals about a page; others get their turn after each pair."""
+    found: list[Proposal] = []
+    gone: set[bytes] = set()
+    kept: set[bytes] = set()
+    for record in page:
+        await opened.settle()
+        await asyncio.sleep(0)
+        one = known_of(opened, record, now)
+        if one is None:
+            continue
+        for other in known_before(opened, one, now):
+            await asyncio.sleep(0)
+            proposal = proposal_of(one, other)
+            if proposal is None or _excluded(proposal, gone, kept):
+                continue
+            found.append(proposal)
+            if proposal.reason is not Reason.CONFLICT:
+                gone.add(proposal.goes.record.id)
+                kept.add(proposal.stays.record.id)
+    # A conflict that was seen before one of its two was to go is settled with it.
+    return [
+        proposal
+        for proposal in found
+        if proposal.reason is not Reason.CONFLICT or not _excluded(proposal, gone, kept)
+    ]
+
+
+def _excluded(proposal: Proposal, gone: set[bytes], kept: set[bytes]) -> bool:
+    """Whether one of the two is to go already, or the one that would go is what another one goes for."""
+    stays, goes = proposal.stays.record.id, proposal.goes.record.id
+    if proposal.reason is Reason.CONFLICT:
+        return not gone.isdisjoint((stays, goes))
+    return not gone.isdisjoint((stays, goes)) or goes in kept
+
+
+def _accepted(
+    opened: OpenNamespace, pairs: Sequence[tuple[bytes, bytes]], now: int
+) -> tuple[list[Proposal], set[tuple[bytes, bytes]]]:
+    """Return what can be carried out together, and the pairs of live memories that the rules do not propose."""
+    accepted: list[Proposal] = []
+    refused: set[tuple[bytes, bytes]] = set()
+    gone: set[bytes] = set()
+    kept: set[bytes] = set()
+    for goes, stays in pairs:
+        left, other = known_of(opened, goes, now), known_of(opened, stays, now)
+        if left is None or other is None or gone & {goes, stays}:
+            continue
+        proposal = proposal_of(left, other)
+        if proposal is None or proposal.reason is Reason.CONFLICT or proposal.goes.record.id != goes:
+            refused.add((goes, stays))
+            continue
+        if goes in kept:
+            continue
+        accepted.append(proposal)
+        gone.add(goes)
+        kept.add(stays)
+    return accepted, refused
+
+
+def _last_version(proposal: Proposal, now: int) -> Draft:
+    old, state = proposal.goes.record, proposal.goes.state
+    # What another memory replaced held until that one began; what only repeated it, until now.
+    until = _began(proposal.stays) if proposal.reason is Reason.REPLACED else now
+    beside = (proposal.stays.record.id,) if proposal.reason is Reason.REPLACED else ()
+    return Draft(
+        text=old.text,
+        kind=old.kind,
+        audience=old.audience,
+        trust=old.trust,
+        suspect=old.suspect,
+        importance=old.importance,
+        lang=old.lang,
+        occurred_at=old.occurred_at,
+        valid_from=until,
+        valid_to=until,
+        expires_at=now,
+        context_of=old.context_of,
+        sources=state.sources,
+        source=old.source,
+        extractor=Model(_EXTRACTOR, proposal.reason.value, _VERSION),
+        contradicts=tuple(dict.fromkeys((*old.contradicts, *beside))),
+        supersedes=old.id,
+    )
+
+
+def _began(known: Known) -> int:
+    return known.said_at[0] if known.record.valid_from is None else known.record.valid_from
+
+
+def _version_of(opened: OpenNamespace, goes: bytes) -> bytes:
+    """Return the last version that consolidation gave a memory, empty if another one or none took its place."""
+    state = opened.log.state.records.get(goes)
+    if state is None or state.standing is not Standing.SUPERSEDED:
+        return b""
+    successor = opened.view.get(state.superseded_by)
+    return b"" if successor is None or successor.extractor.name != _EXTRACTOR else successor.id
+
+
+async def _take_back(
+    opened: OpenNamespace, access: Access, accepted: Sequence[Proposal], deadline: Deadline
+) -> None:
+    """Restore what went because of a memory that somebody changed before the log took the request.
+
+    The log compares the head that goes. That the other one still stands is known only once the entry has its place.
+    """
+    states = opened.log.state.records
+    undone: list[Restore] = []
+    for number, proposal in enumerate(accepted):
+        goes, stays = proposal.goes.record.id, states.get(proposal.stays.record.id)
+        version = _version_of(opened, goes)
+        if version and (stays is None or stays.standing is not Standing.LIVE):
+            origin = request_origin(opened, access, _FIRST_TAKEN_BACK + number, None)
+            undone.append(Restore(origin, goes, version))
+    if undone:
+        async with deadline.step("append"):
+            await opened.log.append(undone)
+        await opened.settle()
+
+
+def _taken(opened: OpenNamespace, text: str, goes: bytes, *, refused: bool) -> wire.TakenView:
+    version = _version_of(opened, goes)
+    if version:
+        return wire.TakenView(id=text, status="taken", version=ulid.render(version))
+    return wire.TakenView(id=text, status="refused" if refused else "stale")
+
+
+def _is_over(opened: OpenNamespace, wanted: bytes, now: int) -> bool:
+    """Whether a live memory's time is over, and not because consolidation ended it."""
+    state, record = opened.log.state.records.get(wanted), opened.view.get(wanted)
+    if state is None or record is None or state.standing is not Standing.LIVE:
+        return False
+    return not state.live_at(now) and record.extractor.name != _EXTRACTOR
+
+
+def _view(opened: OpenNamespace, proposal: Proposal) -> wire.ProposalView:
+    stays, goes = (
+        show(known.record, known.state, searchable=known.record.id not in opened.view.without_vector)
+        for known in (proposal.stays, proposal.goes)
+    )
+    return wire.ProposalView(id=f"{goes.id}-{stays.id}", reason=proposal.reason.value, stays=stays, goes=goes)

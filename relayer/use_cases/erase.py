@@ -1,0 +1,240 @@
+"""Erase: memories with all that is left of them, or a whole namespace. Only a person asks for it.
+
+The answer comes when the log has decided, so that no later answer of any relayer shows what was erased, and a report is
+written down that any relayer goes on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from relayer.access.principal import Access, Principal
+from relayer.domain.erasures import Erasure
+from relayer.domain.namespace import Pointer, PointerState
+from relayer.domain.operations import Erase, Origin
+from relayer.domain.outcomes import Result
+from relayer.domain.state import NamespaceState
+from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, WrongCustody
+from relayer.lib.deadline import Deadline
+from relayer.log import creation
+from relayer.log.erasure.memories import report_of
+from relayer.log.erasure.namespaces import namespace_report
+from relayer.log.erasure.reports import ErasureReport, ErasureReports, SeenReport, What
+from relayer.namespaces.context import Context
+from relayer.namespaces.finding import fresh, no_such_memory, nonce_reused, parse_id
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.use_cases.transcripts import retelling
+from relayer.wire import codec as ulid
+from relayer.wire import schemas
+from relayer.wire.certificates import Right
+from relayer.wire.errors import Malformed
+from relayer.wire.memories import EraseNamespaceRequest, EraseNamespaceResponse, ErasureView
+from relayer.writing.present import position
+
+
+async def erase_memory(
+    ctx: Context, access: Access, memory_id: str, deadline: Deadline
+) -> schemas.ForgetResponse:
+    """Erase a memory, every version of it, every memory of the same text, what was made of them, and turns that tell it.
+
+    Erasing it again answers with the same report.
+
+    Raises:
+        Refused: ``not_found``, also for an id that is none.
+    """
+    wanted = parse_id(memory_id)
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            raise no_such_memory()
+        await fresh(opened, deadline)
+        state = opened.log.state
+        if wanted not in state.records and state.erasures.erasure_of(wanted) is None:
+            raise no_such_memory()
+        erasure = await erase_records(ctx, opened, access, [wanted], deadline)
+        at = position(opened.log.position)
+        return schemas.ForgetResponse(id=memory_id, state="erased", position=at, erasure=erasure)
+
+
+async def erase_records(
+    ctx: Context, opened: OpenNamespace, access: Access, wanted: Sequence[bytes], deadline: Deadline
+) -> ErasureView:
+    """Erase records that are there, or were erased before; see `erase_memory`. `fresh` first.
+
+    Raises:
+        Refused: ``not_found``: none of them was ever there; or ``nonce_reused``.
+    """
+    return await report_erasure(ctx, opened, await _append(opened, access, wanted, deadline), deadline)
+
+
+async def report_erasure(
+    ctx: Context, opened: OpenNamespace, erasure: Erasure, deadline: Deadline
+) -> ErasureView:
+    """Write down the report of an erasure that the log has decided, or find it, and have it carried out."""
+    found = opened.namespace
+    async with deadline.step("report"):
+        report = report_of(found.account, found.pointer.name, opened.log.replica, erasure.erasure)
+        seen = await ErasureReports(ctx.ports).begin(report)
+    await opened.settle()
+    ctx.erasures.note(seen.report)
+    return show(seen.report)
+
+
+async def _append(
+    opened: OpenNamespace, access: Access, wanted: Sequence[bytes], deadline: Deadline
+) -> Erasure:
+    principal = access.principal
+    origin = Origin(principal.author, principal.nonce, 0, principal.expires)
+    whole = _whole(opened.log.state, wanted)
+    if whole:
+        whole += await retelling(opened, whole)
+        async with deadline.step("append"):
+            outcome = (await opened.log.append([Erase(origin, tuple(whole))]))[0]
+        if outcome.refusal is None:
+            known = opened.log.state.erasures.known.get(outcome.subject)
+            if outcome.result is not Result.ERASED or known is None:
+                raise nonce_reused()
+            return known
+    # Somebody else was first, or an earlier try of this gateway whose answer was lost.
+    for record in wanted:
+        before = opened.log.state.erasures.erasure_of(record)
+        if before is not None:
+            return before
+    raise no_such_memory()
+
+
+def _whole(state: NamespaceState, wanted: Iterable[bytes]) -> list[bytes]:
+    """Return records with their earlier and later versions, and all that have the text of any of these.
+
+    A person who erases a memory sees one text; that it is kept once for each audience, or that an older version says
+    nearly the same, must not bring it back.
+    """
+    found = [record for record in wanted if record in state.records]
+    known = set(found)
+    for record in found:  # grows while it is read
+        item = state.records[record]
+        others = (item.supersedes, item.superseded_by, *state.of_the_same_text(record))
+        new = dict.fromkeys(one for one in others if one in state.records and one not in known)
+        known.update(new)
+        found += new
+    return found
+
+
+async def erase_namespace(
+    ctx: Context, access: Access, request: EraseNamespaceRequest, deadline: Deadline
+) -> EraseNamespaceResponse:
+    """Erase a namespace, or say what would go.
+
+    Raises:
+        Refused: ``not_found``; or ``wrong_confirmation``: the dry run was of another life of this name.
+        WrongCustody: it is kept under the other custody.
+        WrongNamespaceKey: a dry run with another secret than the namespace's.
+    """
+    async with deadline.step("open"):
+        pointer = await creation.find(ctx.ports, access.account, access.namespace)
+    if request.confirm is None:
+        if pointer is None or pointer.state is not PointerState.LIVE:
+            raise _no_such_namespace()
+        return await _counted(ctx, access, pointer, deadline)
+    confirmed = _parse(request.confirm)
+    before = await ErasureReports(ctx.ports).find(access.account, confirmed)
+    if before is not None and before.report.what is What.NAMESPACE:
+        await _let_go(ctx, access, confirmed)
+        return _answer(access, before)
+    if pointer is None:
+        raise _no_such_namespace()
+    if pointer.custody is not access.custody:
+        raise WrongCustody(f"this namespace is kept under custody {pointer.custody.value}")
+    if pointer.incarnation != confirmed:
+        raise Refused("wrong_confirmation", "confirm is not of this namespace's dry run: make one again")
+    async with deadline.step("report"):
+        report = namespace_report(access.account, pointer, ctx.clock.now_ms())
+        seen = await ErasureReports(ctx.ports).begin(report)
+    try:
+        async with deadline.step("erase"):
+            seen = await ctx.erasures.erase_at_once(seen)
+    finally:
+        await _let_go(ctx, access, confirmed)
+    return _answer(access, seen)
+
+
+async def _let_go(ctx: Context, access: Access, incarnation: bytes) -> None:
+    """Drop what is open of an erased namespace, so that the next request looks where its name leads."""
+    opened = ctx.namespaces.peek(access.account, access.namespace)
+    if opened is not None and opened.namespace.pointer.incarnation == incarnation:
+        await ctx.namespaces.drop_agent(access.account, [access.namespace])
+
+
+async def _counted(
+    ctx: Context, access: Access, pointer: Pointer, deadline: Deadline
+) -> EraseNamespaceResponse:
+    memories: int | None = None
+    size: int | None = None
+    try:
+        async with ctx.namespaces.use(access, deadline, create=False) as opened:
+            await fresh(opened, deadline)
+            records = opened.log.state.records.values()
+            memories = len(records) - len(opened.view.dialogues)
+            size = sum(record.size for record in records)
+    except (CorruptNamespace, NamespaceClosed):
+        pass  # what cannot be read can be erased
+    return EraseNamespaceResponse(
+        namespace=access.namespace,
+        dry_run=True,
+        memories=memories,
+        bytes=size,
+        confirm=ulid.render(pointer.incarnation),
+    )
+
+
+async def get_erasure(ctx: Context, principal: Principal, erasure_id: str, deadline: Deadline) -> ErasureView:
+    """Return how far an erasure is.
+
+    Raises:
+        Refused: ``not_found``, also for a namespace that the certificate does not cover.
+    """
+    async with deadline.step("read"):
+        seen = await ErasureReports(ctx.ports).find(principal.account, _parse(erasure_id))
+    if seen is None or not principal.may(seen.report.namespace, Right.READ):
+        raise _no_such_erasure()
+    return show(seen.report)
+
+
+def show(report: ErasureReport) -> ErasureView:
+    """Show a report."""
+    return ErasureView(
+        id=ulid.render(report.erasure),
+        what=report.what.value,
+        namespace=report.namespace,
+        state=report.stage.value,
+        memories=tuple(map(ulid.render, report.records)),
+        derived=tuple(map(ulid.render, report.derived)),
+        entries=len(report.slots),
+        objects=report.destroyed,
+        asked_at=report.asked_at,
+        destroyed_at=report.destroyed_at or None,
+        confirmed_at=report.confirmed_at or None,
+    )
+
+
+def _answer(access: Access, seen: SeenReport) -> EraseNamespaceResponse:
+    return EraseNamespaceResponse(
+        namespace=access.namespace,
+        dry_run=False,
+        confirm=ulid.render(seen.report.erasure),
+        erasure=show(seen.report),
+    )
+
+
+def _parse(text: str) -> bytes:
+    try:
+        return ulid.parse(text)
+    except Malformed as error:
+        raise _no_such_erasure() from error
+
+
+def _no_such_erasure() -> Refused:
+    return Refused("not_found", "no such erasure in this account")
+
+
+def _no_such_namespace() -> Refused:
+    return Refused("not_found", "no such namespace in this account")

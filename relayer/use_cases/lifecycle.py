@@ -1,0 +1,298 @@
+"""The life of a memory: superseded, forgotten, restored.
+
+Nothing of a memory is changed in place: pinning it or letting it expire makes a version, too, so that the history says
+who did what and `restore` can undo it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from relayer.access.principal import Access
+from relayer.domain.operations import Forget, Origin, Restore
+from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.record import Audience, Kind, Model, Record, Source, Trust
+from relayer.domain.standing import RecordState, Standing
+from relayer.errors import Refused
+from relayer.lib.deadline import Deadline
+from relayer.namespaces.context import Context
+from relayer.namespaces.finding import (
+    evaluated,
+    fresh,
+    idempotency_conflict,
+    look_up,
+    no_such_memory,
+    nonce_reused,
+    seen_before,
+    select,
+    select_turns,
+)
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.use_cases.erase import erase_records, report_erasure
+from relayer.use_cases.remember import append_drafts
+from relayer.wire import codec as ulid
+from relayer.wire import memories as life
+from relayer.wire.memories import ErasureView
+from relayer.writing.drafts import Draft, parse_vector, request_origin
+from relayer.writing.present import position
+from relayer.writing.redact import without_secrets_in
+
+_TIMES = ("occurred_at", "valid_from", "valid_to")
+
+
+async def supersede(
+    ctx: Context, access: Access, memory_id: str, request: life.SupersedeRequest, deadline: Deadline
+) -> life.SupersedeResponse:
+    """Store a new version of a live memory.
+
+    Raises:
+        Refused: ``not_found``, ``stale_head`` (it is not the live version), ``bad_vector`` or
+            ``idempotency_conflict``.
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
+    """
+    if request.text is not None:
+        request = request.model_copy(
+            update={"text": await without_secrets_in(ctx, access.account, request.text)}
+        )
+    async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
+        record, state = opened.view.get(wanted), opened.log.state.records.get(wanted)
+        if record is None or state is None:
+            raise no_such_memory()
+        draft = _next_version(ctx, access, record, state, request)
+        sealed, outcomes, job, _ = await append_drafts(
+            ctx, opened, access, [draft], idempotency_key=request.idempotency_key, deadline=deadline
+        )
+        return life.SupersedeResponse(
+            id=ulid.render(_stored(opened, outcomes[0], wanted)),
+            supersedes=memory_id,
+            position=position(opened.log.position),
+            degraded=bool(sealed.without_vector),
+            job_id=job,
+        )
+
+
+def _next_version(
+    ctx: Context, access: Access, old: Record, state: RecordState, request: life.SupersedeRequest
+) -> Draft:
+    given = request.model_fields_set
+    times = {name: getattr(request if name in given else old, name) for name in _TIMES}
+    ttl = request.ttl_seconds
+    expires_at = old.expires_at
+    if ttl is not None:
+        expires_at = ctx.clock.now_ms() + ttl * 1000 if ttl else None
+    rewritten = request.text is not None and request.text != old.text
+    return Draft(
+        text=old.text if request.text is None else request.text,
+        kind=Kind(request.kind or old.kind),
+        audience=Audience(request.audience or old.audience),
+        trust=Trust(request.trust or old.trust),
+        suspect=old.suspect if request.suspect is None else request.suspect,
+        pinned=old.pinned if request.pinned is None else request.pinned,
+        importance=old.importance if request.importance is None else request.importance,
+        lang=old.lang if request.lang is None else request.lang,
+        expires_at=expires_at,
+        vector=parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None,
+        context_of=old.context_of,
+        # Other words are not derived from what the old ones were derived from, nor evidence of it.
+        sources=() if rewritten else state.sources,
+        source=_source_of(old, access, rewritten=rewritten),
+        extractor=Model() if rewritten else old.extractor,
+        contradicts=old.contradicts,
+        supersedes=old.id,
+        **times,
+    )
+
+
+def _source_of(old: Record, access: Access, *, rewritten: bool) -> Source:
+    if not rewritten:
+        return old.source
+    return msgspec.structs.replace(old.source, agent=access.principal.certificate.agent, span=None)
+
+
+def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
+    """Return the id of the version that this request made, the first time or now."""
+    if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
+        raise idempotency_conflict()
+    if outcome.refusal is Refusal.UNKNOWN_RECORD:
+        raise no_such_memory()
+    if outcome.refusal is Refusal.STALE_HEAD:
+        raise Refused(outcome.refusal, _why_stale(opened.log.state.records.get(wanted)))
+    if outcome.refusal is not None:
+        raise Refused(
+            outcome.refusal, "the namespace does not take this version: read the memory and try again"
+        )
+    made = opened.log.state.records.get(outcome.subject)
+    if outcome.result is not Result.SUPERSEDED or (made is not None and made.supersedes != wanted):
+        raise nonce_reused()
+    return outcome.subject
+
+
+def _why_stale(state: RecordState | None) -> str:
+    if state is not None and state.superseded_by:
+        return "this memory has a newer version: change that one, see superseded_by"
+    return "this memory is forgotten: restore it first"
+
+
+async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadline) -> life.RestoreResponse:
+    """Bring a memory back; one that is live already is answered the same.
+
+    An old version takes the place of the live one, which becomes an old version in its turn.
+
+    Raises:
+        Refused: ``not_found``, or ``stale_head``: an old version whose newest one is forgotten, or changed meanwhile.
+    """
+    async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
+        known = opened.log.state.records.get(wanted)
+        if known is None:
+            raise no_such_memory()
+        # Also what is live already: sent again after somebody forgot it, this request is known to the log.
+        replaced = await _bring_back(opened, access, known, deadline)
+        return life.RestoreResponse(
+            id=memory_id,
+            state="live",
+            replaced=ulid.render(replaced) if replaced else None,
+            position=position(opened.log.position),
+        )
+
+
+async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState, deadline: Deadline) -> bytes:
+    """Restore one; returns the version that it took the place of, if any."""
+    wanted = known.record
+    head = _head_of(opened, known) if known.standing is Standing.SUPERSEDED else b""
+    async with deadline.step("append"):
+        outcome = (await opened.log.append([Restore(request_origin(opened, access, 0, None), wanted, head)]))[
+            0
+        ]
+    if outcome.refusal is None:
+        if outcome.result is not Result.RESTORED or outcome.subject != wanted:
+            raise nonce_reused()
+        return head
+    now = opened.log.state.records.get(wanted)
+    if now is None:
+        raise no_such_memory()
+    # Another gateway, or a lost try of this one, may have restored it between our read and our entry.
+    if now.standing is Standing.LIVE:
+        return b""
+    if outcome.refusal is Refusal.STALE_HEAD:
+        if head and opened.log.state.records[head].standing is not Standing.LIVE:
+            raise Refused(
+                "stale_head", "the newest version of this memory is forgotten: restore that one first"
+            )
+        raise Refused(outcome.refusal, "this memory changed meanwhile: look at its history and try again")
+    raise Refused(outcome.refusal, "the namespace does not take this: sign anew and try again")
+
+
+def _head_of(opened: OpenNamespace, old: RecordState) -> bytes:
+    """Return the newest version of those that took an old one's place, at first or second hand; the log looks if it is live."""
+    records = opened.log.state.records
+    seen = {old.record}
+    newer = old
+    while (found := records.get(newer.superseded_by)) is not None and found.record not in seen:
+        seen.add(found.record)
+        newer = found
+    return newer.record
+
+
+_SHOWN = 100
+
+
+async def delete(
+    ctx: Context, access: Access, request: life.DeleteRequest, deadline: Deadline
+) -> life.DeleteResponse:
+    """Forget the live memories that pass, or erase whatever passes, newest first, `life.MAX_DELETED` of them at most.
+
+    What passes is decided once: the same signed request again is answered from what it did the first time, at any relayer. A
+    namespace that does not exist is made, because its log has to keep that nothing passed.
+
+    Raises:
+        Refused: ``nonce_reused``.
+    """
+    if request.dry_run:
+        async with ctx.namespaces.use_if_exists(access, deadline) as found:
+            if found is None:
+                return life.DeleteResponse(matched=0, forgotten=0, remaining=0, dry_run=True)
+            await fresh(found, deadline)
+            return _answer(found, request, _passing(found, request), taken=[])
+    async with ctx.namespaces.use(access, deadline, create=True) as opened:
+        await fresh(opened, deadline)
+        before = seen_before(opened, access)
+        if before:
+            return await _again(ctx, opened, request, before, deadline)
+        passing = _passing(opened, request)
+        taken = [state.record for state in passing[: life.MAX_DELETED]]
+        if taken and request.mode == "erase":
+            erasure = await erase_records(ctx, opened, access, taken, deadline)
+            return _answer(opened, request, passing[len(taken) :], taken, erasure)
+        forgets = [_forget(access, record) for record in taken]
+        async with deadline.step("append"):
+            outcomes = (await opened.log.append([evaluated(access), *forgets]))[1:]
+        done = sum(map(_is_done, outcomes, taken))
+        answer = _answer(opened, request, passing[len(taken) :], taken)
+        left = answer.remaining + len(taken) - done
+        return answer.model_copy(update={"forgotten": done, "remaining": left})
+
+
+def _passing(
+    opened: OpenNamespace, request: life.DeleteRequest, before: int | None = None
+) -> list[RecordState]:
+    """Return what passes now, newest first, kept turns last; with ``before``, of what the log had before that entry."""
+    erases = request.mode == "erase"
+    found = [state for _, state in select(opened, request) if erases or state.standing is Standing.LIVE]
+    passing = found[::-1]
+    if erases:
+        passing += [state for _, state in select_turns(opened, request)]
+    return passing if before is None else [state for state in passing if state.seq < before]
+
+
+async def _again(
+    ctx: Context,
+    opened: OpenNamespace,
+    request: life.DeleteRequest,
+    before: dict[int, Outcome],
+    deadline: Deadline,
+) -> life.DeleteResponse:
+    """Answer a request that came before by what it did, and by what was there then and passes still."""
+    first = before.get(0)
+    if first is None or (first.refusal is None and first.result is not Result.ERASED):
+        raise nonce_reused()
+    left = _passing(opened, request, first.seq)
+    known = opened.log.state.erasures.known.get(first.subject) if first.result is Result.ERASED else None
+    if known is not None:
+        erasure = await report_erasure(ctx, opened, known, deadline)
+        return _answer(opened, request, left, known.records, erasure)
+    forgotten = [outcome.subject for outcome in before.values() if outcome.result is Result.FORGOTTEN]
+    return _answer(opened, request, left, forgotten)
+
+
+def _answer(
+    opened: OpenNamespace,
+    request: life.DeleteRequest,
+    left: Sequence[RecordState],
+    taken: Sequence[bytes],
+    erasure: ErasureView | None = None,
+) -> life.DeleteResponse:
+    shown = [state.record for state in left[: life.MAX_DELETED]] if request.dry_run else taken
+    return life.DeleteResponse(
+        matched=len(left) + len(taken),
+        forgotten=0 if erasure is not None else len(taken),
+        remaining=len(left),
+        dry_run=request.dry_run,
+        ids=tuple(map(ulid.render, shown[:_SHOWN])),
+        position=position(opened.log.position),
+        erased=0 if erasure is None else len(erasure.memories) + len(erasure.derived),
+        erasure=erasure,
+    )
+
+
+def _forget(access: Access, record: bytes) -> Forget:
+    principal = access.principal
+    # A balancer may send one request to two relayers at once, which find different memories: each has an index of its
+    # own, so that no operation is taken for another memory's.
+    index = int.from_bytes(record[-7:])
+    return Forget(Origin(principal.author, principal.nonce, index, principal.expires), record)
+
+
+def _is_done(outcome: Outcome, record: bytes) -> bool:
+    return outcome.result is Result.FORGOTTEN and outcome.subject == record

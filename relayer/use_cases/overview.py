@@ -1,0 +1,414 @@
+"""What there is to know at a glance: a profile, the newest memories for a cold start, the names of an account's namespaces.
+
+A profile is made anew for every request and never stored, so there is nothing to erase and nothing to go stale. No model
+is asked: what stands in it was said. The same memories give the same document, whoever asks and whenever, so that it can
+stand in the part of a prompt that a provider caches; only a memory's end of life changes it without a new entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Final
+
+from relayer.access.principal import Access, Principal
+from relayer.domain.namespace import Pointer, PointerState
+from relayer.domain.record import Kind, Record, Trust
+from relayer.domain.standing import RecordState
+from relayer.errors import Refused
+from relayer.lib.deadline import Deadline
+from relayer.log import creation
+from relayer.namespaces.context import Context
+from relayer.namespaces.finding import active_at, fresh
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.wire import codec as base64url
+from relayer.wire import codec as ulid
+from relayer.wire import schemas
+from relayer.wire.certificates import Right
+from relayer.wire.errors import Malformed
+from relayer.wire.fields import one_line
+from relayer.wire.memories import ContextDay, ContextResponse
+from relayer.wire.service import (
+    INTRODUCTION,
+    SECTIONS,
+    ProfileLine,
+    ProfileResponse,
+    ProfileSection,
+    SectionName,
+    heading,
+    item,
+    render,
+)
+from relayer.writing.present import PAGE_BYTES, encoded_size, page_of, position, show
+
+# A summary tells of a session, whose memories stand for themselves.
+_SECTION_OF: Final[dict[Kind, SectionName]] = {
+    Kind.PROFILE: "user",
+    Kind.FACT: "user",
+    Kind.PREFERENCE: "preferences",
+    Kind.DECISION: "decisions",
+    Kind.TASK: "tasks",
+    Kind.EVENT: "events",
+    Kind.STATEMENT: "notes",
+    Kind.IMPORTED: "notes",
+}
+_DISTANCE: Final = {trust: place for place, trust in enumerate(Trust)}
+_BYTES_PER_TOKEN = 4  # as in a recall's budget
+# A longer text is a page, of which a search finds what is needed; one that somebody pinned may be as long as fits.
+_LONGEST = 600
+_AT_ONCE = 100
+# So many that do not fit, one after the other, and the document is full.
+_MISSES = 100
+# A namespace that is written to this fast is read in one go in the end.
+_TRIES = 3
+
+_Rank = tuple[bool, float, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A memory that may stand in the profile, without its text: there may be very many."""
+
+    rank: _Rank
+    place: int
+    record: bytes
+    trust: Trust
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which memories may stand in a profile, at a time in ms; no audiences or trusts means all."""
+
+    now: int
+    audiences: Collection[str]
+    trusts: Collection[str]
+
+    def passes(self, record: Record, state: RecordState) -> bool:
+        if record.suspect or record.kind not in _SECTION_OF or not state.live_at(self.now):
+            return False
+        if (record.valid_from is not None and self.now < record.valid_from) or (
+            record.valid_to is not None and record.valid_to <= self.now
+        ):
+            return False
+        return (not self.audiences or record.audience in self.audiences) and (
+            not self.trusts or record.trust in self.trusts
+        )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a namespace has to choose from.
+
+    ``outdone`` holds, of memories that a newer one contradicts, how far from the user the nearest such voice is;
+    ``retold`` those that a fact was made from.
+    """
+
+    candidates: list[_Candidate] = field(default_factory=list)
+    outdone: dict[bytes, int] = field(default_factory=dict)
+    retold: set[bytes] = field(default_factory=set)
+
+    def standing(self) -> list[_Candidate]:
+        """Return what nothing newer stands for, best first."""
+        return sorted((one for one in self.candidates if self._stands(one)), key=lambda one: one.rank)
+
+    def _stands(self, one: _Candidate) -> bool:
+        if one.pinned:
+            return True
+        # What an assistant says against the user's own words does not take them away.
+        outdone = self.outdone.get(one.record)
+        return one.record not in self.retold and (outdone is None or outdone > _DISTANCE[one.trust])
+
+
+async def profile(
+    ctx: Context,
+    access: Access,
+    *,
+    max_tokens: int,
+    audiences: Sequence[str],
+    trusts: Sequence[str],
+    deadline: Deadline,
+) -> ProfileResponse:
+    """Return the profile of a namespace, within a budget.
+
+    Memories are chosen by pinned, importance, how often they were said again, and how lately; each goes in whole or not
+    at all. Of two that contradict each other the newer stands, and a fact stands for the words it was taken from.
+
+    Args:
+        ctx: the relayer.
+        access: the way into the namespace.
+        max_tokens: of the whole document, at four bytes each.
+        audiences: only these; none means all.
+        trusts: likewise.
+        deadline: of the request.
+
+    Raises:
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
+    """
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return ProfileResponse(document="", sections=(), shown=0, total=0)
+        await fresh(opened, deadline)
+        async with deadline.step("read"):
+            standing = await _standing(opened, _Wanted(ctx.clock.now_ms(), audiences, trusts))
+        chosen = _choose(opened, standing, max_tokens * _BYTES_PER_TOKEN)
+        sections = _in_sections(chosen)
+        return ProfileResponse(
+            document=render(sections),
+            sections=sections,
+            shown=len(chosen),
+            total=len(standing),
+            position=position(opened.log.position),
+        )
+
+
+async def _standing(opened: OpenNamespace, wanted: _Wanted) -> list[_Candidate]:
+    """Return the memories to choose from, best first, all as of one position of the log."""
+    for _ in range(_TRIES):
+        at = opened.log.position
+        found = _Found()
+        for place, state in enumerate(list(opened.log.state.records.values())):
+            if place % _AT_ONCE == 0:
+                # Other requests go on meanwhile; one of them may bring a newer entry.
+                await asyncio.sleep(0)
+            _look_at(opened, wanted, found, place, state)
+        if opened.log.position == at:
+            return found.standing()
+    found = _Found()
+    for place, state in enumerate(opened.log.state.records.values()):
+        _look_at(opened, wanted, found, place, state)
+    return found.standing()
+
+
+def _look_at(opened: OpenNamespace, wanted: _Wanted, found: _Found, place: int, state: RecordState) -> None:
+    record = opened.view.get(state.record)
+    if record is not None and wanted.passes(record, state):
+        _note(found, place, record, state)
+
+
+def _note(found: _Found, place: int, record: Record, state: RecordState) -> None:
+    # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
+    rank = (
+        not record.pinned,
+        -round(record.importance, 1),
+        -state.reinforced,
+        -active_at(record, state),
+        -place,
+    )
+    if len(record.text) <= _LONGEST or record.pinned:
+        found.candidates.append(_Candidate(rank, place, record.id, record.trust, record.pinned))
+        # What is too long to stand here takes nothing else away.
+        found.retold.update(state.sources)
+        for other in record.contradicts:
+            distance = min(_DISTANCE[record.trust], found.outdone.get(other, len(_DISTANCE)))
+            found.outdone[other] = distance
+
+
+def _choose(
+    opened: OpenNamespace, standing: Iterable[_Candidate], room: int
+) -> list[tuple[int, SectionName, ProfileLine]]:
+    """Return what fits, each text once, with its place in the log."""
+    room -= len(INTRODUCTION.encode())
+    chosen: list[tuple[int, SectionName, ProfileLine]] = []
+    begun: set[SectionName] = set()
+    said: set[tuple[str, str]] = set()
+    misses = 0
+    for one in standing:
+        record = opened.view.get(one.record)
+        text = "" if record is None else one_line(record.text)
+        if record is None or not text:
+            continue
+        name, line = _SECTION_OF[record.kind], _line(record, text)
+        words = (line.speaker, text.casefold())
+        if words in said:
+            continue
+        needed = len(item(line).encode()) + (0 if name in begun else len(heading(name).encode()))
+        if needed > room:
+            misses += 1
+            if misses == _MISSES:
+                break
+            continue
+        misses = 0
+        room -= needed
+        begun.add(name)
+        said.add(words)
+        chosen.append((one.place, name, line))
+    return chosen
+
+
+def _line(record: Record, text: str) -> ProfileLine:
+    return ProfileLine(
+        id=ulid.render(record.id),
+        text=text,
+        speaker=one_line(record.source.speaker),
+        kind=record.kind.value,
+        audience=record.audience.value,
+        trust=record.trust.value,
+        pinned=record.pinned,
+    )
+
+
+def _in_sections(chosen: Iterable[tuple[int, SectionName, ProfileLine]]) -> tuple[ProfileSection, ...]:
+    """Group lines, each section in the order of the log: what is added stands at its end, after what a cache knows."""
+    lines: dict[SectionName, list[tuple[int, ProfileLine]]] = defaultdict(list)
+    for place, name, line in chosen:
+        lines[name].append((place, line))
+    return tuple(
+        ProfileSection(
+            name=name, lines=tuple(line for _, line in sorted(lines[name], key=lambda one: one[0]))
+        )
+        for name in SECTIONS
+        if name in lines
+    )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Dated = tuple[int, Record, RecordState]
+
+
+async def newest_days(
+    ctx: Context,
+    access: Access,
+    *,
+    days: int,
+    items: int,
+    offset_minutes: int,
+    audiences: Sequence[str],
+    trusts: Sequence[str],
+    deadline: Deadline,
+) -> ContextResponse:
+    """Return the newest memories of the newest days, by when they happened or else were stored.
+
+    Args:
+        ctx: the relayer.
+        access: the way into the namespace.
+        days: how many days that have memories.
+        items: how many memories of each.
+        offset_minutes: of the reader's clock from UTC, which says where a day begins.
+        audiences: only these; none means all.
+        trusts: likewise.
+        deadline: of the request.
+    """
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return ContextResponse(days=(), total=0)
+        await fresh(opened, deadline)
+        place = timezone(timedelta(minutes=offset_minutes))
+        by_day: dict[str, list[_Dated]] = defaultdict(list)
+        total = 0
+        for record, state in _live(opened, ctx.clock.now_ms()):
+            total += 1
+            if (audiences and record.audience not in audiences) or (trusts and record.trust not in trusts):
+                continue
+            at = record.created_at if record.occurred_at is None else record.occurred_at
+            day = (_EPOCH + timedelta(milliseconds=at)).astimezone(place).date().isoformat()
+            by_day[day].append((at, record, state))
+        newest = sorted(by_day, reverse=True)[:days]
+        return ContextResponse(
+            days=tuple(_days(opened, {day: by_day[day] for day in newest}, items)),
+            total=total,
+            position=position(opened.log.position),
+        )
+
+
+def _live(opened: OpenNamespace, now: int) -> Iterator[tuple[Record, RecordState]]:
+    """Yield what recall could return without being asked for more; what lies ahead is no news yet."""
+    for state in opened.log.state.records.values():
+        record = opened.view.get(state.record)
+        if record is None or record.suspect or not state.live_at(now):
+            continue
+        if record.occurred_at is None or record.occurred_at <= now:
+            yield record, state
+
+
+def _days(opened: OpenNamespace, by_day: Mapping[str, list[_Dated]], items: int) -> Iterator[ContextDay]:
+    """Show the newest of each day, as far as one answer has room for them: of the oldest day the oldest ones are left out."""
+    room = PAGE_BYTES
+    for day, said in by_day.items():
+        # Sorted by time alone: what was said in one instant keeps the log's order.
+        ordered = sorted(said, key=lambda item: item[0])[-items:]
+        newest = page_of(
+            (
+                show(record, state, searchable=record.id not in opened.view.without_vector)
+                for _, record, state in reversed(ordered)
+            ),
+            room,
+        )
+        yield ContextDay(date=day, memories=newest[::-1], total=len(said))
+        room -= sum(map(encoded_size, newest))
+        if room <= 0:
+            return
+
+
+# What a cursor of this listing begins with.
+_CURSOR = "tag:"
+# Records counted between two turns of the others: well below a millisecond.
+_AT_A_TIME = 256
+
+
+async def list_namespaces(
+    ctx: Context, principal: Principal, *, limit: int, cursor: str | None, deadline: Deadline
+) -> schemas.NamespacesResponse:
+    """List the namespaces that the certificate lets its holder read, in no order that means anything.
+
+    Only the pointers of the page are opened: it has fewer namespaces where others lie among them that are not covered.
+
+    Raises:
+        Refused: ``bad_cursor``.
+    """
+    after = _parse_cursor(cursor)
+    async with deadline.step("list"):
+        pointers, last = await creation.page_pointers(ctx.ports, principal.account, after=after, limit=limit)
+        visible = [
+            pointer
+            for pointer in sorted(pointers, key=lambda pointer: pointer.name)
+            if pointer.state is not PointerState.ERASED and principal.may(pointer.name, Right.READ)
+        ]
+        views = [await _show(ctx, principal.account, pointer) for pointer in visible]
+    next_cursor = base64url.encode((_CURSOR + last).encode()) if last else None
+    return schemas.NamespacesResponse(namespaces=tuple(views), next_cursor=next_cursor)
+
+
+async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.NamespaceView:
+    opened = ctx.namespaces.peek(account, pointer.name)
+    state = opened.log.state if opened is not None else None
+    memories, size = (None, None) if opened is None else await _live_namespaces(opened, ctx.clock.now_ms())
+    return schemas.NamespaceView.model_validate(
+        {
+            "name": pointer.name,
+            "custody": pointer.custody.value,
+            "generation": pointer.generation,
+            "state": pointer.state.value,
+            "created_at": pointer.created_at,
+            "memories": memories,
+            "bytes": size,
+            "last_used_at": (state.last_time or None) if state else None,
+        }
+    )
+
+
+async def _live_namespaces(opened: OpenNamespace, now: int) -> tuple[int, int]:
+    """Count an open namespace's live memories and their bytes, in steps: it may have more than one turn of the loop takes."""
+    records, memories, size = opened.log.state.records, 0, 0
+    for number, record in enumerate(list(records)):
+        if number % _AT_A_TIME == 0:
+            await asyncio.sleep(0)
+        one = records.get(record)
+        if one is not None and one.live_at(now):
+            memories += one.record not in opened.view.dialogues
+            size += one.size
+    return memories, size
+
+
+def _parse_cursor(cursor: str | None) -> str:
+    try:
+        decoded = base64url.decode(cursor).decode("ascii") if cursor is not None else _CURSOR
+    except (Malformed, UnicodeDecodeError):
+        decoded = ""
+    if not decoded.startswith(_CURSOR):
+        raise Refused("bad_cursor", "cursor must be the next_cursor of an earlier page")
+    return decoded.removeprefix(_CURSOR)

@@ -1,0 +1,287 @@
+"""Recall: what is relevant to a query, in the order that was asked for, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic_core import to_json
+
+from relayer.access.principal import Access
+from relayer.domain.record import Record
+from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
+from relayer.lib.deadline import Deadline
+from relayer.namespaces.context import Context
+from relayer.namespaces.finding import held_at, holds_until, past_numbers
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.projection import NamespaceView
+from relayer.ports import EmbeddingModel
+from relayer.search.ranking import Hit, Judgement, SearchResult, diverse, faded, in_order
+from relayer.wire import schemas
+from relayer.writing.drafts import parse_vector
+from relayer.writing.present import PAGE_BYTES, memory_fields, position
+
+# A draft is not yet what its author means, and a tool's output or a transcript is what somebody curated the rest from.
+DEFAULT_PENALTIES = (
+    schemas.SourcePenalty(match="*memory/drafts/*"),
+    schemas.SourcePenalty(match="*memory/draft-*.md"),
+    schemas.SourcePenalty(match="trust:tool"),
+    schemas.SourcePenalty(match="transcript:*"),
+)
+# As many hits are put in order as were asked for, this many times over: a penalty moves few, fading and diversity many.
+_CHOICE, _WIDE_CHOICE = 2, 4
+_DAY_MS = 86_400_000
+
+
+def wanted(request: schemas.RecallRequest) -> int:
+    """How many hits to look for, so that one that ranks lower makes room for another."""
+    wide = request.diversity or request.half_life_days is not None
+    return (_WIDE_CHOICE if wide else _CHOICE) * request.limit
+
+
+def ordered(
+    view: NamespaceView, hits: Sequence[Hit], request: schemas.RecallRequest, now: int
+) -> tuple[list[Hit], dict[int, float]]:
+    """At least as many of the hits as were asked for, in the order that the request asks for, and the penalties by key."""
+    penalties = _Penalties(DEFAULT_PENALTIES if request.penalties is None else request.penalties)
+    fades = request.half_life_days
+    first = hits[: request.limit]
+    moved = fades is not None or bool(request.diversity)
+    # A penalty only moves a hit down. Where the first have none they stay the first, and the rest need no opening.
+    if not moved and not any(penalties.of(view.by_number(hit.key)) for hit in first):
+        return list(first), {}
+    costs: dict[int, float] = {}
+    scores: dict[int, float] = {}
+    for hit in hits:
+        record = view.by_number(hit.key)
+        cost = penalties.of(record)
+        if cost:
+            costs[hit.key] = cost
+        scores[hit.key] = hit.evidence - cost
+        if fades is not None and not record.pinned:
+            when = record.created_at if record.occurred_at is None else record.occurred_at
+            scores[hit.key] = faded(scores[hit.key], (now - when) / _DAY_MS, fades)
+    if request.diversity:
+        scores = diverse(scores, view.index.row, request.diversity, request.limit)
+    return in_order(hits, scores), costs
+
+
+class _Penalties:
+    """What each source costs; most memories of a namespace come from a few, so that each is compared once."""
+
+    def __init__(self, penalties: Sequence[schemas.SourcePenalty]) -> None:
+        self._penalties = penalties
+        self._known: dict[tuple[str, ...], float] = {}
+
+    def of(self, record: Record) -> float:
+        """The largest penalty that a record's source has, 0 without one."""
+        source = record.source
+        origin = (record.kind, record.trust, source.transcript, source.reference)
+        cost = self._known.get(origin)
+        if cost is None:
+            matching = (item.penalty for item in self._penalties if _matches(item.match, record))
+            cost = self._known[origin] = max(matching, default=0.0)
+        return cost
+
+
+def _matches(pattern: str, record: Record) -> bool:
+    source = record.source
+    tags = (f"kind:{record.kind}", f"trust:{record.trust}")
+    named = [source.reference, *tags] + ([f"transcript:{source.transcript}"] if source.transcript else [])
+    return any(fnmatchcase(name, pattern) for name in named if name)
+
+
+# Of a query; the model reads 256 tokens, and words beyond this many characters would be work and no help.
+_QUERY_CHARACTERS = 2048
+_EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
+_NO_BUDGET = PAGE_BYTES
+_BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
+
+
+async def recall(
+    ctx: Context, access: Access, request: schemas.RecallRequest, deadline: Deadline
+) -> schemas.RecallResponse:
+    """Search a namespace; a namespace that does not exist answers like an empty one.
+
+    Raises:
+        Refused: ``bad_vector``.
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log's reads.
+    """
+    if request.query is not None and len(request.query) > _QUERY_CHARACTERS:
+        request = request.model_copy(update={"query": request.query[:_QUERY_CHARACTERS]})
+    given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return schemas.RecallResponse(memories=(), position=None)
+        model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
+        # The log may have moved while the query was embedded; log and view must say the same when they are searched.
+        await opened.settle()
+        if model != opened.view.model and request.query is not None:
+            # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
+            model = opened.view.model
+            vector = await _embed_query(ctx, opened, model, request.query, deadline)
+            await opened.settle()
+        return _search(ctx, opened, request, vector if model == opened.view.model else None)
+
+
+async def _read_and_embed(
+    ctx: Context,
+    opened: OpenNamespace,
+    request: schemas.RecallRequest,
+    given: NDArray[np.float32] | None,
+    deadline: Deadline,
+) -> tuple[EmbeddingModel, NDArray[np.float32] | None]:
+    """Bring the view up to date and embed the query, side by side; returns a model, and a vector of it if there is one."""
+    if given is not None or request.query is None:
+        await _read(ctx, opened, request, deadline)
+        return (ctx.embedder.model if given is not None else opened.view.model), given
+    model = opened.view.model
+    embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, request.query, deadline))
+    try:
+        await _read(ctx, opened, request, deadline)
+        return model, await embedding
+    finally:
+        embedding.cancel()
+
+
+async def _read(
+    ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, deadline: Deadline
+) -> None:
+    async with deadline.step("read"):
+        await opened.read(request.consistency, request.min_position)
+        if opened.view.index.null_is_due:
+            with suppress(EmbedderUnavailable, QueueFull):
+                await ctx.namespaces.calibrate(ctx.embedder_of(opened.view.model))
+            await opened.judge_alike()
+
+
+async def _embed_query(
+    ctx: Context, opened: OpenNamespace, model: EmbeddingModel, query: str, deadline: Deadline
+) -> NDArray[np.float32] | None:
+    """Return the query's vector; None when it cannot be had in time for an answer by words alone."""
+    try:
+        async with asyncio.timeout(deadline.remaining() * _EMBEDDING_SHARE):
+            vectors = await opened.embed(ctx.embedder_of(model), [query])
+    except AccountBusy:
+        # Who asks more than its share comes back later: an answer by words alone would be as much work again.
+        raise
+    except (EmbedderUnavailable, QueueFull, TimeoutError):
+        return None
+    first: NDArray[np.float32] = vectors[0]
+    return first
+
+
+def _search(
+    ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, vector: NDArray[np.float32] | None
+) -> schemas.RecallResponse:
+    view = opened.view
+    allowed = view.roster.allowed(
+        kinds=request.kinds,
+        audiences=request.audiences,
+        trusts=request.trusts,
+        suspect=request.include_suspect,
+        now=ctx.clock.now_ms(),
+    )
+    if request.occurred_after is not None or request.occurred_before is not None:
+        allowed = view.roster.between(request.occurred_after, request.occurred_before, allowed)
+    if request.as_of is not None:
+        numbers = view.numbers() if allowed is None else allowed
+        allowed = {number for number in numbers if _held(opened, number, request.as_of)}
+    count = wanted(request) * (2 if opened.log.state.repeats_texts else 1)
+    found = view.index.search(vector, request.query, count, allowed=allowed, floor=request.floor)
+    standings = {*request.include, *(("superseded",) if request.as_of is not None else ())}
+    if standings:
+        past = past_numbers(opened, standings, allowed)
+        more = view.past.search(vector, request.query, count, allowed=past, floor=request.floor)
+        found = _together(found, more, count)
+    hits, penalties = ordered(view, _distinct(opened, found.hits), request, ctx.clock.now_ms())
+    explained = penalties if request.explain else None
+    memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
+    # One validation for the whole answer: its parts would cost as much again each.
+    return schemas.RecallResponse.model_validate(
+        {
+            "memories": _within(memories, request.max_tokens),
+            "position": position(opened.log.position),
+            "degraded": found.degraded or vector is None,
+            "considered": found.considered,
+            "judgement": _judgement(found.judgement) if request.explain else None,
+        }
+    )
+
+
+def _held(opened: OpenNamespace, number: int, at: int) -> bool:
+    record = opened.view.known(number)
+    return record is not None and held_at(opened, record, at)
+
+
+def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResult:
+    """Put what is live and what is not any more into one order; they are judged apart."""
+    hits = sorted((*found.hits, *past.hits), key=lambda hit: (-hit.relevance, hit.key))
+    return replace(
+        found,
+        hits=tuple(hits[:count]),
+        degraded=found.degraded or past.degraded,
+        considered=found.considered + past.considered,
+    )
+
+
+def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
+    """Keep the best hit of each text: what was said to two audiences is still one thing to know."""
+    if not opened.log.state.repeats_texts:
+        return list(hits)
+    states = opened.log.state.records
+    best: dict[bytes, Hit] = {}
+    for hit in hits:
+        best.setdefault(states[opened.view.id_of(hit.key)].content, hit)
+    return list(best.values())
+
+
+def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> dict[str, object]:
+    """Show a hit; with its evidence if the penalties are given."""
+    record = opened.view.by_number(hit.key)
+    state = opened.log.state.records[record.id]
+    fields = memory_fields(
+        record,
+        state,
+        searchable=record.id not in opened.view.without_vector,
+        until=holds_until(opened, record, state),
+    )
+    relevance = round(hit.relevance, 4)
+    evidence = None
+    if penalties is not None:
+        evidence = {
+            "cosine": hit.cosine,
+            "bm25": hit.bm25,
+            "covered": hit.covered,
+            "speaker": hit.spoken,
+            "score": hit.evidence,
+            "penalty": penalties.get(hit.key, 0.0),
+        }
+    return fields | {"relevance": relevance, "distance": round(1 - relevance, 4), "evidence": evidence}
+
+
+def _judgement(judgement: Judgement) -> dict[str, float | None]:
+    return {
+        "best": judgement.best,
+        "usual": judgement.null.median,
+        "needed": judgement.null.high,
+        "doubt": judgement.doubt,
+    }
+
+
+def _within(hits: list[dict[str, object]], max_tokens: int | None) -> list[dict[str, object]]:
+    """Keep whole memories, best first, while they fit the budget and one answer."""
+    kept: list[dict[str, object]] = []
+    budget, room = (max_tokens or _NO_BUDGET) * _BYTES_PER_TOKEN, PAGE_BYTES
+    for hit in hits:
+        budget -= len(str(hit["text"]).encode())
+        room -= len(to_json(hit))
+        if budget < 0 or (kept and room < 0):
+            break
+        kept.append(hit)
+    return kept

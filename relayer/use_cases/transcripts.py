@@ -1,0 +1,259 @@
+"""Transcripts: the turns of a session word for word, kept beside the memories that were made of them.
+
+A turn is kept only with memories, and the log destroys it with any of them: what nobody can erase is not stored. While one
+of them is forgotten, the turn is not shown either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from relayer.access.principal import Access
+from relayer.domain.operations import Put, Stored
+from relayer.domain.outcomes import Outcome
+from relayer.domain.record import DIALOGUE, Audience, Dialogue, Line, Role, Source, Trust, encode_record
+from relayer.domain.standing import Standing
+from relayer.extraction.normal_text import normal_text
+from relayer.extraction.words import clean
+from relayer.lib.deadline import Deadline
+from relayer.lib.shares import weight
+from relayer.namespaces.context import Context
+from relayer.namespaces.finding import fresh
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.wire import codec as ulid
+from relayer.wire.fields import clip, one_line
+from relayer.wire.memories import AnalyzeRequest, TurnItem
+from relayer.wire.sealing import SALT_SIZE
+from relayer.wire.service import TranscriptLine, TranscriptRequest, TranscriptResponse
+from relayer.writing.drafts import request_origin
+from relayer.writing.present import position
+
+# Beyond those of the memories and the jobs of a request.
+_INDEX = 20_000
+# As many characters as `memory_transcript` shows of what was said, and of a call.
+_MOST_SAID = 1000
+_MOST_CALLED = 200
+_AT_ONCE = 50
+_LONG = 8
+
+
+async def keep_turn(
+    ctx: Context,
+    opened: OpenNamespace,
+    access: Access,
+    request: AnalyzeRequest,
+    *,
+    outcomes: Sequence[Outcome],
+    deadline: Deadline,
+) -> None:
+    """Keep a turn word for word, if that was asked for and its memories are there; the same request keeps it once.
+
+    Nothing is kept of a turn in which something was said that somebody forgot or erased, nor what a gateway doubts.
+
+    Args:
+        ctx: the relayer.
+        opened: the namespace, up to date.
+        access: whose turn it is.
+        request: the turn, without secrets.
+        outcomes: what became of its memories.
+        deadline: of the request.
+
+    Raises:
+        RelayerError: the log does not take it; the same request again does.
+    """
+    if not request.store_transcript or any(outcome.refusal is not None for outcome in outcomes):
+        return
+    lines = tuple(_lines(request.turns))
+    if not lines:
+        return
+    texts = [item.text for item in request.turns]
+    forms = (normal_text(clean(text)) for text in texts)
+    if any(
+        _was_taken_back(opened, form) for form in await ctx.texts.make(access.account, forms, weight(texts))
+    ):
+        return
+    memories = tuple(dict.fromkeys(outcome.subject for outcome in outcomes))
+    dialogue = Dialogue(
+        id=ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)),
+        namespace=access.namespace,
+        text="",
+        audience=Audience(request.audience),
+        trust=Trust.TOOL,
+        suspect=True,
+        created_at=ctx.clock.now_ms(),
+        source=Source(
+            host=request.host,
+            agent=access.principal.certificate.agent,
+            session=request.session,
+            transcript=DIALOGUE,
+        ),
+        author=access.principal.author,
+        lines=lines,
+    )
+    keys = opened.keys
+    # The same for every try of one request: where an entry of a second try holds the turn, too, erasing finds it by this.
+    content = keys.content_mac(f"{DIALOGUE} {request.idempotency_key or access.principal.nonce.hex()}")
+    stored = Stored(
+        record=dialogue.id,
+        content=content,
+        sealed=keys.seal_record(dialogue.id, encode_record(dialogue), salt=ctx.randomness.bytes(SALT_SIZE)),
+        created_at=dialogue.created_at,
+        sources=memories,
+        key_epoch=keys.epoch,
+    )
+    origin = request_origin(opened, access, _INDEX, request.idempotency_key)
+    async with deadline.step("append"):
+        await opened.log.append([Put(origin, stored)])
+
+
+async def transcript(
+    ctx: Context, access: Access, request: TranscriptRequest, deadline: Deadline
+) -> TranscriptResponse:
+    """Return lines of a session; none of a turn of which a memory is forgotten or expired."""
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return TranscriptResponse(lines=(), total=0)
+        await fresh(opened, deadline)
+        lines: list[Line] = []
+        now = ctx.clock.now_ms()
+        for place, (record, number) in enumerate(opened.view.dialogues.of_session(request.session)):
+            dialogue = opened.view.known(number)
+            if (
+                isinstance(dialogue, Dialogue)
+                and (not request.audiences or dialogue.audience in request.audiences)
+                and may_be_read(opened, record, now)
+            ):
+                lines += dialogue.lines
+            if place % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return TranscriptResponse(
+            lines=tuple(map(shown, _around(lines, request))),
+            total=len(lines),
+            position=position(opened.log.position),
+        )
+
+
+async def retelling(opened: OpenNamespace, erased: Sequence[bytes]) -> list[bytes]:
+    """Return the turns that tell what is about to be erased, besides those that the log knows to be of it.
+
+    That is the turns of the memories that one of these was made of, and those in which its text occurs.
+    """
+    state, view = opened.log.state, opened.view
+    if not len(view.dialogues):
+        return []
+    going = frozenset(erased)
+    memories = [state.records[one] for one in erased if one in state.records and one not in view.dialogues]
+    made_of = {source for memory in memories for source in memory.sources}
+    texts = {
+        normal_text(clip(one_line(known.text), _MOST_SAID)) for one in erased if (known := view.get(one))
+    }
+    said, pace = _Said(texts), max(1, _AT_ONCE // (1 + len(texts) // 20))
+    found = []
+    for place, (record, number) in enumerate(view.dialogues.everything()):
+        sources = state.records[record].sources if record in state.records else ()
+        if not going.isdisjoint(sources):
+            continue
+        dialogue = view.known(number)
+        if not made_of.isdisjoint(sources) or (isinstance(dialogue, Dialogue) and said.told_by(dialogue)):
+            found.append(record)
+        if place % pace == pace - 1:
+            await asyncio.sleep(0)
+    return found
+
+
+class _Said:
+    """Texts to look for: long ones and those of scripts without spaces anywhere, short ones as whole words."""
+
+    def __init__(self, texts: set[str]) -> None:
+        self._anywhere = [text for text in texts if len(text) >= _LONG or not text.isascii()]
+        self._words = [text for text in texts.difference(self._anywhere) if text]
+
+    def told_by(self, dialogue: Dialogue) -> bool:
+        return any(self._in(normal_text(line.text)) for line in dialogue.lines)
+
+    def _in(self, line: str) -> bool:
+        return any(text in line for text in self._anywhere) or any(
+            _has_word(line, text) for text in self._words
+        )
+
+
+def _has_word(line: str, word: str) -> bool:
+    """Whether a line has a text that no letter touches; a pattern of it would stay in the process's cache of patterns."""
+    at = line.find(word)
+    while at >= 0:
+        around = line[at - 1 : at] + line[at + len(word) : at + len(word) + 1]
+        if not any(char.isalnum() or char == "_" for char in around):
+            return True
+        at = line.find(word, at + 1)
+    return False
+
+
+def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
+    for item in turns:
+        if item.role not in {"user", "assistant"} or item.suspect:
+            continue
+        # Where most of it is white space, less is kept.
+        text = clip(one_line(item.text[: 4 * _MOST_SAID]), _MOST_SAID)
+        if text:
+            yield Line(Role(item.role), text, item.occurred_at, item.id or "")
+        for name in item.calls:
+            called = clip(f"(called {one_line(name) or 'a tool'})", _MOST_CALLED)
+            yield Line(Role.ASSISTANT, called, item.occurred_at, item.id or "", call=True)
+
+
+def _was_taken_back(opened: OpenNamespace, form: str) -> bool:
+    """Whether somebody forgot or erased the text of this normal form."""
+    state = opened.log.state
+    content = opened.keys.content_mac(form)
+    known = (state.records[record] for record in state.twins.saying(content) if record in state.records)
+    return state.twins.was_erased(content) or any(one.standing is Standing.FORGOTTEN for one in known)
+
+
+def may_be_read(opened: OpenNamespace, record: bytes, now: int) -> bool:
+    """Whether a kept turn is there, and each of its memories too, neither forgotten nor expired; ``now`` in ms."""
+    records = opened.log.state.records
+    turn = records.get(record)
+    if turn is None or not turn.live_at(now):
+        return False
+    memories = [records.get(one) for one in turn.sources]
+    return all(
+        one is not None
+        and one.standing is not Standing.FORGOTTEN
+        and (one.expires_at is None or one.expires_at > now)
+        for one in memories
+    )
+
+
+def _around(lines: Sequence[Line], request: TranscriptRequest) -> Sequence[Line]:
+    end = len(lines)
+    if request.anchor is not None or request.at is not None:
+        place = _place(lines, request)
+        if place is None:
+            return ()
+        end = min(len(lines), place + request.limit // 2 + 1)
+    return lines[max(0, end - request.limit) : end]
+
+
+def _place(lines: Sequence[Line], request: TranscriptRequest) -> int | None:
+    for index, line in enumerate(lines):
+        if request.anchor and line.message_id == request.anchor:
+            return index
+    at = request.at
+    if at is None:
+        return None
+    before = [
+        index for index, line in enumerate(lines) if line.occurred_at is not None and line.occurred_at <= at
+    ]
+    return before[-1] if before else None
+
+
+def shown(line: Line) -> TranscriptLine:
+    """Show a line."""
+    return TranscriptLine(
+        role="user" if line.role is Role.USER else "assistant",
+        text=line.text,
+        occurred_at=line.occurred_at,
+        id=line.message_id,
+        call=line.call,
+    )

@@ -1,0 +1,175 @@
+"""Canonical encodings: length-prefixed fields, base64url and ULIDs.
+
+``lp(a, b, ...)`` is, for each field, its length as eight big-endian bytes followed by its content; everything that is
+signed, derived or sealed as context has this form. Content of bytes is the bytes; of a string, its NFC form in UTF-8; of
+an integer, eight big-endian bytes; of a list, ``lp`` of its items. Two different sequences of fields never encode alike,
+which JSON cannot promise.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from relayer.wire.errors import Malformed
+
+Field = bytes | str | int | Sequence["Field"]
+
+_MAX_INTEGER = 2**64 - 1
+
+
+def lp(*fields: Field) -> bytes:
+    """Encode fields canonically.
+
+    Raises:
+        Malformed: an integer is negative or above 2^64 - 1, or a string has no UTF-8 form (lone surrogates).
+    """
+    parts: list[bytes] = []
+    for field in fields:
+        content = _content(field)
+        parts.append(len(content).to_bytes(8, "big"))
+        parts.append(content)
+    return b"".join(parts)
+
+
+def _content(field: Field) -> bytes:
+    if isinstance(field, bytes):
+        return field
+    if isinstance(field, str):
+        try:
+            return unicodedata.normalize("NFC", field).encode()
+        except UnicodeEncodeError as error:
+            raise Malformed("a string contains a lone surrogate") from error
+    if isinstance(field, int):
+        if not 0 <= field <= _MAX_INTEGER:
+            raise Malformed("an integer is outside 0 .. 2^64 - 1")
+        return field.to_bytes(8, "big")
+    return lp(*field)
+
+
+class Reader:
+    """Reads the fields of one ``lp`` value in order; every irregularity is `Malformed`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def bytes(self, size: int | None = None) -> bytes:
+        """Read one field as bytes; ``size``, if given, is the only accepted length."""
+        start = self._at + 8
+        if start > len(self._data):
+            raise Malformed("the value ends inside a length")
+        end = start + int.from_bytes(self._data[self._at : start], "big")
+        if end > len(self._data):
+            raise Malformed("the value ends inside a field")
+        if size is not None and end - start != size:
+            raise Malformed(f"a field of {end - start} bytes stands where {size} are due")
+        self._at = end
+        return self._data[start:end]
+
+    def text(self) -> str:
+        """Read one field as an NFC string."""
+        raw = self.bytes()
+        try:
+            value = raw.decode()
+        except UnicodeDecodeError as error:
+            raise Malformed("a string is not UTF-8") from error
+        if unicodedata.normalize("NFC", value) != value:
+            raise Malformed("a string is not in NFC")
+        return value
+
+    def integer(self) -> int:
+        """Read one field as an unsigned 64-bit integer."""
+        return int.from_bytes(self.bytes(8), "big")
+
+    def texts(self) -> tuple[str, ...]:
+        """Read one field as a list of strings."""
+        inner = Reader(self.bytes())
+        values = []
+        while not inner.done:
+            values.append(inner.text())
+        return tuple(values)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything was read."""
+        return self._at == len(self._data)
+
+    def end(self) -> None:
+        """Require that everything was read."""
+        if not self.done:
+            raise Malformed("bytes follow the last field")
+
+
+_ALPHABET = re.compile(r"[A-Za-z0-9_-]*\Z")
+
+
+def encode(data: bytes) -> str:
+    """Encode bytes."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decode(text: str) -> bytes:
+    """Decode text.
+
+    Raises:
+        Malformed: other characters, padding, or unused bits that are not zero.
+    """
+    if not _ALPHABET.match(text):
+        raise Malformed("not base64url without padding")
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError) as error:
+        raise Malformed("not base64url") from error
+    if encode(data) != text:
+        raise Malformed("not the canonical base64url of its value")
+    return data
+
+
+_CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [high + low for high in _CROCKFORD for low in _CROCKFORD]
+# Python reads base 32 in the alphabet 0-9a-v; what is no character of ours becomes one that it refuses.
+_DIGITS = dict.fromkeys(range(128), "!") | str.maketrans(_CROCKFORD, "0123456789abcdefghijklmnopqrstuv")
+_LENGTH = 26
+_MAX_TIME = 2**48 - 1
+
+
+def make(now_ms: int, random: bytes) -> bytes:
+    """Make a ULID from a time in ms and ten random bytes."""
+    if len(random) != 10:
+        raise Malformed("a ULID needs ten random bytes")
+    return min(max(now_ms, 0), _MAX_TIME).to_bytes(6, "big") + random
+
+
+def render(ulid: bytes) -> str:
+    """Render 16 bytes as 26 characters."""
+    number = int.from_bytes(ulid, "big")
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
+
+
+def parse(text: str) -> bytes:
+    """Parse 26 lower-case characters.
+
+    Raises:
+        Malformed: wrong length, alphabet, or a value above 128 bits.
+    """
+    if len(text) != _LENGTH:
+        raise Malformed("an id has 26 characters")
+    try:
+        # Other scripts have digits that Python would read, too.
+        number = int(text.translate(_DIGITS), 32) if text.isascii() else -1
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise Malformed("an id has only the characters 0-9 and a-z without i, l, o, u")
+    if number >> 128:
+        raise Malformed("an id is at most 128 bits")
+    return number.to_bytes(16, "big")
+
+
+def time_of(ulid: bytes) -> int:
+    """Return the time in ms that the ULID carries."""
+    return int.from_bytes(ulid[:6], "big")

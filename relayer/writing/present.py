@@ -1,0 +1,114 @@
+"""From records to the API's shapes. Nothing else turns an inner value into an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from relayer.domain import namespace as domain
+from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.record import Record
+from relayer.domain.standing import RecordState, Standing
+from relayer.namespaces.finding import idempotency_conflict, nonce_reused
+from relayer.wire import codec as ulid
+from relayer.wire import schemas
+
+# What one answer holds of memories, encoded. A hundred of the longest ones would be six times as much, and more with quotes.
+PAGE_BYTES = 1024 * 1024
+
+A = TypeVar("A", bound=BaseModel)
+
+
+def encoded_size(answer: BaseModel) -> int:
+    """Return how many bytes a part of an answer takes in it."""
+    return len(answer.__pydantic_serializer__.to_json(answer))
+
+
+def page_of(shown: Iterable[A], room: int = PAGE_BYTES) -> tuple[A, ...]:
+    """Return the first of what is shown, as far as one answer has room for it; the first one always has."""
+    page: list[A] = []
+    for one in shown:
+        room -= encoded_size(one)
+        if page and room < 0:
+            break
+        page.append(one)
+    return tuple(page)
+
+
+def position(value: domain.Position) -> schemas.Position:
+    """Show a position."""
+    return schemas.Position(seq=value.seq, digest=value.digest.hex())
+
+
+def memory_fields(
+    record: Record, state: RecordState, *, searchable: bool, until: int | None = None
+) -> dict[str, object]:
+    """Return the fields that every view of a memory shares, for a schema to validate.
+
+    ``until`` is when a superseded memory ended, if that is known better than by when the log says so.
+    """
+    source = record.source
+    ended = state.changed_at if until is None else until
+    return {
+        "id": ulid.render(record.id),
+        "text": record.text,
+        "kind": record.kind.value,
+        "audience": record.audience.value,
+        "trust": record.trust.value,
+        "suspect": record.suspect,
+        "pinned": record.pinned,
+        "importance": record.importance,
+        "lang": record.lang,
+        "created_at": record.created_at,
+        "occurred_at": record.occurred_at,
+        "valid_from": record.valid_from,
+        "valid_to": ended if state.standing is Standing.SUPERSEDED else record.valid_to,
+        "expires_at": record.expires_at,
+        "state": state.standing.value,
+        "supersedes": tuple(map(ulid.render, record.supersedes or filter(None, (state.supersedes,)))),
+        "superseded_by": ulid.render(state.superseded_by) if state.superseded_by else None,
+        "reinforced": state.reinforced,
+        "context_of": ulid.render(record.context_of) if record.context_of else None,
+        "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.beside,))))),
+        "searchable": searchable,
+        "source": {
+            "host": source.host,
+            "session": source.session,
+            "speaker": source.speaker,
+            "role": source.role.value,
+            "message_ids": source.message_ids,
+            "transcript": source.transcript,
+            "reference": source.reference,
+        },
+        "extractor": "/".join(filter(None, (record.extractor.name, record.extractor.version))),
+        "embedding": record.embedding.name,
+    }
+
+
+def show(record: Record, state: RecordState, *, searchable: bool, until: int | None = None) -> schemas.Memory:
+    """Show one memory; see `memory_fields`."""
+    return schemas.Memory.model_validate(memory_fields(record, state, searchable=searchable, until=until))
+
+
+def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Remembered, ...]:
+    """Show what became of items, in the order asked.
+
+    Raises:
+        Refused: the whole request is refused, because its idempotency key was used with another body.
+    """
+    return tuple(_one(outcome, record) for outcome, record in zip(outcomes, asked, strict=True))
+
+
+def _one(outcome: Outcome, asked: bytes) -> schemas.Remembered:
+    if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
+        raise idempotency_conflict()
+    if outcome.result not in {Result.STORED, Result.DUPLICATE, Result.REFUSED}:
+        raise nonce_reused()
+    if outcome.result is Result.REFUSED:
+        return schemas.Remembered(
+            id=ulid.render(outcome.subject or asked), status="refused", code=outcome.refusal
+        )
+    status = "duplicate" if outcome.result is Result.DUPLICATE else "stored"
+    return schemas.Remembered(id=ulid.render(outcome.subject), status=status)
