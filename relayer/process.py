@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ _MOST_FILES = 65_536
 # A store takes up to some sixty at once, models, logs and what is read at the start some dozens.
 _RESERVED_FILES = 192
 _COLLECTOR = (50_000, 50, 100)
+_TURN_SECONDS = 0.001
 
 
 def product_version() -> str:
@@ -99,6 +101,14 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTOR)
+
+
+def take_turns() -> None:
+    """Let a thread that computes give way to the event loop after a millisecond, not five: it takes several turns a request.
+
+    With one thread reading texts all the time, recalls took three times as long at the 95th percentile without this.
+    """
+    sys.setswitchinterval(_TURN_SECONDS)
 
 
 def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:

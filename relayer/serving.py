@@ -17,6 +17,7 @@ from relayer.process import (
     ready_file,
     spare_the_collector,
     stop_event,
+    take_turns,
     tls_context,
     url_of,
 )
@@ -56,6 +57,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         url = url_of(settings, port)
         model = relayer.context.embedder.model.name
         spare_the_collector()
+        take_turns()
         say(
             f"memrelay {product_version()} serves {url}, store {relayer.context.ports.store.description}, model {model}"
         )

@@ -101,7 +101,7 @@ class Site:
     async def admits(self, agent: str) -> bool:
         """Whether a relayer that just started lets an agent in."""
         try:
-            await Accounts(self.ports).admit(self.certificate(agent), address=None, creates=False)
+            await Accounts(self.ports).admit(self.certificate(agent))
         except NotAccepted:
             return False
         return True

@@ -211,9 +211,9 @@ class Authenticator:
         signature = head.values.get(signing.SIGNATURE_HEADER)
         return None if signature is None else Prover(signature, self._keys.identity)
 
-    def charge(self, signed: Signed, cost: float) -> None:
-        """Charge more to a request's account and agent; raises `HttpProblem` ``rate_limited``."""
-        self._limits.charge(signed.principal.account, signed.principal.author, cost)
+    def charge_body(self, signed: Signed, cost: float) -> None:
+        """Charge a request's account and agent for its body; raises `HttpProblem` ``rate_limited``."""
+        self._limits.charge_body(signed.principal.account, signed.principal.author, cost)
 
     def admits_now(self, signed: Signed) -> bool:
         """Whether `admit` is sure to let the request in, so that it need not be asked; `keep` is then all that is left."""

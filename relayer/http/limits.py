@@ -24,6 +24,7 @@ FAILURES = Limit(capacity=60, per_second=1)
 PEER_FAILURES = "peer_failures"
 # One account gets at most six tenths of the one thread that reads texts, for as long as it likes.
 _TOKENS_PER_SECOND = 1_000
+_MOST_FOR_A_BODY = 250
 # Requests of accounts that have nothing stored here: a new gateway recalls a few times a minute until it first remembers.
 STRANGERS = Limit(capacity=300, per_second=5)
 
@@ -105,6 +106,10 @@ class Limits:
         wait = take(buckets, cost, self._clock.monotonic())
         if wait:
             raise HttpProblem("rate_limited", retry_after=wait)
+
+    def charge_body(self, account: str, agent_key: bytes, cost: float) -> None:
+        """Charge a request for its body's length, as `charge`; the longest costs what an agent can pay several times over."""
+        self.charge(account, agent_key, min(cost, _MOST_FOR_A_BODY))
 
     def charge_work(self, account: str, seconds: float) -> None:
         """Charge what a request turned out to cost, in seconds of CPU; it is the next one that may have to wait."""

@@ -483,7 +483,7 @@ class Front:
         if route.body is not None:
             digest = signed.principal.body_digest
             raw = await read_body(request, head, digest, seconds=deadline.remaining())
-            authenticator.charge(signed, len(raw) // route.bytes_a_token)
+            authenticator.charge_body(signed, len(raw) // route.bytes_a_token)
             body, signed = await self._parsed(raw, route.body, signed, sealed=is_sealed(head))
         access = self._access(signed, route, right, getattr(body, "namespace", None))
         if not authenticator.admits_now(signed):

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import to_json
 
 from relayer.access.principal import Access
 from relayer.domain.record import Record
@@ -280,7 +280,7 @@ def _within(hits: list[dict[str, object]], max_tokens: int | None) -> list[dict[
     budget, room = (max_tokens or _NO_BUDGET) * _BYTES_PER_TOKEN, PAGE_BYTES
     for hit in hits:
         budget -= len(str(hit["text"]).encode())
-        room -= len(to_json(hit))
+        room -= len(msgspec.json.encode(hit))
         if budget < 0 or (kept and room < 0):
             break
         kept.append(hit)

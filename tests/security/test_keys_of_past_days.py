@@ -19,6 +19,9 @@ from relayer.testing.seeded_randomness import SeededRandomness
 
 DAY = 24 * 3600
 
+# Servers by name, which is more than a look at the fixtures tells.
+pytestmark = pytest.mark.tier("all")
+
 
 class Bucket:
     """A bucket that keeps versions, and what its owner can read of it."""

@@ -18,6 +18,7 @@ from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.wire.certificates import Right
 
 # Never as one string in this process but in what is sent: it would be found in this module's constants.
@@ -60,8 +61,8 @@ async def test_the_model_is_asked_again_for_what_another_account_asked() -> None
 
 
 async def test_what_was_asked_in_a_namespace_goes_with_its_last_key() -> None:
-    async with border() as at:
-        embedder = at.relayer.context.embedder
+    embedder = HashingEmbedder()
+    async with border(embedder=embedder) as at:
         await call(at, at.gateway, "/v1/memories", {"items": [{"text": "A note about the harbour."}]})
         await call(at, at.gateway, "/v1/recall", {"query": "harbour?"})
         (opened,) = at.relayer.context.namespaces.all()
@@ -125,7 +126,8 @@ def found_in_memory(word: str) -> list[str]:
 async def test_after_an_erasure_no_word_of_it_is_left_in_the_process(restarted: bool) -> None:
     gateway = replace(Gateway(), rights=tuple(Right))
     store = MemoryStore(SystemClock())
-    async with border(store, rate_limits="off") as at:
+    embedder = HashingEmbedder()
+    async with border(store, embedder=embedder, rate_limits="off") as at:
         await _told(at, gateway)
         if restarted:
             (opened,) = at.relayer.context.namespaces.all()
@@ -139,7 +141,7 @@ async def test_after_an_erasure_no_word_of_it_is_left_in_the_process(restarted: 
         assert found_in_memory(canary())
         await _erased(at, gateway)
         # What the client holds, connections that are over, and the list that this embedder keeps for tests.
-        at.relayer.context.embedder.calls.clear()
+        embedder.calls.clear()
         await at.http.aclose()
         await asyncio.sleep(0)
         gc.collect()

@@ -12,7 +12,7 @@ import importlib
 import importlib.resources
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -169,8 +169,9 @@ def _session(runtime: Any, content: bytes, threads: int) -> Any:
 Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
 
-# Tokenising this many takes a few milliseconds.
+# Tokenising so many texts, or so many characters, takes a few milliseconds, and a question waits no longer behind it.
 ENCODED_AT_ONCE = 64
+ENCODED_CHARACTERS = 16_384
 
 
 class LocalEmbedder:
@@ -246,8 +247,8 @@ class LocalEmbedder:
 
     async def _many(self, texts: Sequence[str]) -> Vectors:
         encoded: list[list[int]] = []
-        for start in range(0, len(texts), ENCODED_AT_ONCE):
-            encoded += await self._queued(partial(self._encode, texts[start : start + ENCODED_AT_ONCE]))
+        for some in _pieces(texts):
+            encoded += await self._queued(partial(self._encode, some))
         vectors = np.empty((len(texts), MINILM.dimension), dtype=np.float32)
         for batch in batches([len(ids) for ids in encoded]):
             vectors[batch] = await self._queued(partial(self._run, [encoded[index] for index in batch]))
@@ -279,6 +280,20 @@ class LocalEmbedder:
 
     def _run(self, encoded: Sequence[Sequence[int]]) -> Vectors:
         return self._loaded().run(encoded)
+
+
+def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the texts in order, as many at once as are tokenised in one go."""
+    some: list[str] = []
+    characters = 0
+    for text in texts:
+        if some and (len(some) == ENCODED_AT_ONCE or characters + len(text) > ENCODED_CHARACTERS):
+            yield some
+            some, characters = [], 0
+        some.append(text)
+        characters += len(text)
+    if some:
+        yield some
 
 
 def _cancelling() -> bool:

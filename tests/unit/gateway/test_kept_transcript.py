@@ -147,7 +147,9 @@ def test_where_nobody_has_it_the_answer_is_the_hosts(call, wire, script):
     wire.script = [script]
     refused = call()
     assert refused.failed
-    assert refused.text.startswith("Memory error: path: there is no such log in the host")
+    assert refused.text.startswith(
+        "Memory error: path: in the host&#39;s directory of sessions: there is no such log"
+    )
 
 
 def test_an_anchor_that_no_kept_message_has_is_named(call, wire):
