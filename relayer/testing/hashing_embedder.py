@@ -48,6 +48,8 @@ class HashingEmbedder:
             raise EmbedderUnavailable("the embedder is down")
         self.calls.append(list(texts))
         if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
+            # A model would not hold the event loop either, however many ask one after the other.
+            await asyncio.sleep(0)
             return self._rows(texts)
         return await asyncio.to_thread(self._rows, texts)
 
