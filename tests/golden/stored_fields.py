@@ -28,18 +28,32 @@ OF_INDEXES = (
     "relayer.domain.erasures.",
     "relayer.domain.snapshot.",
     "relayer.domain.state.",
-    "relayer.log.index_file.",
+    "relayer.log.index_pack.",
     "relayer.search.",
-    "relayer.namespaces.journal.",
-    "relayer.namespaces.records.",
-    "relayer.namespaces.stored.",
+    "relayer.services.journal.",
+    "relayer.services.roster.",
+    "relayer.services.stored_view.",
 )
 # Types that stand in another module by now, and where they stood when the buckets were written: that is no other format.
 MOVED = {
+    "relayer.access.accounts._Stored": "relayer.services.accounts._Stored",
+    "relayer.admin.backup_store.Erased": "relayer.operator.backup_store.Erased",
+    "relayer.admin.backup_store.Head": "relayer.operator.backup_store.Head",
+    "relayer.admin.backup_store.Row": "relayer.operator.backup_store.Row",
+    "relayer.admin.probe._Record": "relayer.services.probe_record._Record",
     "relayer.domain.standing.JobState": "relayer.domain.state.JobState",
     "relayer.domain.standing.RecordState": "relayer.domain.state.RecordState",
-    "relayer.jobs.inputs.JobInput": "relayer.jobs.facts.JobInput",
-    "relayer.jobs.inputs.JobLine": "relayer.jobs.facts.JobLine",
+    "relayer.jobs.inputs.JobInput": "relayer.services.fact_jobs.JobInput",
+    "relayer.jobs.inputs.JobLine": "relayer.services.fact_jobs.JobLine",
+    "relayer.log.erasure.reports.ErasureReport": "relayer.log.erasure_reports.ErasureReport",
+    "relayer.log.index_file.Head": "relayer.log.index_pack.Head",
+    "relayer.log.segments.PageRow": "relayer.domain.segment_page.PageRow",
+    "relayer.log.segments.Page": "relayer.domain.segment_page.Page",
+    "relayer.namespaces.journal.JournalParts": "relayer.services.journal.JournalParts",
+    "relayer.namespaces.records.RosterParts": "relayer.services.roster.RosterParts",
+    "relayer.namespaces.stored._Index": "relayer.services.stored_view._Index",
+    "relayer.namespaces.stored._Small": "relayer.services.stored_view._Small",
+    "relayer.search.baseline.NullParts": "relayer.search.own_null.NullParts",
 }
 # Sections of an index that are no structs.
 _SECTIONS = (IndexParts, DenseParts, LexicalParts, NullParts)
