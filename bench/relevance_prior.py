@@ -20,7 +20,9 @@ from relayer.search.ranking import Prior
 
 
 def constants(prior: Prior) -> str:
-    points = ", ".join(f"({size}, Null({null.median:.3f}, {null.high:.3f}))" for size, null in prior.points)
+    points = ", ".join(
+        f"({size}, Baseline({null.median:.3f}, {null.high:.3f}))" for size, null in prior.points
+    )
     return f"Prior(({points}))"
 
 

@@ -24,7 +24,7 @@ from relayer.ports import Randomness
 from relayer.search.baseline import Calibration, NullParts
 from relayer.search.dense import DenseParts
 from relayer.search.index import IndexParts, MemoryIndex
-from relayer.search.ranking import Null
+from relayer.search.ranking import Baseline
 from relayer.search.stored_terms import LexicalParts
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
@@ -154,7 +154,7 @@ def _parts(about: _Index, arrays: list[bytearray]) -> IndexParts:
             about.total,
         ),
         links,
-        NullParts(reached, texts, known, None if quantiles is None else Null(*quantiles), size),
+        NullParts(reached, texts, known, None if quantiles is None else Baseline(*quantiles), size),
     )
 
 

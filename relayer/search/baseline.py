@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from relayer.ports import Embedder
 from relayer.search.dense import DenseQuery
 from relayer.search.lexical import LexicalIndex
-from relayer.search.ranking import ENOUGH_MEMORIES, NAME_DOUBT, Null, Prior, coverage, judged_evidence
+from relayer.search.ranking import (
+    ENOUGH_MEMORIES,
+    UNKNOWN_NAME_PENALTY,
+    Baseline,
+    Prior,
+    abstention_score,
+    coverage,
+)
 from relayer.search.rows import Vector
 from relayer.search.terms import indexed_text, names
 
@@ -28,12 +35,12 @@ PRIORS: dict[str, Prior] = {
     # all-MiniLM-L6-v2
     "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6": Prior(
         (
-            (1, Null(0.004, 0.244)),
-            (3, Null(0.056, 0.285)),
-            (10, Null(0.104, 0.359)),
-            (30, Null(0.143, 0.448)),
-            (100, Null(0.193, 0.488)),
-            (158, Null(0.224, 0.512)),
+            (1, Baseline(0.004, 0.244)),
+            (3, Baseline(0.056, 0.285)),
+            (10, Baseline(0.104, 0.359)),
+            (30, Baseline(0.143, 0.448)),
+            (100, Baseline(0.193, 0.488)),
+            (158, Baseline(0.224, 0.512)),
         )
     ),
 }
@@ -41,12 +48,12 @@ PRIORS: dict[str, Prior] = {
 # Of the covered share of terms alone, when no vector can be had.
 LEXICAL_PRIOR = Prior(
     (
-        (1, Null(0.000, 0.000)),
-        (3, Null(0.000, 0.149)),
-        (10, Null(0.000, 0.216)),
-        (30, Null(0.000, 0.297)),
-        (100, Null(0.000, 0.340)),
-        (158, Null(0.000, 0.340)),
+        (1, Baseline(0.000, 0.000)),
+        (3, Baseline(0.000, 0.149)),
+        (10, Baseline(0.000, 0.216)),
+        (30, Baseline(0.000, 0.297)),
+        (100, Baseline(0.000, 0.340)),
+        (158, Baseline(0.000, 0.340)),
     )
 )
 
@@ -137,26 +144,26 @@ def fit_prior(rows: NDArray[np.float32] | None, prompts: NDArray[np.float32] | N
     Quantiles of the best evidence over sample namespaces of each size. Takes about a second: for a worker thread.
     """
     cosines = None if rows is None or prompts is None else prompts @ rows.T
-    points: list[tuple[int, Null]] = []
+    points: list[tuple[int, Baseline]] = []
     for size in SIZES:
         best: list[float] = []
         for members, covered, doubts in _samples(size):
-            found = covered if cosines is None else judged_evidence(cosines[:, members], covered)
+            found = covered if cosines is None else abstention_score(cosines[:, members], covered)
             best += (found.max(axis=1) - doubts).tolist()
-        null, before = quantiles(best), points[-1][1] if points else Null(0.0, 0.0)
+        null, before = quantiles(best), points[-1][1] if points else Baseline(0.0, 0.0)
         # Samples vary; that more memories ask for less evidence is never true.
-        points.append((size, Null(max(null.median, before.median), max(null.high, before.high))))
+        points.append((size, Baseline(max(null.median, before.median), max(null.high, before.high))))
     return Prior(tuple(points))
 
 
-def quantiles(best: Sequence[float]) -> Null:
+def quantiles(best: Sequence[float]) -> Baseline:
     """The null from the best evidence that each unrelated prompt found.
 
     Few prompts do not show their own 99 % quantile: where it is larger, the one counts that the Gumbel distribution
     has with the same 50 % and 95 %. Where terms alone are looked at, most find nothing, and the one that was seen is.
     """
     median, high, seen = np.quantile(np.asarray(best), [0.5, 0.95, 0.99])
-    return Null(float(median), float(max(seen, high + GUMBEL_TAIL * (high - median))))
+    return Baseline(float(median), float(max(seen, high + GUMBEL_TAIL * (high - median))))
 
 
 @cache
@@ -173,7 +180,7 @@ def _samples(size: int) -> list[tuple[list[int], NDArray[np.float64], NDArray[np
         for number, prompt in enumerate(UNRELATED_PROMPTS):
             asked = index.ask(prompt)
             covered[number] = coverage(asked.scores(members), asked.ceiling)
-            doubts[number] = NAME_DOUBT * index.lacks(names(prompt))
+            doubts[number] = UNKNOWN_NAME_PENALTY * index.lacks(names(prompt))
         samples.append((members, covered, doubts))
     return samples
 
@@ -190,16 +197,16 @@ Ask = Callable[[Vector], DenseQuery]
 
 
 class NullParts(NamedTuple):
-    """What an `OwnNull` is stored as; ``known`` says whether ``null`` and ``size`` are what a measuring would find."""
+    """What an `NamespaceBaseline` is stored as; ``known`` says whether ``null`` and ``size`` are what a measuring would find."""
 
     reached: int
     texts: list[tuple[int, str, str | None]]
     known: bool
-    null: Null | None
+    null: Baseline | None
     size: int
 
 
-class OwnNull:
+class NamespaceBaseline:
     """The sample's texts, and the null measured over it.
 
     Attributes:
@@ -208,7 +215,7 @@ class OwnNull:
     """
 
     def __init__(self) -> None:
-        self.null: Null | None = None
+        self.null: Baseline | None = None
         self.size = 0
         self._texts: dict[int, tuple[str, str | None]] = {}
         self._reached = 0
@@ -243,7 +250,7 @@ class OwnNull:
         return NullParts(self._reached, texts, known, self.null if known else None, self.size)
 
     @classmethod
-    def of_parts(cls, parts: NullParts) -> OwnNull:
+    def of_parts(cls, parts: NullParts) -> NamespaceBaseline:
         """The null as it was stored by a relayer with the same embedding model."""
         own = cls()
         own._reached = parts.reached
@@ -286,8 +293,8 @@ class OwnNull:
             asked = lexical.ask(probe.text)
             covered = coverage(asked.scores(known), asked.ceiling)
             cosine = ask(probe.vector).scores(known)
-            found = np.where(np.isnan(cosine), covered, judged_evidence(cosine, covered))
-            doubt = NAME_DOUBT if lexical.lacks(names(probe.text)) else 0.0
+            found = np.where(np.isnan(cosine), covered, abstention_score(cosine, covered))
+            doubt = UNKNOWN_NAME_PENALTY if lexical.lacks(names(probe.text)) else 0.0
             best.append((float(found.max()) if known else 0.0) - doubt)
             await asyncio.sleep(0)
         return best

@@ -11,21 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.baseline import LEXICAL_PRIOR, Calibration, NullParts, OwnNull
+from relayer.search.baseline import LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
 from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery
 from relayer.search.ranking import (
-    NAME_DOUBT,
     SPEAKER_WEIGHT,
+    UNKNOWN_NAME_PENALTY,
+    Baseline,
     Hit,
     Judgement,
-    Null,
     SearchResult,
+    abstention_score,
+    baseline_for,
     coverage,
     evidence,
     gate,
-    judged_evidence,
-    null_for,
     prompt_relevance,
     with_neighbours,
 )
@@ -89,7 +89,7 @@ class Candidates(NamedTuple):
     @property
     def judged(self) -> Numbers:
         """What each one says against silence."""
-        return np.where(self.by_terms, self.covered, judged_evidence(self.cosine, self.covered)) + self.bonus
+        return np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered)) + self.bonus
 
     def best(self, count: int) -> list[int]:
         """The keys with the most `content`, best first, ties by key."""
@@ -225,7 +225,7 @@ class MemoryIndex:
         self._dense = DenseIndex(dimension)
         self._coming: DenseIndex | None = None
         self._lexical = LexicalIndex()
-        self._own = OwnNull()
+        self._own = NamespaceBaseline()
         self._links = Links()
 
     def __len__(self) -> int:
@@ -264,7 +264,7 @@ class MemoryIndex:
         index._dense = DenseIndex.of_parts(dimension, parts.dense)
         index._lexical = LexicalIndex.of_parts(parts.lexical)
         index._links = Links.of_flat(parts.links)
-        index._own = OwnNull.of_parts(parts.null)
+        index._own = NamespaceBaseline.of_parts(parts.null)
         if not index._dense.keys() <= index._lexical.keys():
             raise ValueError("a stored vector has no text")
         return index
@@ -360,8 +360,8 @@ class MemoryIndex:
         considered = len(self) if keys is None else len(keys)
         candidates = self._candidates(query_vector, query_text, max(CANDIDATES, 4 * k), keys)
         strange = query_text is not None and self._lexical.lacks(names(query_text))
-        doubt = NAME_DOUBT if strange else 0.0
-        null = null_for(considered, self.calibration.prior, self._own.null, self._own.size)
+        doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
+        null = baseline_for(considered, self.calibration.prior, self._own.null, self._own.size)
         by_terms = candidates.by_terms
         if not by_terms.any():
             passed, judgement = self._judged(candidates, null, doubt, floor, k)
@@ -421,7 +421,7 @@ class MemoryIndex:
         return found if beside <= proposed else Candidates.of(proposed | beside, dense, lexical)
 
     def _judged(
-        self, candidates: Candidates, null: Null, doubt: float, floor: float, k: int
+        self, candidates: Candidates, null: Baseline, doubt: float, floor: float, k: int
     ) -> tuple[list[Hit], Judgement]:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
         if not candidates.keys:

@@ -27,7 +27,7 @@ JUDGED_TERM_WEIGHT = 0.5
 # What it is worth that the query names the one who said it.
 SPEAKER_WEIGHT = 0.15
 # What it costs the prompt as a whole that it names somebody or something the namespace has never heard of.
-NAME_DOUBT = 0.2
+UNKNOWN_NAME_PENALTY = 0.2
 # Share of the gap that a better neighbour closes, by its distance in turns.
 NEIGHBOUR_SHARES = (0.3, 0.2, 0.1)
 
@@ -42,7 +42,7 @@ def evidence(cosine: Number, covered: Number) -> Number:
     return cosine + TERM_WEIGHT * covered
 
 
-def judged_evidence(cosine: Number, covered: Number) -> Number:
+def abstention_score(cosine: Number, covered: Number) -> Number:
     """What speaks for a memory against silence; compares across queries."""
     return cosine + JUDGED_TERM_WEIGHT * covered
 
@@ -88,7 +88,7 @@ NARROWEST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Null:
+class Baseline:
     """Quantiles (50 % and 99 %) of the best evidence that unrelated prompts find."""
 
     median: float
@@ -105,9 +105,9 @@ class Prior:
             Extremes", 1958), and beyond the last with `SLOPE_BEYOND` of the slope of the last decade.
     """
 
-    points: tuple[tuple[int, Null], ...]
+    points: tuple[tuple[int, Baseline], ...]
 
-    def at(self, size: int) -> Null:
+    def at(self, size: int) -> Baseline:
         """The null among ``size`` memories."""
         for (small, below), (large, above) in pairwise(self.points):
             if size < large:
@@ -120,7 +120,7 @@ class Prior:
         return _between(begin, end, 1 + beyond)
 
 
-def null_for(size: int, prior: Prior, own: Null | None = None, own_size: int = 0) -> Null:
+def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size: int = 0) -> Baseline:
     """The null to judge by when ``size`` memories are searched.
 
     Args:
@@ -137,13 +137,13 @@ def null_for(size: int, prior: Prior, own: Null | None = None, own_size: int = 0
     fewer = expected.high - prior.at(own_size).high
     high = _within(own.high + fewer, expected.high)
     median = min(own.median + fewer, high)
-    return Null(
+    return Baseline(
         median=(1 - weight) * expected.median + weight * median,
         high=(1 - weight) * expected.high + weight * high,
     )
 
 
-def prompt_relevance(best: float, null: Null) -> float:
+def prompt_relevance(best: float, null: Baseline) -> float:
     """Relevance of a prompt whose best memory has this evidence; 0..1, rising, 0.3 at the null's 99 % quantile."""
     if best <= 0:
         return 0.0
@@ -176,8 +176,8 @@ def gate(evidence: NDArray[np.float64], relevance: float, floor: float) -> list[
     return list(zip(order.tolist(), each[order].tolist(), strict=True))
 
 
-def _between(below: Null, above: Null, share: float) -> Null:
-    return Null(
+def _between(below: Baseline, above: Baseline, share: float) -> Baseline:
+    return Baseline(
         median=below.median + share * (above.median - below.median),
         high=below.high + share * (above.high - below.high),
     )
@@ -221,7 +221,7 @@ class Judgement:
     """
 
     best: float | None
-    null: Null
+    null: Baseline
     doubt: float
 
 

@@ -19,7 +19,7 @@ from relayer.search.baseline import (
     statement_texts,
 )
 from relayer.search.index import MemoryIndex
-from relayer.search.ranking import Null, Prior
+from relayer.search.ranking import Baseline, Prior
 from relayer.search.terms import terms
 
 COFFEE = "what do I drink in the morning?"
@@ -226,7 +226,7 @@ async def test_the_null_is_measured_anew_only_when_its_sample_changes():
 async def _tiny_calibration(rng) -> Calibration:
     probes = rng.standard_normal((40, 64)).astype(np.float32)
     probes /= np.linalg.norm(probes, axis=1, keepdims=True)
-    prior = Prior(((1, Null(0.4, 0.7)), (100, Null(0.5, 0.8))))
+    prior = Prior(((1, Baseline(0.4, 0.7)), (100, Baseline(0.5, 0.8))))
     return Calibration(prior, tuple(Probe(f"probe{number}", vector) for number, vector in enumerate(probes)))
 
 
@@ -266,7 +266,7 @@ class Conversation:
     """Four turns with vectors that only the first of them shares with the query."""
 
     def __init__(self, *, linked: bool) -> None:
-        self.index = MemoryIndex(4, Calibration(Prior(((1, Null(0.0, 0.2)),))))
+        self.index = MemoryIndex(4, Calibration(Prior(((1, Baseline(0.0, 0.2)),))))
         turns = ["Shall we meet at the harbour?", "Sure, at nine.", "I'll bring the tent.", "Good night."]
         for key, text in enumerate(turns):
             row = np.eye(4, dtype=np.float32)[0 if key == 0 else 2]

@@ -12,15 +12,15 @@ from relayer.search.ranking import (
     MOST_ABOVE_PRIOR,
     MOST_BELOW_PRIOR,
     SLOPE_BEYOND,
-    Null,
+    Baseline,
     Prior,
+    baseline_for,
     gate,
-    null_for,
     prompt_relevance,
 )
 
-NULL = Null(median=0.2, high=0.4)
-PRIOR = Prior(((1, Null(0.0, 0.2)), (100, Null(0.2, 0.4))))
+NULL = Baseline(median=0.2, high=0.4)
+PRIOR = Prior(((1, Baseline(0.0, 0.2)), (100, Baseline(0.2, 0.4))))
 EVIDENCE = st.floats(-1, 2, allow_nan=False)
 
 
@@ -39,8 +39,8 @@ def test_what_half_of_the_unrelated_prompts_reach_is_worth_nothing():
 
 
 def test_no_evidence_is_no_relevance_even_where_unrelated_prompts_find_none():
-    assert prompt_relevance(0.0, Null(0.0, 0.0)) == 0.0
-    assert prompt_relevance(-0.5, Null(-0.9, -0.6)) == 0.0
+    assert prompt_relevance(0.0, Baseline(0.0, 0.0)) == 0.0
+    assert prompt_relevance(-0.5, Baseline(-0.9, -0.6)) == 0.0
 
 
 def test_a_prompt_below_the_floor_gets_silence():
@@ -82,7 +82,7 @@ def test_a_shipped_prior_asks_for_more_evidence_among_more_memories(prior):
 
 
 def test_the_prior_is_linear_in_the_logarithm_of_size():
-    assert PRIOR.at(1) == Null(0.0, 0.2)
+    assert PRIOR.at(1) == Baseline(0.0, 0.2)
     assert PRIOR.at(10).high == pytest.approx(0.3)
     assert PRIOR.at(100).high == pytest.approx(0.4)
     assert PRIOR.at(0) == PRIOR.at(1)
@@ -97,41 +97,41 @@ def test_beyond_what_was_measured_the_null_rises_more_slowly():
 
 @pytest.mark.parametrize("point", [1, 7])
 def test_a_prior_of_one_size_is_the_same_for_all(point):
-    assert Prior(((point, Null(0.1, 0.2)),)).at(10_000) == Null(0.1, 0.2)
+    assert Prior(((point, Baseline(0.1, 0.2)),)).at(10_000) == Baseline(0.1, 0.2)
 
 
 def test_a_null_measured_over_a_sample_is_carried_to_the_size_of_the_namespace():
-    sampled = Null(0.15, 0.35)
-    assert null_for(100, PRIOR, sampled, own_size=400).high < sampled.high
-    grown = null_for(40_000, PRIOR, sampled, own_size=400)
+    sampled = Baseline(0.15, 0.35)
+    assert baseline_for(100, PRIOR, sampled, own_size=400).high < sampled.high
+    grown = baseline_for(40_000, PRIOR, sampled, own_size=400)
     rise = PRIOR.at(40_000).high - PRIOR.at(400).high
     assert rise > 0
     assert grown.high == pytest.approx(max(sampled.high + rise, PRIOR.at(40_000).high - MOST_BELOW_PRIOR))
 
 
 def test_the_prior_decides_until_the_namespace_has_enough_memories():
-    assert null_for(150, PRIOR, Null(0.0, 0.3), own_size=ENOUGH_MEMORIES) == PRIOR.at(150)
+    assert baseline_for(150, PRIOR, Baseline(0.0, 0.3), own_size=ENOUGH_MEMORIES) == PRIOR.at(150)
 
 
 def test_the_own_null_takes_over_gradually():
-    own = Null(0.1, 0.3)
+    own = Baseline(0.1, 0.3)
     between = (PRIOR.at(300).high + own.high) / 2
-    assert null_for(300, PRIOR, own, own_size=300).high == pytest.approx(between)
-    assert null_for(400, PRIOR, own, own_size=400) == own
+    assert baseline_for(300, PRIOR, own, own_size=300).high == pytest.approx(between)
+    assert baseline_for(400, PRIOR, own, own_size=400) == own
 
 
 def test_a_filtered_search_is_judged_by_fewer_memories():
-    own = Null(0.1, PRIOR.at(1000).high - 0.02)
-    assert null_for(10, PRIOR, own, own_size=1000).high == pytest.approx(0.28)
+    own = Baseline(0.1, PRIOR.at(1000).high - 0.02)
+    assert baseline_for(10, PRIOR, own, own_size=1000).high == pytest.approx(0.28)
 
 
 def test_probes_about_the_namespaces_own_subject_do_not_silence_it():
-    null = null_for(1000, PRIOR, Null(0.6, 0.95), own_size=1000)
+    null = baseline_for(1000, PRIOR, Baseline(0.6, 0.95), own_size=1000)
     assert null.high == pytest.approx(PRIOR.at(1000).high + MOST_ABOVE_PRIOR)
     assert null.median <= null.high
 
 
 def test_an_unusually_quiet_namespace_does_not_let_everything_pass():
-    assert null_for(1000, PRIOR, Null(-0.3, -0.2), own_size=1000).high == pytest.approx(
+    assert baseline_for(1000, PRIOR, Baseline(-0.3, -0.2), own_size=1000).high == pytest.approx(
         PRIOR.at(1000).high - MOST_BELOW_PRIOR
     )

@@ -1,7 +1,7 @@
 import pytest
 
 from relayer.search.index import Links
-from relayer.search.ranking import coverage, evidence, judged_evidence, with_neighbours
+from relayer.search.ranking import abstention_score, coverage, evidence, with_neighbours
 
 
 def chain(count: int) -> Links:
@@ -21,7 +21,7 @@ def test_a_query_without_terms_covers_nothing():
 
 
 def test_words_count_for_more_in_the_order_than_in_the_judgement():
-    assert evidence(0.2, 0.5) > judged_evidence(0.2, 0.5) > 0.2
+    assert evidence(0.2, 0.5) > abstention_score(0.2, 0.5) > 0.2
 
 
 def test_a_turn_beside_a_good_hit_closes_a_share_of_the_gap_which_falls_with_the_distance():
