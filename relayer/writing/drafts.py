@@ -84,7 +84,7 @@ _MOST_CONTRADICTED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Bearing:
+class MergeDecision:
     """Records that a draft is about: at most one of ``twin`` and ``replaces`` is given."""
 
     twin: bytes = b""
@@ -92,7 +92,7 @@ class Bearing:
     contradicts: tuple[bytes, ...] = ()
 
 
-NOTHING_KNOWN = Bearing()
+NOTHING_KNOWN = MergeDecision()
 
 
 # Of the nearest memories as many are compared as this allows, a capture's own text counted with each: two dozen where
@@ -102,9 +102,9 @@ _COMPARED_CHARACTERS = 8_000
 _COMPARING = 6
 
 
-async def bearing_of(
+async def classify(
     ctx: Context, opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | None, account: str
-) -> Bearing:
+) -> MergeDecision:
     """Return what a draft does to the memories near it, for an account; settle first, and append as soon as may be.
 
     Only what was captured is judged: what somebody stores by hand is meant as it stands. Only memories of the same voice
@@ -134,7 +134,7 @@ async def is_noted(
     """
     if draft.kind is Kind.SUMMARY:
         return False
-    twin = (await bearing_of(ctx, opened, draft, vector, account)).twin
+    twin = (await classify(ctx, opened, draft, vector, account)).twin
     record = opened.view.get(twin) if twin else None
     if record is None:
         return False
@@ -178,13 +178,13 @@ class _Near:
     standing: Standing
 
 
-def _bearings(draft: Draft, near: Sequence[_Near]) -> Iterator[Bearing]:
+def _bearings(draft: Draft, near: Sequence[_Near]) -> Iterator[MergeDecision]:
     """Yield what a draft does to the memories near it, as far as is known after each of them; the last one counts."""
     yield NOTHING_KNOWN
     gist = gist_of(draft.text)
     for one in near:
         twin = _is_twin(one, gist)
-        yield Bearing(twin=one.record.id) if twin else NOTHING_KNOWN
+        yield MergeDecision(twin=one.record.id) if twin else NOTHING_KNOWN
         if twin:
             return
     # Only the user's own word is enough to question what is known.
@@ -196,11 +196,11 @@ def _bearings(draft: Draft, near: Sequence[_Near]) -> Iterator[Bearing]:
             continue
         relation = relation_of(one.record.text, draft.text)
         if relation is Relation.REPLACES and not one.record.pinned and not _is_later(one.record, draft):
-            yield Bearing(replaces=one.record.id)
+            yield MergeDecision(replaces=one.record.id)
             return
         if relation is not Relation.NONE:
             contradicts.append(one.record.id)
-        yield Bearing(contradicts=tuple(contradicts[:_MOST_CONTRADICTED]))
+        yield MergeDecision(contradicts=tuple(contradicts[:_MOST_CONTRADICTED]))
 
 
 def _is_twin(one: _Near, gist: Gist) -> bool:
@@ -281,7 +281,7 @@ async def seal_drafts(
     for index, (given, record) in enumerate(zip(drafts, records, strict=True)):
         own, context, model = vectors[index]
         # Compared with what is known by vectors of one model only.
-        bearing = await bearing_of(
+        bearing = await classify(
             ctx, opened, given, own if model == opened.view.model else None, access.account
         )
         draft = _with_bearing(ctx, given, bearing)
@@ -304,7 +304,7 @@ async def seal_drafts(
     return Sealed(operations, records, without, contents)
 
 
-def _with_bearing(ctx: Context, draft: Draft, bearing: Bearing) -> Draft:
+def _with_bearing(ctx: Context, draft: Draft, bearing: MergeDecision) -> Draft:
     """Note in a draft what it contradicts, and from when on it holds instead of what it replaces."""
     if bearing.contradicts:
         return replace(draft, contradicts=(*draft.contradicts, *bearing.contradicts))
