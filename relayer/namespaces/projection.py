@@ -28,7 +28,7 @@ from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.namespaces.embedding_space import Generation, few_enough
 from relayer.namespaces.journal import Journal, changes_of
-from relayer.namespaces.records import Dialogues, RecordShelf, Roster, Unsealed, UnsealedTable
+from relayer.namespaces.records import Dialogues, PlaintextCache, RecordCache, RecordTable, Unsealed
 from relayer.ports import EmbeddingModel, Randomness
 from relayer.search.baseline import Calibration
 from relayer.search.index import MemoryIndex
@@ -75,13 +75,13 @@ class NamespaceView:
         self._keys = keys
         self.model = model
         self._randomness = randomness
-        self.roster = Roster()
-        self.shelf = RecordShelf(keys)
+        self.roster = RecordTable()
+        self.shelf = RecordCache(keys)
         self.index = MemoryIndex(model.dimension, calibration)
         self.past = MemoryIndex(model.dimension, calibration)
         self.journal = Journal()
         self.purge_due = False
-        self.unsealed = UnsealedTable()
+        self.unsealed = PlaintextCache()
         self._coming: Generation | None = None
         self._lacking: dict[bytes, None] = {}
 

@@ -42,7 +42,7 @@ class _Block(NamedTuple):
     sealed: bytes
 
 
-class RecordShelf:
+class RecordCache:
     """Records by number."""
 
     def __init__(self, keys: NamespaceKeys) -> None:
@@ -180,7 +180,7 @@ class Unsealed:
     context: bytes = field(repr=False)
 
 
-class UnsealedTable:
+class PlaintextCache:
     """Contents by their seals, which are never equal for two of them."""
 
     def __init__(self) -> None:
@@ -272,7 +272,7 @@ _SESSION_BYTES = 220
 
 
 class RosterParts(msgspec.Struct, frozen=True, array_like=True):
-    """What a `Roster` is stored as; numbers are four little-endian bytes each, times eight.
+    """What a `RecordTable` is stored as; numbers are four little-endian bytes each, times eight.
 
     ``gone`` are the numbers of records that cannot be read, ``hidden`` of those that recall does not return,
     ``lacking`` of those without a vector, in the order in which they are to get one.
@@ -289,7 +289,7 @@ class RosterParts(msgspec.Struct, frozen=True, array_like=True):
     unreadable: int
 
 
-class Roster:
+class RecordTable:
     """Records by id and number; a number is given once, in the order of the log.
 
     Attributes:
@@ -433,7 +433,7 @@ class Roster:
         )
 
     @classmethod
-    def of_parts(cls, parts: RosterParts) -> Roster:
+    def of_parts(cls, parts: RosterParts) -> RecordTable:
         """Return a roster from its parts; raises `ValueError` when they do not fit each other."""
         roster = cls()
         count = len(parts.ids)

@@ -19,7 +19,7 @@ from relayer.errors import CorruptNamespace
 from relayer.log.index_file import IndexBuilder, IndexReader, Part, block_id
 from relayer.namespaces.journal import Journal, JournalParts
 from relayer.namespaces.projection import NamespaceView
-from relayer.namespaces.records import BLOCK_RECORDS, RecordShelf, Roster, RosterParts
+from relayer.namespaces.records import BLOCK_RECORDS, RecordCache, RecordTable, RosterParts
 from relayer.ports import Randomness
 from relayer.search.baseline import Calibration, NullParts
 from relayer.search.dense import DenseParts
@@ -117,8 +117,8 @@ async def read_view(
 
 def _rebuilt(
     stored: RosterParts, current: IndexParts, former: IndexParts, calibration: Calibration, dimension: int
-) -> tuple[Roster, MemoryIndex, MemoryIndex]:
-    roster = Roster.of_parts(stored)
+) -> tuple[RecordTable, MemoryIndex, MemoryIndex]:
+    roster = RecordTable.of_parts(stored)
     index, past = (MemoryIndex.of_parts(dimension, calibration, parts) for parts in (current, former))
     if not roster.shown.issuperset(index.keys()) or not roster.shown.isdisjoint(past.keys()):
         raise ValueError("the stored index finds what may not be found")
@@ -189,8 +189,8 @@ async def _opened(reader: IndexReader, keys: NamespaceKeys) -> AsyncIterator[byt
         await asyncio.sleep(0)
 
 
-async def _shelf(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> RecordShelf:
-    shelf = RecordShelf(keys)
+async def _shelf(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> RecordCache:
+    shelf = RecordCache(keys)
     hashing = _Hashing()
     number = 0
     async for piece in reader.blocks(Part.TEXTS):

@@ -12,7 +12,7 @@ from index_world import opened_of, replica
 from relayer.domain.operations import Stored
 from relayer.domain.record import Record
 from relayer.errors import StoreUnavailable
-from relayer.namespaces.records import Unsealed, UnsealedTable
+from relayer.namespaces.records import PlaintextCache, Unsealed
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RememberRequest
 
@@ -56,7 +56,7 @@ async def test_nothing_stays_in_clear_after_a_failure(house):
 
 @pytest.mark.parametrize("changed", [{"vector": b"other"}, {"record": b"x" * 16}, {"context_of": b"y" * 16}])
 def test_contents_count_only_for_what_they_were_sealed_as(changed):
-    table = UnsealedTable()
+    table = PlaintextCache()
     with table.holding([CONTENTS]):
         assert table.of(msgspec.structs.replace(STORED)) is CONTENTS
         assert table.of(msgspec.structs.replace(STORED, **changed)) is None
