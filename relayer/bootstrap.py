@@ -37,7 +37,7 @@ from relayer.maintenance.indexes import IndexKeeper
 from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
-from relayer.namespaces.embedding_space import Generation
+from relayer.namespaces.embedding_space import EmbeddingSpace
 from relayer.namespaces.erasures import Erasures
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, free_bytes, product_version
@@ -367,7 +367,7 @@ async def _namespaces(
         embedder.model,
         await _calibration(embedder),
         CacheLimits(bytes=settings.cache_bytes),
-        former=None if former is None else Generation(former.model, await _calibration(former)),
+        former=None if former is None else EmbeddingSpace(former.model, await _calibration(former)),
         making=making,
         quotas=quotas,
     )

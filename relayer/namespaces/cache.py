@@ -31,7 +31,7 @@ from relayer.errors import (
 from relayer.lib.deadline import Deadline
 from relayer.log import creation
 from relayer.log.log_ports import LogPorts
-from relayer.namespaces.embedding_space import Generation
+from relayer.namespaces.embedding_space import EmbeddingSpace
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.baseline import Calibration, calibrate
@@ -75,7 +75,7 @@ class OpenNamespaces:
         calibration: Calibration,
         limits: CacheLimits | None = None,
         *,
-        former: Generation | None = None,
+        former: EmbeddingSpace | None = None,
         making: Making | None = None,
         quotas: Quotas | None = None,
     ) -> None:
@@ -124,9 +124,9 @@ class OpenNamespaces:
             former = self.former
             known = former.calibration if former and embedder.model == former.model else self.calibration
             if not known.probes:
-                self._recalibrate(Generation(embedder.model, await calibrate(embedder)))
+                self._recalibrate(EmbeddingSpace(embedder.model, await calibrate(embedder)))
 
-    def _recalibrate(self, generation: Generation) -> None:
+    def _recalibrate(self, generation: EmbeddingSpace) -> None:
         """Judge what a model finds by another calibration from now on, in what is open and in what will be."""
         if generation.model == self._model:
             self.calibration = generation.calibration
@@ -263,7 +263,7 @@ class OpenNamespaces:
         if (raced := self._open.get(key)) is not None:
             await opened.close()
             return raced
-        for generation in (Generation(self._model, self.calibration), self.former):
+        for generation in (EmbeddingSpace(self._model, self.calibration), self.former):
             if generation is not None:
                 opened.recalibrate(generation)
         self._open[key] = opened

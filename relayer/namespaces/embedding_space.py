@@ -18,7 +18,7 @@ _SHARE_LEFT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class EmbeddingSpace:
     """An embedding model with the calibration of its evidence."""
 
     model: EmbeddingModel

@@ -26,7 +26,7 @@ from relayer.log import creation
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.replica import Start
-from relayer.namespaces.embedding_space import Generation
+from relayer.namespaces.embedding_space import EmbeddingSpace
 from relayer.namespaces.projection import NamespaceView
 from relayer.namespaces.stored import read_view
 from relayer.ports import Embedder, EmbeddingModel
@@ -105,7 +105,7 @@ class OpenNamespace:
     secret: bytes = field(repr=False)
     key_not_after: int = 0
     trusts_indexes: bool = True
-    former: Generation | None = None
+    former: EmbeddingSpace | None = None
     awaited: bool = True
     users: int = 0
     from_index: int = 0
@@ -138,14 +138,14 @@ class OpenNamespace:
         self.log.subscribe(self._on_applied, self._on_reset)
 
     def _new_view(self) -> NamespaceView:
-        coming = Generation(self.model, self.calibration)
+        coming = EmbeddingSpace(self.model, self.calibration)
         if self.former is None:
             return self._view_of(coming)
         view = self._view_of(self.former)
         view.prepare(coming)
         return view
 
-    def _view_of(self, generation: Generation) -> NamespaceView:
+    def _view_of(self, generation: EmbeddingSpace) -> NamespaceView:
         return NamespaceView(
             self.namespace.keys, generation.model, generation.calibration, self.ports.randomness
         )
@@ -191,7 +191,7 @@ class OpenNamespace:
                 await self.view.index.measure_null()
             await self.settle()
 
-    def recalibrate(self, generation: Generation) -> None:
+    def recalibrate(self, generation: EmbeddingSpace) -> None:
         """Judge what a model finds by another calibration from now on."""
         if generation.model == self.model:
             self.calibration = generation.calibration
@@ -277,13 +277,13 @@ class OpenNamespace:
         self.from_index = 0
         if not self.trusts_indexes:
             return None
-        for generation in (Generation(self.model, self.calibration), self.former):
+        for generation in (EmbeddingSpace(self.model, self.calibration), self.former):
             start = None if generation is None else await self._begin_with(manifest, generation)
             if start is not None:
                 return start
         return None
 
-    async def _begin_with(self, manifest: Manifest, generation: Generation) -> Start | None:
+    async def _begin_with(self, manifest: Manifest, generation: EmbeddingSpace) -> Start | None:
         """Read the named index if it was made for this model."""
         reader = None
         try:
@@ -301,7 +301,7 @@ class OpenNamespace:
             if reader is not None:
                 await reader.close()
         if generation.model != self.model:
-            view.prepare(Generation(self.model, self.calibration))
+            view.prepare(EmbeddingSpace(self.model, self.calibration))
         self.from_index = start.state.position.seq
         self._restored = (start.state, view)
         return start

@@ -26,7 +26,7 @@ from relayer.domain.outcomes import Outcome, Result
 from relayer.domain.record import Dialogue, Record
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
-from relayer.namespaces.embedding_space import Generation, few_enough
+from relayer.namespaces.embedding_space import EmbeddingSpace, few_enough
 from relayer.namespaces.journal import Journal, changes_of
 from relayer.namespaces.records import Dialogues, PlaintextCache, RecordCache, RecordTable, Unsealed
 from relayer.ports import EmbeddingModel, Randomness
@@ -82,10 +82,10 @@ class NamespaceView:
         self.journal = Journal()
         self.purge_due = False
         self.unsealed = PlaintextCache()
-        self._coming: Generation | None = None
+        self._coming: EmbeddingSpace | None = None
         self._lacking: dict[bytes, None] = {}
 
-    def prepare(self, coming: Generation) -> None:
+    def prepare(self, coming: EmbeddingSpace) -> None:
         """Collect vectors of another model from now on, for everything that is there and will be."""
         self._coming = coming
         self._lacking = dict.fromkeys(self.roster.numbers)
@@ -114,7 +114,7 @@ class NamespaceView:
             index.turn(coming.calibration)
         return True
 
-    def recalibrate(self, generation: Generation) -> None:
+    def recalibrate(self, generation: EmbeddingSpace) -> None:
         """Judge what this model finds by another calibration from now on."""
         if generation.model == self.model:
             self.index.calibration = self.past.calibration = generation.calibration

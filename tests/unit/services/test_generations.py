@@ -12,7 +12,7 @@ from relayer.domain.operations import Erase, Forget, Origin, Restore
 from relayer.maintenance.embeddings import tend
 from relayer.maintenance.indexes import IndexKeeper
 from relayer.namespaces.cache import OpenNamespaces
-from relayer.namespaces.embedding_space import Generation, few_enough
+from relayer.namespaces.embedding_space import EmbeddingSpace, few_enough
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.use_cases.capture import analyze
@@ -40,7 +40,7 @@ def changed(house, new_calibration):
             house.ctx.ports,
             embedder.model,
             new_calibration,
-            former=Generation(old.model, house.calibration) if old else None,
+            former=EmbeddingSpace(old.model, house.calibration) if old else None,
         )
         ctx = replace(house.ctx, embedder=embedder, former=old, namespaces=namespaces)
         return replace(house, embedder=embedder, ctx=ctx)
