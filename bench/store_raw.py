@@ -15,7 +15,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 
 from bench.stats import percentile
-from relayer.adapters.s3_store import Patience
+from relayer.adapters.s3_store import Timeouts
 from relayer.adapters.s3_store.client import Client, Requester
 from relayer.adapters.s3_store.failures import NoSuccess
 from relayer.adapters.s3_store.store import DirectClient
@@ -66,8 +66,8 @@ class RawClient:
 
 def raw_clients(bucket: str, url: str) -> dict[str, RawClient]:
     """Return every client that is installed, by name; credentials come from the environment."""
-    boto = Client(bucket, url, None, _CONNECTIONS, Patience())
-    direct = DirectClient(Client(bucket, url, None, _CONNECTIONS, Patience()), _CONNECTIONS, Patience())
+    boto = Client(bucket, url, None, _CONNECTIONS, Timeouts())
+    direct = DirectClient(Client(bucket, url, None, _CONNECTIONS, Timeouts()), _CONNECTIONS, Timeouts())
     found = {"direct": _of_requester(direct), "boto3": _of_requester(boto)}
     if find_spec(OBSTORE) is not None:
         found[OBSTORE] = _of_obstore(bucket, url)

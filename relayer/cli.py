@@ -22,7 +22,7 @@ from relayer.commands.console import (
     fail,
 )
 from relayer.commands.operator import register
-from relayer.health import NotWell, ask, own_url
+from relayer.health import Unhealthy, ask, own_url
 
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
@@ -169,7 +169,7 @@ def health(
     with explained():
         try:
             typer.echo(ask(url or own_url(os.environ), ready=ready))
-        except NotWell as error:
+        except Unhealthy as error:
             fail(str(error), NOT_WELL)
 
 

@@ -17,7 +17,7 @@ _ANY = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - compared with, n
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class NotWell(Exception):
+class Unhealthy(Exception):
     """Raised when the relayer does not answer, or says itself that it is not ready."""
 
 
@@ -38,16 +38,16 @@ def ask(url: str, *, ready: bool) -> str:
 
     Raises:
         ConfigurationError: not a URL of a relayer.
-        NotWell: nobody answers within eight seconds, or a check fails; with the checks that do.
+        Unhealthy: nobody answers within eight seconds, or a check fails; with the checks that do.
     """
     status, document = _get(url, "/ready" if ready else "/health")
     checks = document.get("checks")
     if isinstance(checks, dict):
         failing = [f"{name}: {state}" for name, state in checks.items() if state != "ok"]
         if failing:
-            raise NotWell(f"{url} is not ready: {'; '.join(failing)}")
+            raise Unhealthy(f"{url} is not ready: {'; '.join(failing)}")
     if status != http.client.OK:
-        raise NotWell(f"{url} answers {status}, not as a relayer does")
+        raise Unhealthy(f"{url} answers {status}, not as a relayer does")
     return f"{url} is {'ready' if ready else 'alive'}"
 
 
@@ -61,9 +61,9 @@ def _get(url: str, path: str) -> tuple[int, dict[str, Any]]:
         answer = connection.getresponse()
         document = json.loads(answer.read(_MOST_BYTES))
     except (OSError, http.client.HTTPException) as error:
-        raise NotWell(f"no relayer answers at {url} ({type(error).__name__})") from error
+        raise Unhealthy(f"no relayer answers at {url} ({type(error).__name__})") from error
     except ValueError as error:
-        raise NotWell(f"{url} does not answer as a relayer does") from error
+        raise Unhealthy(f"{url} does not answer as a relayer does") from error
     finally:
         connection.close()
     return answer.status, document if isinstance(document, dict) else {}

@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from running import Processes
 from topology import BUCKET, PORTS, Missing, Part, Topology
 
-from relayer.health import NotWell, ask
+from relayer.health import Unhealthy, ask
 
 FAILED, USAGE = 1, 2
 PATIENCE = 90.0
@@ -140,7 +140,7 @@ def _start(processes: Processes, topology: Topology, parts: list[Part], answers:
 def _relayer_answers(part: Part, _: Topology) -> bool:
     try:
         ask(part.url, ready=True)
-    except NotWell:
+    except Unhealthy:
         return False
     return True
 
@@ -173,7 +173,7 @@ def _state(part: Part, topology: Topology, alive: dict[str, int]) -> str:
         return "ready" if _store_answers(part, topology) else "does not answer"
     try:
         ask(part.url, ready=True)
-    except NotWell as error:
+    except Unhealthy as error:
         return str(error)
     return "ready"
 

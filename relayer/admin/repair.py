@@ -134,7 +134,7 @@ _FULL_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Mending:
+class Replacement:
     """A run of entries that a new segment holds, and where it has them from.
 
     Attributes:
@@ -167,7 +167,7 @@ class Repair:
     findings: list[Finding] = field(default_factory=list)
     hopeless: list[Finding] = field(default_factory=list)
     manifest_rebuilt: bool = False
-    mendings: list[Mending] = field(default_factory=list)
+    mendings: list[Replacement] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
     done: bool = False
 
@@ -289,7 +289,9 @@ class _Repairer:
             if builder.size >= _FULL_BYTES or seq == last:
                 rows += await self._upload(builder, begins, now_ms)
                 builder, begins = PackBuilder(), seq + 1
-        self._repair.mendings.append(Mending(first, last, tuple(lost), counts["slots"], counts["salvaged"]))
+        self._repair.mendings.append(
+            Replacement(first, last, tuple(lost), counts["slots"], counts["salvaged"])
+        )
         return rows
 
     def _placed(self, seq: int, found: LinkedEntry | None, digest: bytes | None) -> LinkedEntry:

@@ -9,7 +9,7 @@ from itertools import groupby
 from relayer.access.quotas import Quota
 from relayer.admin.backup import Backup
 from relayer.admin.catalogue import Finding
-from relayer.admin.repair import Mending, Repair
+from relayer.admin.repair import Repair, Replacement
 from relayer.admin.restore import Restoration
 from relayer.admin.stats import Prices, Stats, Traffic
 from relayer.admin.upgrade import Upgrade
@@ -116,7 +116,7 @@ def repairs(
     return "\n".join([*lines, _line("result", end)])
 
 
-def _mending(item: Mending) -> str:
+def _mending(item: Replacement) -> str:
     found = f"{item.from_slots} from their slots, {item.salvaged} from what is left of the segment"
     lost = f"lost: {_ranges(item.lost)}" if item.lost else "none lost"
     return f"entries {item.first_seq} to {item.last_seq}: {found}, {lost}"

@@ -16,7 +16,7 @@ from s3_servers import BUCKET, CREDENTIALS, S3Server
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
-from relayer.adapters.s3_store import Patience, S3Client, S3Store
+from relayer.adapters.s3_store import S3Client, S3Store, Timeouts
 from relayer.adapters.s3_store.client import Client
 from relayer.adapters.s3_store.store import THREADS, DirectClient
 from relayer.adapters.system import SystemClock
@@ -65,10 +65,10 @@ def _opened(server: S3Server, kind: S3Client) -> Iterator[S3Store]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        boto = Client(BUCKET, server.url, None, THREADS, Patience())
+        boto = Client(BUCKET, server.url, None, THREADS, Timeouts())
         boto.credentials()  # found now, and kept when the environment is the developer's again
-    client = boto if kind == "boto3" else DirectClient(boto, THREADS, Patience())
-    store = S3Store(client, BUCKET, SystemClock(), Patience())
+    client = boto if kind == "boto3" else DirectClient(boto, THREADS, Timeouts())
+    store = S3Store(client, BUCKET, SystemClock(), Timeouts())
     yield store
     asyncio.run(store.close())
 

@@ -22,7 +22,7 @@ from s3_servers import CREDENTIALS, S3Server
 from signed_calls import Gateway
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.adapters.s3_store import Patience, S3Store
+from relayer.adapters.s3_store import S3Store, Timeouts
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin.probe import probe_unless_known
 from relayer.crypto.relayer_keys import RelayerKeys
@@ -34,7 +34,7 @@ from relayer.testing.local_relayer import RELAYER_KEY
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 # As in service, but a test has less time.
-PATIENCE = Patience(connect=1.0, silence=1.0, call=3.0)
+PATIENCE = Timeouts(connect=1.0, silence=1.0, call=3.0)
 # A request answers within its deadline, plus what a busy machine may need.
 SLACK = 2.0
 PATIENT, HURRIED = (
@@ -113,7 +113,7 @@ class _World:
             clock = _Clock()
             url = self.seaweed.url if clean else self.proxy.url
             store = await S3Store.open(
-                self.bucket, clock=clock, endpoint_url=url, patience=Patience() if clean else PATIENCE
+                self.bucket, clock=clock, endpoint_url=url, patience=Timeouts() if clean else PATIENCE
             )
             stack.push_async_callback(store.close)
             running = await stack.enter_async_context(

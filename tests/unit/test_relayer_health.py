@@ -9,7 +9,7 @@ from border import border
 from processes import run_memrelay
 
 from relayer.errors import ConfigurationError
-from relayer.health import NotWell, ask, own_url
+from relayer.health import Unhealthy, ask, own_url
 
 
 async def test_a_relayer_that_answers_is_alive_and_ready() -> None:
@@ -22,7 +22,7 @@ async def test_a_draining_relayer_is_alive_and_not_ready_and_says_why() -> None:
     async with border() as at:
         at.relayer.readiness.drain()
         assert "alive" in await asyncio.to_thread(ask, at.url, ready=False)
-        with pytest.raises(NotWell, match="accepting: draining"):
+        with pytest.raises(Unhealthy, match="accepting: draining"):
             await asyncio.to_thread(ask, at.url, ready=True)
 
 

@@ -6,7 +6,7 @@ of reads. Which answer leads to which outcome, and why, is written in
 docs/adr/0008-s3-outcomes.md; which client makes a request, in docs/adr/0009-object-client.md.
 """
 
-from relayer.adapters.s3_store.client import Patience
+from relayer.adapters.s3_store.client import Timeouts
 from relayer.adapters.s3_store.store import S3Client, S3Store
 
-__all__ = ["Patience", "S3Client", "S3Store"]
+__all__ = ["Timeouts", "S3Client", "S3Store"]

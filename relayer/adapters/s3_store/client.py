@@ -102,7 +102,7 @@ _PLAIN_SIGNATURE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """Limits in seconds: to connect, between two bytes of an answer, and for a whole call of the port."""
 
     connect: float = 5.0
@@ -162,7 +162,7 @@ class Client:
     """A `Requester` that leaves everything to boto3."""
 
     def __init__(
-        self, bucket: str, endpoint_url: str | None, region: str | None, connections: int, patience: Patience
+        self, bucket: str, endpoint_url: str | None, region: str | None, connections: int, patience: Timeouts
     ) -> None:
         config = Config(
             connect_timeout=patience.connect,

@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.exceptions import HTTPError
 
-from relayer.adapters.s3_store.client import Answer, Client, Patience, Requester, Route, signed_headers
+from relayer.adapters.s3_store.client import Answer, Client, Requester, Route, Timeouts, signed_headers
 from relayer.adapters.s3_store.failures import (
     SILENT,
     Failure,
@@ -270,7 +270,7 @@ class DirectClient:
     Where requests need more than a signature by key and token, or go through a proxy, boto3 makes all of them.
     """
 
-    def __init__(self, boto: Client, connections: int, patience: Patience) -> None:
+    def __init__(self, boto: Client, connections: int, patience: Timeouts) -> None:
         self._boto = boto
         self._connections = connections
         self._timeout = Timeout(connect=patience.connect, read=patience.silence)
@@ -390,7 +390,7 @@ class S3Store:
     """
 
     def __init__(
-        self, client: Requester, bucket: str, clock: Clock, patience: Patience, threads: int = THREADS
+        self, client: Requester, bucket: str, clock: Clock, patience: Timeouts, threads: int = THREADS
     ) -> None:
         self._client = client
         self._description = f"s3://{bucket} at {client.endpoint_url}"
@@ -408,14 +408,14 @@ class S3Store:
         clock: Clock,
         endpoint_url: str | None = None,
         region: str | None = None,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         client: S3Client = "direct",
     ) -> Self:
         """Set up a client with the credentials of the usual AWS chain; asks the server nothing yet.
 
         Raises `StoreMisconfigured` when the settings make no client.
         """
-        chosen = patience or Patience()
+        chosen = patience or Timeouts()
         boto = await asyncio.to_thread(Client, bucket, endpoint_url, region, THREADS, chosen)
         requester = boto if client == "boto3" else DirectClient(boto, THREADS, chosen)
         return cls(requester, bucket, clock, chosen)

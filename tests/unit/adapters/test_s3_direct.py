@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_s3 import Reply, ScriptedS3, found, refusal, serving, stored
 
-from relayer.adapters.s3_store import Patience
+from relayer.adapters.s3_store import Timeouts
 from relayer.adapters.s3_store.client import Client, Credentials, signed_headers
 from relayer.adapters.s3_store.failures import NoSuccess
 from relayer.adapters.s3_store.store import DirectClient
@@ -37,8 +37,8 @@ def only_these_credentials(s3_credentials: None) -> None:
 def _clients(
     url: str | None, bucket: str = "memories", region: str | None = None
 ) -> tuple[Client, DirectClient]:
-    boto = Client(bucket, url, region, 2, Patience(2.0, 2.0, 5.0))
-    return boto, DirectClient(boto, 2, Patience(2.0, 2.0, 5.0))
+    boto = Client(bucket, url, region, 2, Timeouts(2.0, 2.0, 5.0))
+    return boto, DirectClient(boto, 2, Timeouts(2.0, 2.0, 5.0))
 
 
 def _of_boto3(headers: dict[str, str]) -> dict[str, str]:

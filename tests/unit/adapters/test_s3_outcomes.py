@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from s3_servers import ACCESS_KEY, CREDENTIALS, SECRET_KEY, free_ports
 from scripted_s3 import DATE_MS, How, Reply, ScriptedS3, found, listing, refusal, serving, stored
 
-from relayer.adapters.s3_store import Patience, S3Client, S3Store
+from relayer.adapters.s3_store import S3Client, S3Store, Timeouts
 from relayer.adapters.s3_store.client import Client, Requester
 from relayer.adapters.s3_store.store import DirectClient
 from relayer.adapters.system import SystemClock
@@ -45,7 +45,7 @@ from relayer.ports import (
 
 KEY = "ns/0f/wal/00000000000000000001"
 ETAG = '"d41d8cd98f00b204e9800998ecf8427e-2"'
-QUICK = Patience(connect=2.0, silence=0.3, call=5.0)
+QUICK = Timeouts(connect=2.0, silence=0.3, call=5.0)
 
 
 class HurriedClock(SystemClock):
@@ -87,7 +87,7 @@ def store(client: Requester, clock: HurriedClock) -> S3Store:
     return S3Store(client, "memories", clock, QUICK)
 
 
-def _client(url: str, kind: S3Client, patience: Patience = QUICK) -> Requester:
+def _client(url: str, kind: S3Client, patience: Timeouts = QUICK) -> Requester:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
@@ -400,7 +400,7 @@ class TestTime:
     async def test_a_call_ends_in_time_though_the_server_drips(
         self, server: ScriptedS3, kind: S3Client
     ) -> None:
-        patience = Patience(connect=2.0, silence=5.0, call=0.3)
+        patience = Timeouts(connect=2.0, silence=5.0, call=0.3)
         store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience)
         server.will_answer(Reply(how=How.HELD), Reply(how=How.HELD))
         began = time.monotonic()
@@ -415,7 +415,7 @@ class TestTime:
     async def test_a_write_that_found_no_connection_has_not_happened(
         self, server: ScriptedS3, kind: S3Client
     ) -> None:
-        patience = Patience(connect=2.0, silence=5.0, call=0.5)
+        patience = Timeouts(connect=2.0, silence=5.0, call=0.5)
         store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience, threads=1)
         server.will_answer(Reply(how=How.HELD), stored())
         first, second = (asyncio.create_task(store.create(key, b"")) for key in ("first", "second"))
@@ -430,7 +430,7 @@ class TestTime:
     async def test_a_cancelled_write_that_has_not_begun_never_happens(
         self, server: ScriptedS3, kind: S3Client
     ) -> None:
-        patience = Patience(connect=2.0, silence=0.5, call=5.0)
+        patience = Timeouts(connect=2.0, silence=0.5, call=5.0)
         store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience, threads=1)
         server.will_answer(Reply(how=How.HELD), stored())
         first, second = (asyncio.create_task(store.create(key, b"")) for key in ("first", "second"))
