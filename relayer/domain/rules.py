@@ -168,7 +168,7 @@ def replace(contents: Contents, head: bytes, record: bytes) -> None:
         contents.records[record].supersedes = head
 
 
-def replace_or_stand_beside(contents: Contents, head: bytes, record: bytes) -> None:
+def replace_or_conflict(contents: Contents, head: bytes, record: bytes) -> None:
     """Let a captured memory take another one's place, or note that somebody was first and both are kept."""
     replace(contents, head, record)
     old, new = contents.records.get(head), contents.records[record]

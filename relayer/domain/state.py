@@ -39,7 +39,7 @@ from relayer.domain.rules import (
     finish,
     forget,
     put,
-    replace_or_stand_beside,
+    replace_or_conflict,
     restore,
     supersede,
     trace,
@@ -281,7 +281,7 @@ class NamespaceState(Contents):  # noqa: PLW1641 - it changes: no key of anythin
             case Put(stored=stored, twin=twin, replaces=replaces):
                 outcome = put(self, stored, origin.author, twin=twin)
                 if outcome.result is Result.STORED and replaces:
-                    replace_or_stand_beside(self, replaces, stored.record)
+                    replace_or_conflict(self, replaces, stored.record)
             case Supersede(head=head, stored=stored):
                 outcome = supersede(self, head, stored, origin.author)
             case Forget(head=head):

@@ -37,7 +37,7 @@ _ID_SIZE = 16
 _Place = tuple[str, str]
 
 
-async def read_again(ctx: Context, opened: OpenNamespace) -> None:
+async def reextract(ctx: Context, opened: OpenNamespace) -> None:
     """Promise to read again what erasures left, where a model extracts facts, and to summarise it, where one does that.
 
     Raises:
@@ -157,7 +157,7 @@ async def tend(ctx: Context) -> None:
             with suppress(EmbedderUnavailable, QueueFull):
                 await embed_missing(ctx, opened)
             await _purge(opened)
-            await read_again(ctx, opened)
+            await reextract(ctx, opened)
             opened.tended()
         except NamespaceClosed:
             continue  # erased meanwhile, perhaps through another relayer: there is nothing left to tend

@@ -182,7 +182,7 @@ class OpenNamespace:
             raise CorruptNamespace("the view could not follow the log; it is opened anew") from self._failure
         if self.log.state.closed:
             raise NamespaceClosed("the namespace was erased")
-        self.view.turn_if_whole()
+        self.view.cut_over()
 
     async def judge_alike(self) -> None:
         """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""

@@ -102,7 +102,7 @@ class NamespaceView:
         """Ids of what has no vector of the newest model yet, oldest first."""
         return self.roster.without_vector if self._coming is None else self._lacking
 
-    def turn_if_whole(self) -> bool:
+    def cut_over(self) -> bool:
         """Search by the new model from now on, if enough of its vectors are there; says whether it did."""
         coming = self._coming
         if coming is None or not few_enough(len(self._lacking), len(self)):

@@ -9,4 +9,4 @@ docs/adr/0008-s3-outcomes.md; which client makes a request, in docs/adr/0009-obj
 from relayer.adapters.s3_store.client import Timeouts
 from relayer.adapters.s3_store.store import S3Client, S3Store
 
-__all__ = ["Timeouts", "S3Client", "S3Store"]
+__all__ = ["S3Client", "S3Store", "Timeouts"]
