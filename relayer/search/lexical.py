@@ -91,8 +91,8 @@ SPEAKER = "\x1f"
 # Speakers that are parts and not people: a prompt about a user is not about who wrote it.
 ROLES = frozenset(["user", "assistant", "system", "tool", "agent", "human", "ai", "bot", "model"])
 # Of the text before, which is no more than a hint; and of a prompt, which is compared with every text.
-CONTEXT_TERMS = 192
-ASKED_TERMS = 256
+CONTEXT_TERMS = 128
+ASKED_TERMS = 192
 FREE = -1
 _AT_ONCE = 1000
 # Measured with the texts of the benchmarks: a term with its place in the dictionary; a posting that can change; a term of

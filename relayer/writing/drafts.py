@@ -25,7 +25,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_vector, header_of
 from relayer.namespaces.records import Unsealed
 from relayer.ports import EmbeddingModel
-from relayer.search.terms import context_text, indexed_text
+from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
 from relayer.wire import codec as ulid
 from relayer.wire.fields import SourceInfo
 from relayer.wire.sealing import SALT_SIZE
@@ -225,6 +225,8 @@ _TINY = 1e-6
 # Characters of a text that is sealed in a step of the event loop of its own.
 _LONG = 4096
 _AT_ONCE = 10
+# Characters of a text that embedders look at: they cut it there themselves.
+_EMBEDDED = 16_384
 
 # Own, with context, and the model that made them.
 _Vectors = tuple[NDArray[np.float32] | None, NDArray[np.float32] | None, EmbeddingModel]
@@ -369,7 +371,7 @@ def _context_of(
     """Return the id and the indexed text of what was said before, if that is known."""
     if draft.context_draft is not None:
         before = drafts[draft.context_draft]
-        return records[draft.context_draft], _headed(before)
+        return records[draft.context_draft], _end_of(before)
     neighbour = opened.view.get(draft.context_of) if draft.context_of else None
     if neighbour is None:
         return b"", None
@@ -377,7 +379,13 @@ def _context_of(
 
 
 def _headed(draft: Draft) -> str:
-    return indexed_text(draft.source.speaker or None, draft.occurred_at, draft.text)
+    """Return what is embedded of a draft: more than any model here reads, and not a copy of all that there may be."""
+    return indexed_text(draft.source.speaker or None, draft.occurred_at, draft.text[:_EMBEDDED])
+
+
+def _end_of(draft: Draft) -> str:
+    """Return what counts of a draft as the context of the next."""
+    return draft.text[-CONTEXT_CHARACTERS:] if len(draft.text) >= CONTEXT_CHARACTERS else _headed(draft)
 
 
 async def _embed(

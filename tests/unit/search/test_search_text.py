@@ -1,6 +1,8 @@
+import unicodedata
+
 import pytest
 
-from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
+from relayer.search.terms import CONTEXT_CHARACTERS, GROWTH, context_text, indexed_text
 
 MAY_8 = 1_683_504_000_000
 
@@ -30,3 +32,9 @@ def test_context_precedes_the_memory_and_keeps_its_end():
     text = context_text("a" * 1000 + "END", "own")
     assert text.endswith("END\nown")
     assert len(text) == CONTEXT_CHARACTERS + len("\nown")
+
+
+def test_every_character_that_a_compatibility_form_makes_longer_is_known_to():
+    """Else a text made of one that is not would grow without bound; a newer Unicode may bring more of them."""
+    longer = {char for char in map(chr, range(0x110000)) if len(unicodedata.normalize("NFKC", char)) > 1}
+    assert set(GROWTH) == longer
