@@ -294,7 +294,7 @@ async def build(
         await check_relayer_key(ports)
         if settings.store is not None:
             await check_promises(settings, ports)
-        fleet = FleetKeys(ports)
+        fleet = FleetKeys(ports, partial(_warn, "fleet_keys_left"))
         await fleet.start()
         readiness = Readiness(ports, fleet)
         models = Models(settings, clock, randomness, readiness, stack)

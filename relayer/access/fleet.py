@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nacl.public import PrivateKey
 
 from relayer.crypto.fleet import DAY_MS, KEPT_DAYS, FleetPair, day_of, live_days
-from relayer.errors import RelayerError, StoreUnavailable
+from relayer.errors import RelayerError, StoreError, StoreUnavailable
 from relayer.log.erasure.destruction import destroy, left_of
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
@@ -50,10 +52,15 @@ _SWEPT_DAYS = 30
 
 
 class FleetKeys:
-    """The key pairs that this replica accepts; `start` before use, `run` beside the server."""
+    """The key pairs that this replica accepts; `start` before use, `run` beside the server.
 
-    def __init__(self, ports: LogPorts) -> None:
+    ``on_left`` is told why pairs of days that are over could not be destroyed, once a day; it is tried again all the same.
+    """
+
+    def __init__(self, ports: LogPorts, on_left: Callable[[StoreError], None] = lambda _: None) -> None:
         self._ports = ports
+        self._on_left = on_left
+        self._told = ""
         self._clock = ports.clock
         self._pairs: dict[str, FleetPair] = {}
         self._by_id: dict[bytes, FleetPair] = {}
@@ -79,8 +86,7 @@ class FleetKeys:
         self._pairs = pairs
         self._by_id = {fleet_key_id(bytes(pair.private.public_key)): pair for pair in pairs.values()}
         if self._swept != day_of(now):
-            await self._sweep()
-            self._swept = day_of(now)
+            await self._try_sweep(day_of(now))
 
     async def run(self) -> None:
         """Keep the keys current until cancelled; whatever the store answers meanwhile."""
@@ -120,6 +126,16 @@ class FleetKeys:
             return FleetPair.open(day, metadata, found.data)
         read = await self._ports.store.get(self._ports.layout.at(Layout.fleet(day)))
         return FleetPair.open(day, metadata, read.data) if isinstance(read, Found) else None
+
+    async def _try_sweep(self, today: str) -> None:
+        try:
+            await self._sweep()
+            self._swept = today
+        except StoreError as error:
+            # Who is served does not depend on it: a store that lists no versions is no reason to serve nobody.
+            if self._told != today:
+                self._told = today
+                self._on_left(error)
 
     async def _sweep(self) -> None:
         """Destroy the pairs of days that are over by the store's clock: a replica's own may be far ahead.

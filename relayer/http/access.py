@@ -251,7 +251,8 @@ class Authenticator:
         if self._accounts.admits_now(certificate):
             return
         try:
-            await self._accounts.admit(certificate)
+            # What a lost account may still ask for was decided when the request was let in.
+            await self._accounts.admit(certificate, revokes=True)
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
 
