@@ -79,7 +79,11 @@ async def test_a_dashboard_groups_by_labels_that_exist(published: tuple[str, set
 
 def test_prometheus_takes_the_configuration_and_the_alerts(tmp_path: Path) -> None:
     promtool = tool("promtool")
-    shutil.copy(INFRA / "compose/prometheus.yml", tmp_path)
+    token = tmp_path / "token"
+    token.write_text("a token of sixteen characters")
+    configuration = (INFRA / "compose/prometheus.yml").read_text()
+    assert "/run/secrets/metrics_token" in configuration
+    (tmp_path / "prometheus.yml").write_text(configuration.replace("/run/secrets/metrics_token", str(token)))
     shutil.copy(MONITORING / "alerts.yml", tmp_path)
     for arguments in (
         ("check", "config", tmp_path / "prometheus.yml"),
