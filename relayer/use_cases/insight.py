@@ -52,7 +52,7 @@ def ask_prompt(characters: int) -> str:
 
 
 def _read(name: str) -> str:
-    return (files("relayer.answering") / "prompts" / name).read_text("utf-8")
+    return (files("relayer.use_cases") / "prompts" / name).read_text("utf-8")
 
 
 # Words that begin a sentence with a capital and name nobody.
