@@ -118,6 +118,18 @@ def test_the_layout_of_the_code_names_every_package() -> None:
     assert set(named) == {name for name in there if name.startswith(PACKAGES)}
 
 
+def test_the_files_that_a_change_touches_are_there_and_no_more_than_five() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    passage = text.partition("## Three changes")[2].partition("\n## ")[0]
+    changes = passage.split("\n\n**")[1:]
+    assert len(changes) == 3
+    for change in changes:
+        files = re.findall(r"^- `([^`]+)`", change, re.MULTILINE)
+        assert 0 < len(files) <= 5
+        named = re.findall(r"`([a-z_]+/[\w/.]+)`", change)
+        assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
+
+
 def test_every_module_is_imported_and_has_its_public_names() -> None:
     modules = [importlib.import_module(name) for name in _modules() if not name.endswith("__main__")]
     assert len(modules) > 100
