@@ -1,6 +1,7 @@
 """The relayer's API as typed calls, each under one deadline (see `gateway_plugin.calls.calling`).
 
-Writes carry an idempotency key where one is needed, so that trying again never stores twice.
+Writes carry an idempotency key where one is needed, so that trying again never stores twice. What a client is made with,
+and whose memories it calls for, can be had from here as well: where relayers are pinned, keys, and identities.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.calls.calling import DEFAULT_DEADLINE, Call, Caller, body_of, paged, segment
+from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.errors import RelayerUnreachable
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, identify
+from gateway_plugin.keys.secret_store import load_keys
+from gateway_plugin.session_keys import parse_session_key
 from relayer.wire import memories as answers
 from relayer.wire import memories as erasure
 from relayer.wire import memories as life
@@ -28,7 +32,15 @@ from relayer.wire.memories import ChangesResponse, ContextResponse
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.service import ProfileResponse, TranscriptRequest, TranscriptResponse
 
-__all__ = ["DEFAULT_DEADLINE", "RelayerClient"]
+__all__ = [
+    "DEFAULT_DEADLINE",
+    "Identity",
+    "RelayerClient",
+    "TrustStore",
+    "identify",
+    "load_keys",
+    "parse_session_key",
+]
 
 
 class OwnerCalls(Caller):

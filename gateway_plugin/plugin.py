@@ -18,7 +18,14 @@ from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTr
 from gateway_plugin.tools import ToolAnswer
 from gateway_plugin.turn.host_turn import HostTurn
 
-__all__ = ["AsyncMemoryPlugin", "MemoryPlugin"]
+__all__ = [
+    "AsyncMemoryPlugin",
+    "CaptureReport",
+    "HostTurn",
+    "Injection",
+    "MemoryPlugin",
+    "PluginStatus",
+]
 
 _R = TypeVar("_R")
 

@@ -102,6 +102,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     idempotency_key: str = ""
     author: bytes = b""
     contradicts: tuple[bytes, ...] = ()
+    # Position 23 is a dialogue's lines: whoever appends a field moves `Dialogue.lines` here first.
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -30,7 +30,7 @@ from relayer.use_cases.remember import append_drafts
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
 from relayer.wire.errors import Malformed
-from relayer.writing.drafts import LOOKED_AT, Draft, request_origin, same_voice
+from relayer.writing.drafts import LOOKED_AT, Draft, next_version, request_origin, same_voice
 from relayer.writing.present import PAGE_BYTES, encoded_size, position, show
 
 
@@ -306,24 +306,14 @@ def _last_version(proposal: Proposal, now: int) -> Draft:
     # What another memory replaced held until that one began; what only repeated it, until now.
     until = _began(proposal.stays) if proposal.reason is Reason.REPLACED else now
     beside = (proposal.stays.record.id,) if proposal.reason is Reason.REPLACED else ()
-    return Draft(
-        text=old.text,
-        kind=old.kind,
-        audience=old.audience,
-        trust=old.trust,
-        suspect=old.suspect,
-        importance=old.importance,
-        lang=old.lang,
-        occurred_at=old.occurred_at,
+    return replace(
+        next_version(old, state.sources),
+        pinned=False,
         valid_from=until,
         valid_to=until,
         expires_at=now,
-        context_of=old.context_of,
-        sources=state.sources,
-        source=old.source,
         extractor=Model(_EXTRACTOR, proposal.reason.value, _VERSION),
         contradicts=tuple(dict.fromkeys((*old.contradicts, *beside))),
-        supersedes=old.id,
     )
 
 

@@ -7,6 +7,7 @@ who did what and `restore` can undo it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -35,11 +36,13 @@ from relayer.use_cases.remember import append_drafts
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
 from relayer.wire.memories import ErasureView
-from relayer.writing.drafts import Draft, parse_vector, request_origin
+from relayer.writing.drafts import Draft, next_version, parse_vector, request_origin
 from relayer.writing.present import position
 from relayer.writing.redact import without_secrets_in
 
 _TIMES = ("occurred_at", "valid_from", "valid_to")
+# Fields of the request that are no fields of a draft, or are not written as they are sent.
+_READ_APART = ("kind", "audience", "trust", "vector", "ttl_seconds", "namespace", "idempotency_key")
 
 
 async def supersede(
@@ -77,31 +80,28 @@ def _next_version(
     ctx: Context, access: Access, old: Record, state: RecordState, request: life.SupersedeRequest
 ) -> Draft:
     given = request.model_fields_set
-    times = {name: getattr(request if name in given else old, name) for name in _TIMES}
+    changed = {
+        name: value
+        for name, value in request
+        if (name in given if name in _TIMES else value is not None and name not in _READ_APART)
+    }
     ttl = request.ttl_seconds
     expires_at = old.expires_at
     if ttl is not None:
         expires_at = ctx.clock.now_ms() + ttl * 1000 if ttl else None
     rewritten = request.text is not None and request.text != old.text
-    return Draft(
-        text=old.text if request.text is None else request.text,
+    return replace(
+        next_version(old, state.sources),
         kind=Kind(request.kind or old.kind),
         audience=Audience(request.audience or old.audience),
         trust=Trust(request.trust or old.trust),
-        suspect=old.suspect if request.suspect is None else request.suspect,
-        pinned=old.pinned if request.pinned is None else request.pinned,
-        importance=old.importance if request.importance is None else request.importance,
-        lang=old.lang if request.lang is None else request.lang,
         expires_at=expires_at,
         vector=parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None,
-        context_of=old.context_of,
         # Other words are not derived from what the old ones were derived from, nor evidence of it.
         sources=() if rewritten else state.sources,
         source=_source_of(old, access, rewritten=rewritten),
         extractor=Model() if rewritten else old.extractor,
-        contradicts=old.contradicts,
-        supersedes=old.id,
-        **times,
+        **changed,
     )
 
 

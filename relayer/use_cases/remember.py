@@ -9,7 +9,7 @@ from typing import Final
 from relayer.access.principal import Access
 from relayer.domain.operations import JobAccepted, Operation
 from relayer.domain.outcomes import Outcome
-from relayer.domain.record import Audience, Kind, Trust
+from relayer.domain.record import Trust
 from relayer.domain.standing import Standing
 from relayer.extraction.normal_text import normal_text
 from relayer.lib.deadline import Deadline
@@ -18,7 +18,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.service import Imported, ImportItem, ImportRequest, ImportResponse
-from relayer.writing.drafts import Draft, Sealed, embed_job, given_source, parse_vector, seal_drafts
+from relayer.writing.drafts import Draft, Sealed, draft_of, embed_job, parse_vector, seal_drafts
 from relayer.writing.present import position, remembered
 from relayer.writing.redact import without_secrets, without_secrets_in
 
@@ -81,22 +81,11 @@ async def append_drafts(
 
 
 def _draft(ctx: Context, access: Access, item: schemas.MemoryItem) -> Draft:
-    return Draft(
-        text=item.text,
-        kind=Kind(item.kind),
-        audience=Audience(item.audience),
-        trust=Trust(item.trust),
-        suspect=item.suspect,
-        pinned=item.pinned,
-        importance=item.importance,
-        lang=item.lang,
-        occurred_at=item.occurred_at,
-        valid_from=item.valid_from,
-        valid_to=item.valid_to,
+    return replace(
+        draft_of(item, access.principal.certificate.agent),
         expires_at=ctx.clock.now_ms() + item.ttl_seconds * 1000 if item.ttl_seconds else None,
         vector=parse_vector(item.vector, ctx.embedder.model) if item.vector is not None else None,
         context_of=ulid.parse(item.context_of) if item.context_of else b"",
-        source=given_source(item.source, access.principal.certificate.agent),
     )
 
 
@@ -168,20 +157,10 @@ async def _imported(ctx: Context, access: Access, item: ImportItem, before: Sequ
     context = [
         number for number, one in enumerate(before) if one.id is not None and one.id == item.context_of
     ]
-    return Draft(
+    return replace(
+        draft_of(item, access.principal.certificate.agent),
         text=await without_secrets_in(ctx, access.account, item.text),
-        kind=Kind(item.kind),
-        audience=Audience(item.audience),
-        trust=Trust(item.trust),
-        suspect=item.suspect,
-        pinned=item.pinned,
-        importance=item.importance,
-        lang=item.lang,
         created_at=None if item.created_at is None else min(item.created_at, ctx.clock.now_ms()),
-        occurred_at=item.occurred_at,
-        valid_from=item.valid_from,
-        valid_to=item.valid_to,
         expires_at=item.expires_at,
         context_draft=context[0] if context else None,
-        source=given_source(item.source, access.principal.certificate.agent),
     )

@@ -28,7 +28,9 @@ from relayer.ports import EmbeddingModel
 from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
 from relayer.wire import codec as ulid
 from relayer.wire.fields import SourceInfo
+from relayer.wire.memories import MemoryItem
 from relayer.wire.sealing import SALT_SIZE
+from relayer.wire.service import ImportItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,49 @@ class Draft:
     created_at: int | None = None
 
 
-def given_source(given: SourceInfo, agent: str) -> Source:
-    """Return where a memory comes from that an agent sends as one."""
+def draft_of(item: MemoryItem | ImportItem, agent: str) -> Draft:
+    """Return the draft of what an agent sends as a memory; what only one of the two has is the caller's to add."""
+    return Draft(
+        text=item.text,
+        kind=Kind(item.kind),
+        audience=Audience(item.audience),
+        trust=Trust(item.trust),
+        source=_given_source(item.source, agent),
+        suspect=item.suspect,
+        pinned=item.pinned,
+        importance=item.importance,
+        lang=item.lang,
+        occurred_at=item.occurred_at,
+        valid_from=item.valid_from,
+        valid_to=item.valid_to,
+    )
+
+
+def next_version(old: Record, sources: tuple[bytes, ...]) -> Draft:
+    """Return the draft of a memory's next version, in which nothing is changed yet; ``sources`` as in its state."""
+    return Draft(
+        text=old.text,
+        kind=old.kind,
+        audience=old.audience,
+        trust=old.trust,
+        source=old.source,
+        suspect=old.suspect,
+        pinned=old.pinned,
+        importance=old.importance,
+        lang=old.lang,
+        occurred_at=old.occurred_at,
+        valid_from=old.valid_from,
+        valid_to=old.valid_to,
+        expires_at=old.expires_at,
+        context_of=old.context_of,
+        extractor=old.extractor,
+        sources=sources,
+        contradicts=old.contradicts,
+        supersedes=old.id,
+    )
+
+
+def _given_source(given: SourceInfo, agent: str) -> Source:
     return Source(
         host=given.host,
         agent=agent,

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.tier("fast")  # git's list of files takes milliseconds
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 512 * 1024
 BINARY = {".png", ".ico", ".onnx"}
+PACKAGES = ("relayer/", "gateway_plugin/", "memrelay/", "demo/")
 SEALED = re.compile(r"tests/golden/format-[\w-]+/(objects|backup)/")
 # Data of others, and the one text that must quote what is forbidden.
 NOT_PROSE = {"relayer/adapters/models/tokenizer.json", "tests/unit/test_repository.py", "LICENSE"}
@@ -67,7 +68,7 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def _modules() -> list[str]:
-    files = [Path(name) for name in _tracked() if name.startswith(("relayer/", "gateway_plugin/", "demo/"))]
+    files = [Path(name) for name in _tracked() if name.startswith(PACKAGES)]
     dotted = [".".join(file.with_suffix("").parts) for file in files if file.suffix == ".py"]
     return [name.removesuffix(".__init__") for name in dotted]
 
@@ -114,7 +115,19 @@ def test_the_layout_of_the_code_names_every_package() -> None:
     named = re.findall(r"^((?:relayer|gateway_plugin)/[a-z_]+) {2,}\S", contributing, re.MULTILINE)
     there = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/__init__.py")}
     assert len(named) == len(set(named))
-    assert set(named) == {name for name in there if name.startswith(("relayer/", "gateway_plugin/", "demo/"))}
+    assert set(named) == {name for name in there if name.startswith(PACKAGES)}
+
+
+def test_the_files_that_a_change_touches_are_there_and_no_more_than_five() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    passage = text.partition("## Three changes")[2].partition("\n## ")[0]
+    changes = passage.split("\n\n**")[1:]
+    assert len(changes) == 3
+    for change in changes:
+        files = re.findall(r"^- `([^`]+)`", change, re.MULTILINE)
+        assert 0 < len(files) <= 5
+        named = re.findall(r"`([a-z_]+/[\w/.]+)`", change)
+        assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
 
 
 def test_every_module_is_imported_and_has_its_public_names() -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SERVER_LIBRARIES = (
     "aiohttp",
     "numpy",
@@ -35,7 +37,8 @@ def test_the_plugin_and_its_commands_need_no_library_of_the_server():
     code = (
         BLOCK
         + """
-import pkgutil, importlib, gateway_plugin, relayer.wire
+import pkgutil, importlib, gateway_plugin, memrelay, relayer.wire
+[getattr(memrelay, name) for name in memrelay.__all__]
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 for package in (gateway_plugin, relayer.wire):
     for found in pkgutil.iter_modules(package.__path__):
@@ -53,10 +56,26 @@ def test_the_block_of_the_test_above_blocks():
 
 def test_importing_the_package_alone_loads_nothing_heavy():
     loaded = run(
-        "import sys, gateway_plugin; print(gateway_plugin.__version__);"
+        "import sys, memrelay; print(memrelay.__version__);"
         "print(sorted({'httpx', 'pydantic', 'nacl', 'cryptography', 'asyncio', 'typer', 'rich'} & set(sys.modules)))"
     )
     assert loaded.split("\n")[1] == "[]"
+
+
+@pytest.mark.parametrize("module", ["relayer", "gateway_plugin"])
+def test_a_command_runs_as_a_module_beside_the_package_of_its_name(module):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import memrelay, runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module({module!r}, run_name='__main__')",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "Usage:" in done.stdout) == (0, True), done.stderr
 
 
 def test_the_version_is_the_distributions():

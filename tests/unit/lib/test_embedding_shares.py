@@ -33,7 +33,8 @@ class _Gated:
         self.another.set()
         self._gates.append(gate)
         await gate.wait()
-        return await self._inner.embed(texts)
+        # One by one, because many at once go to a thread, which ends when it likes.
+        return np.concatenate([await self._inner.embed([text]) for text in texts])
 
     def forget(self) -> None: ...
 
@@ -46,7 +47,7 @@ class _Gated:
 
 
 async def _idle() -> None:
-    for _ in range(20):
+    for _ in range(100):
         await asyncio.sleep(0)
 
 
