@@ -16,11 +16,10 @@ from typing import Any, Final, Self
 
 import httpx
 
-from gateway_plugin.capture.after_turn import TurnCapture
-from gateway_plugin.capture.capturer import Capturer
+from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.gates import gate
+from gateway_plugin.gates import Purpose
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import (
     Letter,
@@ -31,8 +30,10 @@ from gateway_plugin.outbox import (
 )
 from gateway_plugin.outbox.positions import Positions
 from gateway_plugin.outbox.sender import Sender
-from gateway_plugin.recall.recaller import Recaller, TurnRecall, recall_line
+from gateway_plugin.query import parse_messages, readable
+from gateway_plugin.recall import Recaller, TurnRecall
 from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
+from gateway_plugin.sessions import Identities, LastTurn, Sessions, Turns, Watchdog, owner_of
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -51,10 +52,7 @@ from gateway_plugin.status import (
     tell_person,
 )
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
-from gateway_plugin.turn.host_turn import HostTurn, Identities, owner_of
-from gateway_plugin.turn.sessions import LastTurn, Sessions, Watchdog
-from gateway_plugin.turn.switches import Switches
-from gateway_plugin.turn.transcript import parse_messages, readable
+from gateway_plugin.turn import HostTurn
 
 CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()
@@ -121,11 +119,10 @@ class AsyncMemoryPlugin:
         self._sessions = Sessions()
         self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
         told = ToldOnce()
-        self._switches = Switches(self._outbox, self._identities, self.settings, told)
+        self._turns = Turns(self._outbox, self._identities, self.settings, told)
         self._recall = TurnRecall(
             self._recaller,
-            identities=self._identities,
-            switches=self._switches,
+            turns=self._turns,
             sessions=self._sessions,
             settings=self.settings,
             last=self._last,
@@ -137,10 +134,8 @@ class AsyncMemoryPlugin:
             self._outbox,
             self._sender,
             self._recaller,
-            identities=self._identities,
-            switches=self._switches,
+            turns=self._turns,
             sessions=self._sessions,
-            settings=self.settings,
             watchdog=self._watchdog,
             told=told,
         )
@@ -157,11 +152,10 @@ class AsyncMemoryPlugin:
         """
         self._sender.start()
         try:
-            ref = parse_session_key(session_key or "")
-            decision = gate(self._switches.context(ref, _BEGINNING, host), self.settings)
-            if not decision.allowed:
-                return f"skipped:{decision.gate}"
-            await self._client.list_memories(self._identities.of_turn(ref, host), limit=1)
+            turn = self._turns.of(session_key, host, _BEGINNING, Purpose.RECALL)
+            if not turn.decision.allowed:
+                return f"skipped:{turn.decision.gate}"
+            await self._client.list_memories(turn.identity, limit=1)
         except GatewayError as error:
             return status_of(error)
         except Exception:  # noqa: BLE001 - a defect of ours must not cost the user an answer
@@ -192,12 +186,10 @@ class AsyncMemoryPlugin:
         _require_text(prompt)
         self._sender.start()
         earlier = parse_messages(messages)
-        prompt = readable(prompt)
         seconds = self.settings.deadline_ms / 1000 if deadline is None else deadline
-        injection = await self._recall.recall(prompt, earlier, key=session_key, host=host, seconds=seconds)
-        if self.settings.logs_recalls and not self.settings.disabled:
-            tell_person(recall_line(injection, self._last.trace, prompt, self.settings))
-        return injection
+        return await self._recall.recall(
+            readable(prompt), earlier, key=session_key, host=host, seconds=seconds
+        )
 
     async def after_turn(
         self,
@@ -283,17 +275,18 @@ class AsyncMemoryPlugin:
             host: as in `before_turn`; ``host.transcripts`` is where ``memory_transcript`` may read.
         """
         try:
-            ref = parse_session_key(session_key or "")
-            if self.settings.disabled or not self._switches.is_on_here(ref, host):
+            turn = self._turns.known(session_key, host)
+            if turn.outbox_error and not self.settings.disabled:
+                return ToolAnswer(f"Memory error: {turn.outbox_error}", failed=True)
+            if self.settings.disabled or not turn.session_enabled:
                 return ToolAnswer("Memory is switched off here.", failed=True)
-            toolbox = Toolbox(self._client, self.settings, self._clock, host.transcripts, ref.key)
-            identity = self._identities.of_turn(ref, host)
-            answer = await toolbox.call(name, arguments, identity=identity, audience=host.heard_by(ref))
+            identity = turn.identity
+            answer = await Toolbox(self._client, self.settings, self._clock).call(name, arguments, turn)
         except GatewayError as error:
             return ToolAnswer(f"Memory error: {error}", failed=True)
         if name in READING:
             # What a model repeats of what it read is no news either.
-            self._sessions.of(identity.namespace, ref.key).echoes.injected(
+            self._sessions.of(identity.namespace, turn.session.key).echoes.injected(
                 (answer.text, html.unescape(answer.text))
             )
         return answer
@@ -305,11 +298,11 @@ class AsyncMemoryPlugin:
             IdentityError: whose session it is cannot be told.
             OutboxUnavailable: the choice cannot be kept.
         """
-        self._switches.set_session(parse_session_key(session_key or ""), host, enabled=enabled)
+        self._turns.set_session(session_key, host, enabled=enabled)
 
     def set_everywhere(self, *, enabled: bool) -> None:
         """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
-        self._switches.set_everywhere(enabled=enabled)
+        self._turns.set_everywhere(enabled=enabled)
 
     def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
         """Whether memory is on for a session, by its own switch and the gateway's.
@@ -318,7 +311,7 @@ class AsyncMemoryPlugin:
             IdentityError: whose session it is cannot be told.
             OutboxUnavailable: the switches cannot be read; until they can, memory is silent.
         """
-        return self._switches.is_on(parse_session_key(session_key or ""), host)
+        return self._turns.is_on(session_key, host)
 
     def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
         """Destroy what waits or was refused and matches; return how many there were. What the relayer has stays there.
@@ -366,7 +359,7 @@ class AsyncMemoryPlugin:
         """
         if session_key is None:
             return self._last.trace
-        return self._last.of(self._identities.namespace_of(session_key, host), session_key)
+        return self._last.of(self._turns.namespace_of(session_key, host), session_key)
 
     async def aclose(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""

@@ -16,7 +16,7 @@ from gateway_plugin.outbox import OutboxItem
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace
 from gateway_plugin.tools import ToolAnswer
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 
 __all__ = ["AsyncMemoryPlugin", "MemoryPlugin"]
 

@@ -18,7 +18,7 @@ from gateway_plugin.session_keys import DEFAULT_AGENT, Audience, parse_session_k
 from gateway_plugin.settings import NamespaceScope
 from gateway_plugin.tool_arguments import ToolError, tool_schemas
 from gateway_plugin.tools import ToolAnswer
-from gateway_plugin.turn.transcript import NoSuchLog
+from gateway_plugin.transcript import NoSuchLog
 
 _MAX_MESSAGES: Final = 2000
 _BUSY_SECONDS: Final = 1.0

@@ -13,7 +13,7 @@ from wire_relayer import answer
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.keys import secret_store
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}]
