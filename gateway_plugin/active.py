@@ -11,14 +11,12 @@ import contextlib
 import json
 import os
 import secrets
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from gateway_plugin.calls.calling import Breaker
-from gateway_plugin.client import RelayerClient
+from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreachable
 from gateway_plugin.formatting import TRUSTED, audible_to, format_summary
@@ -81,46 +79,6 @@ def _make_private(place: Path, root: Path) -> None:
     missing = [one for one in (place, *place.parents) if one == root or one.is_relative_to(root)]
     for one in reversed(missing):
         one.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-LIFE_SECONDS: Final = 15.0
-MAX_ENTRIES: Final = 1000
-
-_Q = TypeVar("_Q", bound=Hashable)
-_A = TypeVar("_A")
-
-
-class RecallCache(Generic[_Q, _A]):
-    """Answers by account-wide namespace and request, for ``life`` seconds, 1,000 of them at most (AM-21).
-
-    ``writes`` counts the writes heard of. Who asks notes it first and gives it to `put`.
-    """
-
-    def __init__(self, clock: Clock, *, life: float = LIFE_SECONDS) -> None:
-        self._clock = clock
-        self._life = life
-        self.writes = 0
-        self._kept: OrderedDict[tuple[str, _Q], tuple[float, _A]] = OrderedDict()
-
-    def get(self, namespace: str, request: _Q) -> _A | None:
-        """Return the answer, if one is fresh."""
-        found = self._kept.get((namespace, request))
-        return found[1] if found is not None and self._clock.monotonic() < found[0] else None
-
-    def put(self, namespace: str, request: _Q, answer: _A, *, since: int) -> None:
-        """Keep an answer, unless something was written since it was asked for: then it may be from before."""
-        if since != self.writes:
-            return
-        self._kept[(namespace, request)] = (self._clock.monotonic() + self._life, answer)
-        self._kept.move_to_end((namespace, request))
-        while len(self._kept) > MAX_ENTRIES:
-            self._kept.popitem(last=False)
-
-    def drop(self, namespace: str) -> None:
-        """Forget a namespace's answers: something was, or may have been, written."""
-        self.writes += 1
-        for key in [key for key in self._kept if key[0] == namespace]:
-            del self._kept[key]
 
 
 # Less than this is not worth a model's while.

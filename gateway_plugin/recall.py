@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from gateway_plugin.active import ActiveRecaller, ActiveTraces, RecallCache, Reminder
-from gateway_plugin.client import RelayerClient
+from gateway_plugin.active import ActiveRecaller, ActiveTraces, Reminder
+from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.formatting import (
@@ -24,8 +24,7 @@ from gateway_plugin.formatting import (
 )
 from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox.positions import Positions
-from gateway_plugin.outbox.sender import Sender
+from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
 from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog, owner_of
 from gateway_plugin.settings import PluginSettings, RecallSettings
