@@ -11,24 +11,21 @@ import contextlib
 import json
 import os
 import secrets
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from gateway_plugin.calls.calling import Breaker
-from gateway_plugin.client import RelayerClient
+from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreachable
-from gateway_plugin.formatting import format_summary
+from gateway_plugin.formatting import TRUSTED, audible_to, format_summary
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
 from gateway_plugin.query import Query
-from gateway_plugin.recall.selection import audible_to
-from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import status_of
+from gateway_plugin.turn import Turn
 from relayer.wire.memories import ActiveRecallRequest, ActiveRecallResponse
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import RecallResponse
@@ -84,50 +81,9 @@ def _make_private(place: Path, root: Path) -> None:
         one.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-LIFE_SECONDS: Final = 15.0
-MAX_ENTRIES: Final = 1000
-
-_Q = TypeVar("_Q", bound=Hashable)
-_A = TypeVar("_A")
-
-
-class RecallCache(Generic[_Q, _A]):
-    """Answers by account-wide namespace and request, for ``life`` seconds, 1,000 of them at most (AM-21).
-
-    ``writes`` counts the writes heard of. Who asks notes it first and gives it to `put`.
-    """
-
-    def __init__(self, clock: Clock, *, life: float = LIFE_SECONDS) -> None:
-        self._clock = clock
-        self._life = life
-        self.writes = 0
-        self._kept: OrderedDict[tuple[str, _Q], tuple[float, _A]] = OrderedDict()
-
-    def get(self, namespace: str, request: _Q) -> _A | None:
-        """Return the answer, if one is fresh."""
-        found = self._kept.get((namespace, request))
-        return found[1] if found is not None and self._clock.monotonic() < found[0] else None
-
-    def put(self, namespace: str, request: _Q, answer: _A, *, since: int) -> None:
-        """Keep an answer, unless something was written since it was asked for: then it may be from before."""
-        if since != self.writes:
-            return
-        self._kept[(namespace, request)] = (self._clock.monotonic() + self._life, answer)
-        self._kept.move_to_end((namespace, request))
-        while len(self._kept) > MAX_ENTRIES:
-            self._kept.popitem(last=False)
-
-    def drop(self, namespace: str) -> None:
-        """Forget a namespace's answers: something was, or may have been, written."""
-        self.writes += 1
-        for key in [key for key in self._kept if key[0] == namespace]:
-            del self._kept[key]
-
-
 # Less than this is not worth a model's while.
 _LEAST_SECONDS: Final = 0.05
 _MAX_MODEL: Final = 256
-_TRUSTED: Final = ("user", "imported", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,26 +134,15 @@ class ActiveRecaller:
             cooldown=active.circuit_breaker_cooldown_ms / 1000,
         )
 
-    async def remind(
-        self,
-        query: Query,
-        direct: RecallResponse,
-        *,
-        identity: Identity,
-        audience: Audience | None,
-        seconds: float,
-        model: str = "",
-    ) -> Reminder:
+    async def remind(self, turn: Turn, query: Query, direct: RecallResponse, seconds: float) -> Reminder:
         """Say what to remind of.
 
         Args:
+            turn: whose it is, and who reads the answer. The chat session's model is wished for where the settings name
+                none; where it is not told either, ``active.modelFallback`` is (AM-15).
             query: what the turn asks memory.
             direct: what a direct recall found.
-            identity: whose memories.
-            audience: who reads the answer.
             seconds: what is left of the turn's time.
-            model: the chat session's model, which is wished for where the settings name none; where it is not told
-                either, ``active.modelFallback`` is (AM-15).
         """
         if not direct.considered or (self._settings.active.mode == "escalate" and not direct.memories):
             return Reminder("empty")
@@ -211,7 +156,7 @@ class ActiveRecaller:
                 detail=f"the model failed repeatedly; it is asked again in {self._breaker.remaining:.0f} s",
             )
         try:
-            answer = await self._ask(self._request(query, audience, model), identity, seconds)
+            answer = await self._ask(self._request(turn, query), turn.identity, seconds)
         except GatewayError as error:
             if isinstance(error, DeadlineExceeded):
                 self._breaker.failed()
@@ -252,12 +197,12 @@ class ActiveRecaller:
             return Reminder("empty", detail="the model's answer reads like an instruction; it was left out")
         return Reminder("ok", text, answer.summary)
 
-    def _request(self, query: Query, audience: Audience | None, model: str) -> ActiveRecallRequest:
+    def _request(self, turn: Turn, query: Query) -> ActiveRecallRequest:
         active, policy = self._settings.active, self._settings.capture.redaction
         # What was not set is left out: a relayer that does not know it answers all the same.
         about_model = {
             "thinking": active.thinking if active.thinking != "off" else "",
-            "model": (active.model or model or active.model_fallback)[:_MAX_MODEL],
+            "model": (active.model or turn.host.model or active.model_fallback)[:_MAX_MODEL],
             "model_fallback": active.model_fallback_policy
             if active.model_fallback_policy != "default-remote"
             else "",
@@ -270,8 +215,8 @@ class ActiveRecaller:
             max_chars=active.max_summary_chars,
             prompt_append=active.prompt_append,
             prompt_override=active.prompt_override,
-            audiences=audible_to(audience),
-            trusts=_TRUSTED,
+            audiences=audible_to(turn.heard_by),
+            trusts=TRUSTED,
             **{name: value for name, value in about_model.items() if value},
         )
 

@@ -37,9 +37,9 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox import OutboxUnavailable
+from gateway_plugin.sessions import Toggles
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
-from gateway_plugin.turn.switches import Toggles
 from relayer.wire.memories import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RecallResponse, RememberRequest
 

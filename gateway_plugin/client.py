@@ -1,4 +1,4 @@
-"""The relayer's API as typed calls, each under one deadline (see `gateway_plugin.calls.calling`).
+"""The relayer's API as typed calls, each under one deadline (see `gateway_plugin.calls.calling`), and a cache of answers.
 
 Writes carry an idempotency key where one is needed, so that trying again never stores twice. What a client is made with,
 and whose memories it calls for, can be had from here as well: where relayers are pinned, keys, and identities.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Hashable, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.calls.calling import DEFAULT_DEADLINE, Call, Caller, body_of, paged, segment
 from gateway_plugin.calls.trust import TrustStore
+from gateway_plugin.clock import Clock
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity, identify
 from gateway_plugin.keys.secret_store import load_keys
@@ -35,6 +37,7 @@ from relayer.wire.service import ProfileResponse, TranscriptRequest, TranscriptR
 __all__ = [
     "DEFAULT_DEADLINE",
     "Identity",
+    "RecallCache",
     "RelayerClient",
     "TrustStore",
     "identify",
@@ -365,3 +368,43 @@ class RelayerClient(OwnerCalls):
     async def trust(self, *, deadline: float = DEFAULT_DEADLINE) -> FleetList:
         """Pin the identity of whoever answers now: only on a person's word."""
         return await self._bounded("keys", self._fleet.accept_identity, deadline)
+
+
+LIFE_SECONDS: Final = 15.0
+MAX_ENTRIES: Final = 1000
+
+_Q = TypeVar("_Q", bound=Hashable)
+_A = TypeVar("_A")
+
+
+class RecallCache(Generic[_Q, _A]):
+    """Answers by account-wide namespace and request, for ``life`` seconds, 1,000 of them at most (AM-21).
+
+    ``writes`` counts the writes heard of. Who asks notes it first and gives it to `put`.
+    """
+
+    def __init__(self, clock: Clock, *, life: float = LIFE_SECONDS) -> None:
+        self._clock = clock
+        self._life = life
+        self.writes = 0
+        self._kept: OrderedDict[tuple[str, _Q], tuple[float, _A]] = OrderedDict()
+
+    def get(self, namespace: str, request: _Q) -> _A | None:
+        """Return the answer, if one is fresh."""
+        found = self._kept.get((namespace, request))
+        return found[1] if found is not None and self._clock.monotonic() < found[0] else None
+
+    def put(self, namespace: str, request: _Q, answer: _A, *, since: int) -> None:
+        """Keep an answer, unless something was written since it was asked for: then it may be from before."""
+        if since != self.writes:
+            return
+        self._kept[(namespace, request)] = (self._clock.monotonic() + self._life, answer)
+        self._kept.move_to_end((namespace, request))
+        while len(self._kept) > MAX_ENTRIES:
+            self._kept.popitem(last=False)
+
+    def drop(self, namespace: str) -> None:
+        """Forget a namespace's answers: something was, or may have been, written."""
+        self.writes += 1
+        for key in [key for key in self._kept if key[0] == namespace]:
+            del self._kept[key]

@@ -17,8 +17,8 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import OutboxUnavailable
 from gateway_plugin.outbox.file import FileOutbox
+from gateway_plugin.sessions import Toggles
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.turn.switches import Toggles
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
 
 CANARY: Final = "memrelay-canary"

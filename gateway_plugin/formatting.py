@@ -1,4 +1,4 @@
-"""The text that enters a prompt: memories, escaped, framed as untrusted history, within a token budget.
+"""The text that enters a prompt: what the filters let through, escaped, framed as untrusted history, within a token budget.
 
 The same memories give the same bytes all day: no scores, no latencies, no times of day, so that a provider's prompt
 cache survives (the presets that reproduce another plugin's format keep its score where it has one). A memory goes in
@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
+from gateway_plugin.injection import scan
+from gateway_plugin.session_keys import Audience, audience_name
+from gateway_plugin.sessions import Session
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
+from gateway_plugin.status import HitTrace
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
 from gateway_plugin.text.wrappers import OUR_TAG
 from relayer.wire.fields import is_no_recall
-
-__all__ = [
-    "RecalledMemory",
-    "age_in_words",
-    "escape",
-    "format_memories",
-    "format_summary",
-    "framed",
-    "is_no_recall",
-    "namespace_instruction",
-]
+from relayer.wire.schemas import AudienceName, Memory, RecallHit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +93,7 @@ def format_memories(items: Sequence[RecalledMemory], *, settings: RecallSettings
     Returns:
         The block, or "" when nothing is left to say.
     """
-    frame = _FRAMES[settings.format]
-    budget = settings.max_tokens
-    shown = [item for item in items if _visible(item.text)]
-    shown = [item for item in shown if estimate_tokens(_block(frame, [item], settings, now)) <= budget]
-    while shown:
-        block = _block(frame, shown, settings, now)
-        if estimate_tokens(block) <= budget:
-            return block
-        shown.pop()
-    return ""
+    return _fitting(items, settings, now)[0]
 
 
 def framed(text: str, *, settings: RecallSettings) -> str:
@@ -154,32 +139,153 @@ def age_in_words(at: datetime, now: datetime) -> str:
     return f"{count} {unit}s ago" if days > 0 else f"in {count} {unit}s"
 
 
-def _block(frame: _Frame, items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime) -> str:
-    lines = [_line(number, item, settings.format, now) for number, item in enumerate(items, 1)]
-    return f"{frame.before}{chr(10).join(lines)}{frame.after}"
+def _fitting(
+    items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime
+) -> tuple[str, list[int]]:
+    """Return the block, and which of the items are in it."""
+    lines = [_line(item, settings.format, now) for item in items]
+    shown = [place for place, line in enumerate(lines) if line and _fits(_block([line], settings), settings)]
+    while shown:
+        block = _block([lines[place] for place in shown], settings)
+        if _fits(block, settings):
+            return block, shown
+        shown.pop()
+    return "", []
 
 
-def _line(number: int, item: RecalledMemory, style: Format, now: datetime) -> str:
+def _fits(block: str, settings: RecallSettings) -> bool:
+    return estimate_tokens(block) <= settings.max_tokens
+
+
+def _block(lines: Sequence[str], settings: RecallSettings) -> str:
+    return framed("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)), settings=settings)
+
+
+def _line(item: RecalledMemory, style: Format, now: datetime) -> str:
+    """Return what stands behind the number; "" when there is nothing to see."""
     text = escape(item.text)
+    if not text:
+        return ""
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
         source = _quoted(item.reference) or escape(item.label) or "memory"
-        return f"{number}. [{source}] {text} (score: {percent}%)"
+        return f"[{source}] {text} (score: {percent}%)"
     if style is not Format.MEMRELAY:
-        return f"{number}. {text}"
+        return text
     notes = [age_in_words(item.at, now)] if item.at is not None else []
-    if _visible(item.label):
-        notes.append(escape(item.label))
-    if _visible(item.reference):
-        notes.append(f'from "{escape(clip(one_line(item.reference), _MAX_REFERENCE))}"')
-    return f"{number}. ({', '.join(notes)}) {text}" if notes else f"{number}. {text}"
+    if label := escape(item.label):
+        notes.append(label)
+    if reference := _reference(item.reference):
+        notes.append(f'from "{reference}"')
+    return f"({', '.join(notes)}) {text}" if notes else text
 
 
 def _quoted(reference: str) -> str:
     """Return a reference so that it cannot be read as a label of ours: a path as it is, anything else between quotation marks."""
-    shown = escape(clip(one_line(reference), _MAX_REFERENCE))
+    shown = _reference(reference)
     return shown if not shown or _PATH.fullmatch(shown) else f'"{shown}"'
 
 
-def _visible(text: str) -> bool:
-    return bool(one_line(text))
+def _reference(reference: str) -> str:
+    return escape(clip(one_line(reference), _MAX_REFERENCE))
+
+
+TRUSTED: Final = ("user", "imported", "assistant")
+"""Whose words may enter a prompt."""
+
+_LABELS: Final = {"user": "said by the user", "imported": "imported", "assistant": "said by the assistant"}
+_INJECTED: Final = "injected"
+
+
+# What a memory was written by whose words are a language model's, whoever they are about.
+_MODEL: Final = "llm/"
+_NOTED: Final = "noted by a model"
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The block, the memories in it, and what became of each memory found."""
+
+    text: str = field(repr=False)
+    hits: tuple[RecallHit, ...] = field(repr=False)
+    traces: tuple[HitTrace, ...]
+
+
+def audible_to(audience: Audience | None) -> tuple[AudienceName, ...]:
+    """Return the audiences whose memories may be said here: in a group, none from direct messages (AM-05)."""
+    return ("agent", "group") if audience_name(audience) == "group" else ()
+
+
+def may_be_shown(memory: Memory, audible: Sequence[str]) -> bool:
+    """Whether a memory may be said as it is to those that `audible_to` names, whatever a relayer was asked for."""
+    if memory.suspect or memory.trust not in TRUSTED or (audible and memory.audience not in audible):
+        return False
+    verdict = scan(memory.text)
+    return not verdict.blocked and not verdict.suspect
+
+
+def select(
+    found: Sequence[RecallHit],
+    *,
+    settings: RecallSettings,
+    audience: Audience | None,
+    session: Session,
+    now: datetime,
+) -> Selected:
+    """Filter, format, and keep the bytes of the last block when it holds the same memories.
+
+    Args:
+        found: hits, best first.
+        settings: floor, budget, format.
+        audience: who reads the answer.
+        session: where the last block is kept, and the echoes of this one.
+        now: with a time zone; only its day matters.
+    """
+    outcomes = {hit.id: _objection(hit, settings, audience) for hit in found}
+    passed = [hit for hit in found if not outcomes[hit.id]][: settings.max_results]
+    text, places = _fitting([_item(hit) for hit in passed], settings, now)
+    # A memory counts as injected only if it is in the text.
+    shown = [passed[place] for place in places]
+    ids = frozenset(hit.id for hit in shown)
+    if shown and session.sticky[0] == ids:
+        text = session.sticky[1]
+    session.sticky = (ids, text)
+    session.echoes.injected(hit.text for hit in shown)
+    traces = tuple(
+        HitTrace(hit.id, hit.relevance, outcomes[hit.id] or (_INJECTED if hit.id in ids else "budget"))
+        for hit in found
+    )
+    return Selected(text, tuple(shown), traces)
+
+
+def _objection(hit: RecallHit, settings: RecallSettings, audience: Audience | None) -> str:
+    # The relayer was asked for exactly this; it is checked again because its answer is input.
+    if not hit.relevance >= settings.min_score:
+        return "below_floor"
+    if hit.trust not in TRUSTED:
+        return "untrusted_source"
+    audible = audible_to(audience)
+    if audible and hit.audience not in audible:
+        return "audience"
+    # The reference is shown beside the text.
+    verdict = scan(f"{hit.source.reference}\n{hit.text}" if hit.source.reference else hit.text)
+    if verdict.blocked:
+        return "injection"
+    return "suspect" if hit.suspect or verdict.suspect else ""
+
+
+def _item(hit: RecallHit) -> RecalledMemory:
+    at = hit.occurred_at if hit.occurred_at is not None else hit.created_at
+    return RecalledMemory(
+        text=hit.text,
+        relevance=hit.relevance,
+        at=datetime.fromtimestamp(at / 1000, UTC),
+        label=_label(hit),
+        reference=hit.source.reference,
+    )
+
+
+def _label(hit: RecallHit) -> str:
+    if hit.extractor.startswith(_MODEL):
+        return _NOTED
+    return _LABELS.get(hit.trust, "")

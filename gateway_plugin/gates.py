@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gateway_plugin.session_keys import Audience, RunKind, SessionRef
+from gateway_plugin.session_keys import RunKind
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.text.measures import effective_length
 from gateway_plugin.text.patterns import compile_pattern, matches
+from gateway_plugin.turn import Decision, Turn
 
 
 class Purpose(StrEnum):
@@ -27,69 +27,7 @@ class Purpose(StrEnum):
     CAPTURE = "capture"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnContext:
-    """What a host tells about a turn.
-
-    Attributes:
-        session: the parsed session key.
-        query: the *cleaned* latest user message, see ``query.clean_query``; what is measured and matched.
-        agent: the agent's name where settings or host fix it; None takes the session key's.
-        audience: who listens, where the host knows better than the session key.
-        trigger: what the host says started the run, e.g. ``user``, ``cron``; "" when it says nothing.
-        run_id: the host's id of the run.
-        chat_id: the platform's id of the chat, for allow and deny lists; None takes the session key's.
-        inter_session: the prompt came from another session or an internal tool, not from a person.
-        interactive: a person waits in a lasting session (not a one-shot command).
-        disabled: ``MEMRELAY_DISABLE`` is set.
-        outbox_error: why the outbox, and with it the toggles, cannot be read; "" when it can.
-        session_enabled: the session's own toggle.
-        success: the run ended well (capture only).
-        stop_reason: why the last answer ended; some hosts call a provider's error a success and say it here.
-    """
-
-    session: SessionRef
-    query: str
-    agent: str | None = None
-    audience: Audience | None = None
-    trigger: str = "user"
-    run_id: str = ""
-    chat_id: str | None = None
-    inter_session: bool = False
-    interactive: bool = True
-    disabled: bool = False
-    outbox_error: str = ""
-    session_enabled: bool = True
-    success: bool = True
-    stop_reason: str = ""
-
-    @property
-    def listed_as(self) -> str:
-        """The agent's name as settings list it."""
-        return self.agent or self.session.listed_as
-
-    @property
-    def heard_by(self) -> Audience:
-        """Who listens."""
-        return self.audience or self.session.audience
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the gates say.
-
-    Attributes:
-        allowed: whether to go on.
-        gate: the gate that objected; "" when none did.
-        reason: why, in words, without any text of the turn.
-    """
-
-    allowed: bool
-    gate: str = ""
-    reason: str = ""
-
-
-_Gate = Callable[[TurnContext, PluginSettings, Purpose], str | None]
+_Gate = Callable[[Turn, PluginSettings, Purpose], str | None]
 """A gate returns its objection, or None."""
 
 _OWN_RUNS: Final = {
@@ -141,7 +79,7 @@ _CONTROL: Final = re.compile(
 )
 
 
-def gate(turn: TurnContext, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
+def gate(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
     """Decide whether a turn may use memory for a purpose."""
     for name, objection in GATES:
         reason = objection(turn, settings, purpose)
@@ -150,9 +88,7 @@ def gate(turn: TurnContext, settings: PluginSettings, purpose: Purpose = Purpose
     return Decision(True)
 
 
-def explain(
-    turn: TurnContext, settings: PluginSettings, purpose: Purpose = Purpose.RECALL
-) -> tuple[Decision, ...]:
+def explain(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> tuple[Decision, ...]:
     """Ask every gate, also behind the first that objects; one decision per gate, in order."""
     decisions = []
     for name, objection in GATES:
@@ -176,11 +112,11 @@ def is_control_text(text: str) -> bool:
     return _CONTROL.match(head if len(text) <= 2000 else head + "\n" + text[-200:]) is not None
 
 
-def _switch(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
-    return "MEMRELAY_DISABLE is set" if turn.disabled or _settings.disabled else None
+def _switch(_turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "MEMRELAY_DISABLE is set" if settings.disabled else None
 
 
-def _enabled(_turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+def _enabled(_turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
     if purpose is Purpose.CAPTURE:
         return None if settings.capture.enabled else "capture.enabled is false"
     if not settings.recall.enabled:
@@ -190,19 +126,19 @@ def _enabled(_turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> 
     return None
 
 
-def _outbox(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+def _outbox(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
     if not turn.outbox_error:
         return None
     return f"whether memory is switched off cannot be read, so it stays silent: {turn.outbox_error}"
 
 
-def _session_toggle(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+def _session_toggle(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
     if turn.outbox_error:
         return "whether memory is on for this session cannot be told"
     return None if turn.session_enabled else "memory is off for this session"
 
 
-def _agents(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+def _agents(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
     name = turn.listed_as.casefold()
     if purpose is Purpose.ACTIVE:
         listed = {agent.casefold() for agent in settings.active.agents}
@@ -213,19 +149,23 @@ def _agents(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> st
     return None
 
 
-def _run_kind(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+def _run_kind(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
     run = turn.session.run
-    if run in _OWN_RUNS or turn.run_id.startswith("active-memory-"):
+    if run in _OWN_RUNS or turn.host.run_id.startswith("active-memory-"):
         return f"this is {_OWN_RUNS.get(run, _OWN_RUNS[RunKind.ACTIVE_MEMORY])}"
-    if turn.inter_session or turn.run_id.startswith("announce:") or turn.session.key.startswith("announce:"):
+    if (
+        turn.host.inter_session
+        or turn.host.run_id.startswith("announce:")
+        or turn.session.key.startswith("announce:")
+    ):
         return "the message comes from another session, not from a person"
     word = _RUN_TRIGGERS.get(run)
     skipped = word in settings.recall.skip_triggers if purpose is Purpose.RECALL else word is not None
     return f"this is a {word} run" if word and skipped else None
 
 
-def _trigger(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
-    word = turn.trigger.strip().lower()
+def _trigger(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    word = turn.host.trigger.strip().lower()
     if purpose is Purpose.ACTIVE and word not in {"", "user"}:
         return f"the trigger is {word[:32]}, not user"
     skipped = {trigger.lower() for trigger in settings.recall.skip_triggers}
@@ -234,17 +174,17 @@ def _trigger(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> s
     return f"the trigger is {word[:32]}" if word in skipped else None
 
 
-def _interactive(turn: TurnContext, _settings: PluginSettings, purpose: Purpose) -> str | None:
-    return "nobody waits in this run" if purpose is Purpose.ACTIVE and not turn.interactive else None
+def _interactive(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
+    return "nobody waits in this run" if purpose is Purpose.ACTIVE and not turn.host.interactive else None
 
 
-def _session_pattern(turn: TurnContext, settings: PluginSettings, _purpose: Purpose) -> str | None:
+def _session_pattern(turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:
     hit = _first_match(settings.recall.skip_session_patterns, turn.session.key)
     return None if hit is None else f"recall.skipSessionPatterns[{hit}] matches the session"
 
 
-def _chat_type(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
-    heard_by = turn.heard_by
+def _chat_type(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    heard_by = turn.host.audience or turn.session.audience
     if purpose is Purpose.RECALL and heard_by not in settings.recall.allowed_chat_types:
         return f"recall.allowedChatTypes leaves out {heard_by}"
     if purpose is Purpose.ACTIVE and heard_by not in settings.active.allowed_chat_types:
@@ -252,10 +192,10 @@ def _chat_type(turn: TurnContext, settings: PluginSettings, purpose: Purpose) ->
     return None
 
 
-def _chat_id(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+def _chat_id(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
     if purpose is not Purpose.ACTIVE:
         return None
-    chat = turn.chat_id or turn.session.chat
+    chat = turn.host.chat_id or turn.session.chat
     if chat in settings.active.denied_chat_ids:
         return "deniedChatIds lists this chat"
     # An allow list with a chat we cannot name stays closed (AM-05).
@@ -264,23 +204,23 @@ def _chat_id(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> s
     return None
 
 
-def _outcome(turn: TurnContext, _settings: PluginSettings, purpose: Purpose) -> str | None:
+def _outcome(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
     if purpose is not Purpose.CAPTURE:
         return None
     if not turn.success:
         return "the run failed"
-    return "the answer ended in an error" if turn.stop_reason in {"error", "aborted"} else None
+    return "the answer ended in an error" if turn.host.stop_reason in {"error", "aborted"} else None
 
 
-def _slash(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+def _slash(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
     return "the message is a command" if is_slash_command(turn.query) else None
 
 
-def _control_text(turn: TurnContext, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+def _control_text(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
     return "the message is a control word of the host" if is_control_text(turn.query) else None
 
 
-def _min_length(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+def _min_length(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
     length = effective_length(turn.query)
     if length == 0:
         return "the message is empty once cleaned"
@@ -289,7 +229,7 @@ def _min_length(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -
     return None if purpose is Purpose.CAPTURE or length >= least else f"prompt too short: {length} < {least}"
 
 
-def _skip_pattern(turn: TurnContext, settings: PluginSettings, purpose: Purpose) -> str | None:
+def _skip_pattern(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
     if purpose is Purpose.CAPTURE:
         return None
     hit = _first_match(settings.recall.skip_patterns, turn.query)

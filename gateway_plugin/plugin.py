@@ -1,22 +1,427 @@
-"""The plugin for code that is not asynchronous: the same implementation, on an event loop of its own thread."""
+"""The plugin as code uses it: `before_turn` recalls, `after_turn` captures, and neither ever breaks a turn.
+
+What is wrong with the settings or the secret is raised when the plugin is made. After that everything that can go wrong
+becomes a status; only a mistake in the call itself (a prompt that is no string) is raised. `MemoryPlugin` is the same
+implementation for code that is not asynchronous, on an event loop of its own thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
+import html
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from gateway_plugin.async_plugin import CLOSING_SECONDS, NO_HOST, AsyncMemoryPlugin, Messages
-from gateway_plugin.outbox import OutboxItem
+import httpx
+
+from gateway_plugin.capture import Capturer, TurnCapture
+from gateway_plugin.clock import Clock, SystemClock
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.gates import Purpose
+from gateway_plugin.no_effect import without_effect
+from gateway_plugin.outbox import (
+    Letter,
+    Outbox,
+    OutboxItem,
+    OutboxUnavailable,
+    Waiting,
+)
+from gateway_plugin.outbox.sender import Positions, Sender
+from gateway_plugin.query import parse_messages, readable
+from gateway_plugin.recall import Recaller, TurnRecall
+from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
+from gateway_plugin.sessions import Identities, LastTurn, Sessions, Turns, Watchdog, owner_of
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.status import CaptureReport, Injection, PluginStatus, TurnTrace
-from gateway_plugin.tools import ToolAnswer
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.setup import (
+    active_traces,
+    connect,
+    holder_for,
+    open_outbox,
+    settings_from,
+)
+from gateway_plugin.status import (
+    CaptureReport,
+    Injection,
+    PluginStatus,
+    ToldOnce,
+    TurnTrace,
+    status_of,
+    tell_person,
+)
+from gateway_plugin.tools import READING, ToolAnswer, Toolbox
+from gateway_plugin.turn import HostTurn
+
+CLOSING_SECONDS: Final = 5.0
+NO_HOST: Final = HostTurn()
+# Stands for a message where the gates are asked about a session and not about one.
+_BEGINNING: Final = "The session begins."
+Messages = Iterable[Mapping[str, Any]]
+
+
+class AsyncMemoryPlugin:
+    """Memory for one gateway process; belongs to the event loop that uses it first.
+
+    Args:
+        url: the relayer; None takes the settings', by default ``http://127.0.0.1:8787``.
+        agent: who speaks when a session key names nobody; None takes the settings'.
+        settings: settings, or the host's configuration object for this plugin; None reads the environment.
+        secret: the gateway's secret, 64 hex digits or base64; None finds or makes one, see `gateway_plugin.keys`.
+        outbox: where captured turns wait; None keeps them sealed in a file that outlives the process, unless
+            ``capture.durable`` is false.
+        environ: the environment; secrets are taken out of it.
+        clock: the time.
+        http: an HTTP client to use instead of an own one; the caller closes it.
+
+    Raises:
+        SettingsError: a setting is wrong.
+        IdentityError: the secret is malformed, unreadable, or readable by others.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        agent: str | None = None,
+        *,
+        settings: PluginSettings | Mapping[str, object] | None = None,
+        secret: str | None = None,
+        outbox: Outbox | None = None,
+        environ: MutableMapping[str, str] | None = None,
+        clock: Clock | None = None,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        self.settings = settings_from(settings, environ, url=url)
+        # While memory is switched off, no secret is made either.
+        holder = None if self.settings.disabled else holder_for(self.settings, environ, secret=secret)
+        self._identities = Identities(holder, self.settings, agent)
+        self._clock = clock or SystemClock()
+        self._client = connect(self.settings, environ, clock=self._clock, http=http)
+        if outbox is None:
+            outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
+        self._outbox = outbox
+        self._positions = Positions(self._outbox, kept=self.settings.capture.enabled)
+        self._sender = Sender(
+            self._client,
+            self._outbox,
+            self._identities.of_owner,
+            notify=tell_person,
+            heard=self._positions.saw,
+            meanwhile=self._persist,
+        )
+        traces = active_traces(self.settings, environ)
+        self._recaller = Recaller(
+            self._client, self._sender, self.settings, self._clock, self._positions, traces=traces
+        )
+        self._watchdog = Watchdog(self._clock, tell_person, enabled=self.settings.capture.enabled)
+        self._sessions = Sessions()
+        self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
+        told = ToldOnce()
+        self._turns = Turns(self._outbox, self._identities, self.settings, told)
+        self._recall = TurnRecall(
+            self._recaller,
+            turns=self._turns,
+            sessions=self._sessions,
+            settings=self.settings,
+            last=self._last,
+            watchdog=self._watchdog,
+            told=told,
+        )
+        self._capture = TurnCapture(
+            Capturer(self._outbox, self.settings.capture, self._clock),
+            self._outbox,
+            self._sender,
+            self._recaller,
+            turns=self._turns,
+            sessions=self._sessions,
+            watchdog=self._watchdog,
+            told=told,
+        )
+
+    async def start(self) -> None:
+        """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
+        self._sender.start()
+        self._tell_of_a_former_name()
+
+    async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:
+        """Deliver what waits and have the relayer open a session's namespace, because its first turn is near (MS-06).
+
+        Nothing is asked for a session that may not recall. Returns a status, as recall has them; raises nothing.
+        """
+        self._sender.start()
+        try:
+            turn = self._turns.of(session_key, host, _BEGINNING, Purpose.RECALL)
+            if not turn.decision.allowed:
+                return f"skipped:{turn.decision.gate}"
+            await self._client.list_memories(turn.identity, limit=1)
+        except GatewayError as error:
+            return status_of(error)
+        except Exception:  # noqa: BLE001 - a defect of ours must not cost the user an answer
+            return "failed"
+        return "ok"
+
+    async def before_turn(
+        self,
+        prompt: str,
+        *,
+        session_key: str | None = None,
+        messages: Messages = (),
+        host: HostTurn = NO_HOST,
+        deadline: float | None = None,
+    ) -> Injection:
+        """Recall for a turn.
+
+        Args:
+            prompt: the user's message as the host has it, envelopes and all.
+            session_key: the host's session key; None outside any chat session.
+            messages: the conversation so far, with ``role`` and ``content``.
+            host: what else the host knows.
+            deadline: seconds for all of it; None takes the settings'.
+
+        Raises:
+            TypeError: the prompt is no string, or a message no mapping.
+        """
+        _require_text(prompt)
+        self._sender.start()
+        earlier = parse_messages(messages)
+        seconds = self.settings.deadline_ms / 1000 if deadline is None else deadline
+        return await self._recall.recall(
+            readable(prompt), earlier, key=session_key, host=host, seconds=seconds
+        )
+
+    async def after_turn(
+        self,
+        messages: Messages,
+        *,
+        session_key: str | None = None,
+        success: bool = True,
+        host: HostTurn = NO_HOST,
+    ) -> CaptureReport:
+        """Capture a turn: choose what is new and worth keeping, put it in the outbox, return in milliseconds.
+
+        When it returns ``queued``, the turn is on this machine's disk and reaches the relayer sooner or later,
+        whatever happens to this process.
+
+        Args:
+            messages: the whole history, a window of it, or the last turn; what was captured before is recognised.
+            session_key: as in `before_turn`.
+            success: whether the run ended well; failed ones are not captured.
+            host: what else the host knows.
+
+        Raises:
+            TypeError: a message is no mapping.
+        """
+        parsed = parse_messages(messages)
+        self._sender.start()
+        return await self._capture.capture(parsed, key=session_key, host=host, success=success)
+
+    async def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
+        """Deliver what waits; False when time is up, the relayer does not take it, or what waits cannot be read.
+
+        Nothing is dropped.
+        """
+        delivered = await self._sender.flush(seconds)
+        _, unreadable = self._dead()
+        return delivered and not unreadable
+
+    async def flush_session(
+        self,
+        messages: Messages = (),
+        *,
+        session_key: str | None = None,
+        host: HostTurn = NO_HOST,
+        seconds: float = 0.0,
+        ended: bool = False,
+    ) -> CaptureReport:
+        """Capture what a session has said and was not captured yet, because its history is about to change or end.
+
+        For a host's events ``before_compaction``, ``before_reset`` and ``session_end``, and its shutdown.
+
+        Args:
+            messages: the history as it is before the event.
+            session_key: as in `before_turn`.
+            host: as in `before_turn`.
+            seconds: how long to try to deliver as well; 0 leaves that to the background.
+            ended: the session is over, or begins anew: unless ``capture.summary`` is off, the relayer is told so, and
+                may keep a summary of it. Queued like a turn, so that it is not lost either.
+
+        Raises:
+            TypeError: a message is no mapping.
+        """
+        report = await self.after_turn(messages, session_key=session_key, host=host)
+        if ended and self.settings.capture.summary:
+            report = replace(report, ended=await self._capture.end(session_key, host))
+        if seconds > 0:
+            await self._sender.flush(seconds)
+            report = replace(report, waiting=self._outbox.waiting())
+        return report
+
+    async def tool(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        *,
+        session_key: str | None = None,
+        host: HostTurn = NO_HOST,
+    ) -> ToolAnswer:
+        """Do what the model asks of a memory tool; every failure is an answer, too.
+
+        Args:
+            name: one of `gateway_plugin.tool_arguments.TOOL_NAMES`.
+            arguments: as the model gave them.
+            session_key: as in `before_turn`.
+            host: as in `before_turn`; ``host.transcripts`` is where ``memory_transcript`` may read.
+        """
+        try:
+            turn = self._turns.known(session_key, host)
+            if turn.outbox_error and not self.settings.disabled:
+                return ToolAnswer(f"Memory error: {turn.outbox_error}", failed=True)
+            if self.settings.disabled or not turn.session_enabled:
+                return ToolAnswer("Memory is switched off here.", failed=True)
+            identity = turn.identity
+            answer = await Toolbox(self._client, self.settings, self._clock).call(name, arguments, turn)
+        except GatewayError as error:
+            return ToolAnswer(f"Memory error: {error}", failed=True)
+        if name in READING:
+            # What a model repeats of what it read is no news either.
+            self._sessions.of(identity.namespace, turn.session.key).echoes.injected(
+                (answer.text, html.unescape(answer.text))
+            )
+        return answer
+
+    def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
+        """Turn memory off or on for one chat session; outlives the process.
+
+        Raises:
+            IdentityError: whose session it is cannot be told.
+            OutboxUnavailable: the choice cannot be kept.
+        """
+        self._turns.set_session(session_key, host, enabled=enabled)
+
+    def set_everywhere(self, *, enabled: bool) -> None:
+        """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
+        self._turns.set_everywhere(enabled=enabled)
+
+    def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
+        """Whether memory is on for a session, by its own switch and the gateway's.
+
+        Raises:
+            IdentityError: whose session it is cannot be told.
+            OutboxUnavailable: the switches cannot be read; until they can, memory is silent.
+        """
+        return self._turns.is_on(session_key, host)
+
+    def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
+        """Destroy what waits or was refused and matches; return how many there were. What the relayer has stays there.
+
+        Raises:
+            OutboxUnavailable: the file cannot be changed.
+        """
+        removed = self._outbox.remove(matches)
+        self._sender.abandon(matches)
+        return removed
+
+    def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
+        """Accept the log of a namespace as it is: a person restored or erased it; raises as `set_session`."""
+        owner = owner_of(self._identities.of_turn(parse_session_key(session_key or ""), host))
+        self._positions.replace(owner, None)
+        self._positions.persist()
+
+    def status(self) -> PluginStatus:
+        """Return how things stand."""
+        dead, unreadable = self._dead()
+        last = dead[-1] if dead else None
+        whose = last.item.owner.agent if last is not None and last.item is not None else "unknown"
+        return PluginStatus(
+            url=self._client.endpoint.origin,
+            account=self._identities.account,
+            last_recall=self._last.trace.status,
+            recalls=self._recaller.recalls,
+            waiting=self._outbox.waiting(),
+            delivered=self._sender.delivered,
+            refused=len(dead),
+            paused_seconds=self._client.breaker.remaining,
+            last_error=self._sender.last_error,
+            last_refusal=f"{whose}: {last.reason}" if last is not None else "",
+            durable=self._outbox.durable,
+            warning=unreadable or self._watchdog.warning,
+            notes=without_effect(self.settings, self._identities.account),
+        )
+
+    def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
+        """Return why the last turn was given what it was given.
+
+        Args:
+            session_key: of this session alone, which is all that a chat may be told; None is the last turn of all.
+            host: as in `before_turn`.
+        """
+        if session_key is None:
+            return self._last.trace
+        return self._last.of(self._turns.namespace_of(session_key, host), session_key)
+
+    async def aclose(self) -> None:
+        """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""
+        await self._sender.flush(CLOSING_SECONDS)
+        await self._sender.aclose()
+        await self._client.aclose()
+        waiting, (dead, _) = self._outbox.waiting(), self._dead()
+        reason = self._sender.last_error or next(
+            (letter.reason for letter in dead), "it did not answer in time"
+        )
+        if self._outbox.durable and waiting:
+            tell_person(f"memrelay: {waiting} captured turns wait on disk for the next start: {reason}")
+        elif not self._outbox.durable and waiting + len(dead):
+            tell_person(f"memrelay: {waiting + len(dead)} captured turns never reached the relayer: {reason}")
+        self._outbox.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _tell_of_a_former_name(self) -> None:
+        """Tell a person of memories that an earlier version may have kept for the default agent in a plain namespace."""
+        with contextlib.suppress(GatewayError):
+            former = named(self.settings.namespace.default)
+            home = self._identities.of_turn(parse_session_key(f"agent:{DEFAULT_AGENT}:main"), NO_HOST)
+            seen = self._positions.of(Waiting(former, former, home.generation))
+            if (
+                home.namespace.startswith(f"{DEFAULT_NAME}/")
+                and seen
+                and not self._positions.of(owner_of(home))
+            ):
+                tell_person(
+                    f"memrelay: {DEFAULT_AGENT}'s memories are in namespace {home.namespace}. If what this gateway knows of "
+                    f"namespace {former} is from an earlier version and {DEFAULT_AGENT}'s: memrelay-gateway adopt {former}"
+                )
+
+    def _persist(self) -> None:
+        """Write what was learnt since: positions, and why the last turn went as it did."""
+        self._positions.persist()
+        self._last.persist()
+
+    def _dead(self) -> tuple[tuple[Letter, ...], str]:
+        """Return what was refused for good; where the outbox cannot be read, why."""
+        try:
+            return self._outbox.letters(dead=True), ""
+        except OutboxUnavailable as error:
+            return (), str(error)
+
+
+def _require_text(prompt: object) -> None:
+    if not isinstance(prompt, str):
+        raise TypeError("the prompt is a string")
+
 
 __all__ = [
     "AsyncMemoryPlugin",

@@ -7,14 +7,17 @@ prompt is cleaned first, then cut to a bound; how much conversation goes along d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
 from gateway_plugin.text.measures import clip, clip_middle, one_line
 from gateway_plugin.text.wrappers import strip, strip_wrappers
+from relayer.wire.memories import MAX_CALLS
 
 MAX_ACTIVE_QUERY_CHARS: Final = 480
 """What active mode searches for at most (AM-26)."""
@@ -22,7 +25,6 @@ MAX_ACTIVE_QUERY_CHARS: Final = 480
 MAX_CONTEXT_CHARS: Final = 25_000
 """What the model of active mode reads at most (AM-26)."""
 
-_MAX_RAW_CHARS: Final = 1_000_000
 _NOBODYS_WORDS: Final = ("[Inter-session message]", "OpenClaw runtime context (internal):")
 
 
@@ -33,12 +35,125 @@ class Role(StrEnum):
     ASSISTANT = "assistant"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of the conversation so far, as the host has it."""
+_TEXT_BLOCKS: Final = frozenset({"text", "input_text", "output_text"})
+_ROLES: Final = {"user": Role.USER, "human": Role.USER, "assistant": Role.ASSISTANT, "ai": Role.ASSISTANT}
+CALLS: Final = frozenset({"tool_use", "toolcall", "function_call"})
+"""The types of what calls a tool, in lower case."""
+
+_MAX_LABEL: Final = 512
+_LARGEST_ID: Final = 2**128
+_MAX_TEXT: Final = 1_000_000
+# Seconds pass this in the year 5138, ms passed it in 1973.
+_MS_FROM: Final = 10**11
+# What a relayer takes: the years 1900 to 2199.
+_FIRST_MS: Final = -2_208_988_800_000
+_LAST_MS: Final = 7_258_118_400_000
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One message that a person or the assistant said. ``at`` is in ms since the epoch, where the host knows it.
+
+    ``calls`` are the names of the tools that the assistant called with it, or after it before anything else was said.
+    """
 
     role: Role
-    text: str
+    text: str = field(repr=False)
+    id: str | None = None
+    at: int | None = None
+    speaker: str | None = None
+    calls: tuple[str, ...] = ()
+
+    @cached_property
+    def cleaned(self) -> str:
+        """The text without envelopes and wrappers; made when it is first asked for, and once."""
+        return strip(self.text)
+
+    @cached_property
+    def query(self) -> str:
+        """What the text asks; see `clean_query`."""
+        return self.cleaned or _unwrapped(self.text)
+
+
+def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
+    """Parse messages with ``role`` and ``content``; those of other roles and those without text are left out.
+
+    Raises:
+        TypeError: a message is no mapping: a mistake of the caller, not of a conversation.
+    """
+    parsed: list[ChatMessage] = []
+    for message in messages:
+        if not isinstance(message, Mapping):
+            raise TypeError("messages are mappings with the keys role and content")
+        role = _ROLES.get(str(message.get("role", "")).lower())
+        text = readable(_text(message.get("content"))[:_MAX_TEXT])
+        calls = _calls(message.get("content")) if role is Role.ASSISTANT else ()
+        if role is not None and text:
+            parsed.append(
+                ChatMessage(
+                    role,
+                    text,
+                    _label(message.get("id") or message.get("message_id")),
+                    moment_of(message.get("timestamp", message.get("created_at"))),
+                    _label(message.get("name") or message.get("speaker")),
+                    calls,
+                )
+            )
+        elif calls and parsed:
+            parsed[-1] = replace(parsed[-1], calls=(*parsed[-1].calls, *calls)[:MAX_CALLS])
+    return tuple(parsed)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        return ""
+    texts = []
+    for block in content:
+        if isinstance(block, str):
+            texts.append(block)
+        elif (
+            isinstance(block, Mapping)
+            and isinstance(kind := block.get("type"), str)
+            and kind in _TEXT_BLOCKS
+            and isinstance(block.get("text"), str)
+        ):
+            texts.append(block["text"])
+    return "\n".join(texts)
+
+
+def _calls(content: object) -> tuple[str, ...]:
+    if not isinstance(content, Sequence) or isinstance(content, str | bytes):
+        return ()
+    blocks = [block for block in content if isinstance(block, Mapping)]
+    called = [block for block in blocks if str(block.get("type", "")).lower() in CALLS]
+    return tuple(_label(block.get("name")) or "a tool" for block in called[:MAX_CALLS])
+
+
+def _label(value: object) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_ID:
+        value = str(value)
+    return readable(value[:_MAX_LABEL]) or None if isinstance(value, str) else None
+
+
+def readable(text: str) -> str:
+    """Return a text that can be sent: half a surrogate pair cannot be, and nobody meant it."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def moment_of(value: object) -> int | None:
+    """Read a time as hosts write it, ISO 8601 with an offset, seconds or ms since 1970; None when it is none."""
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        at = int(moment.timestamp() * 1000) if moment.tzinfo else None
+        return at if at is not None and _FIRST_MS <= at < _LAST_MS else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LAST_MS:
+        return None
+    return int(value if value >= _MS_FROM else value * 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,23 +178,23 @@ def clean_query(prompt: str) -> str:
     injected memories, or a message between the host's own sessions, gives "": nobody asked anything. What lies beyond the first
     million characters is not looked at.
     """
-    prompt = prompt[:_MAX_RAW_CHARS]
-    cleaned = strip(prompt)
-    if cleaned:
-        return cleaned
+    prompt = prompt[:_MAX_TEXT]
+    return strip(prompt) or _unwrapped(prompt)
+
+
+def _unwrapped(prompt: str) -> str:
     rest = strip_wrappers(prompt)
     return "" if rest.startswith(_NOBODYS_WORDS) else rest
 
 
-def build_query(prompt: str, history: Sequence[Message], settings: PluginSettings) -> Query:
+def build_query(latest: str, history: Sequence[ChatMessage], settings: PluginSettings) -> Query:
     """Build the query of a turn.
 
     Args:
-        prompt: the latest user message as the host has it.
+        latest: the latest user message, cleaned.
         history: earlier messages, oldest first, without the latest one.
         settings: mode, query mode and the caps per turn (AM-12, AM-20).
     """
-    latest = clean_query(prompt)
     if settings.recall.mode is RecallMode.DIRECT:
         search = _with_tail(latest, _last_users(history, settings.recall.context_turns, settings))
         return Query(
@@ -92,7 +207,7 @@ def build_query(prompt: str, history: Sequence[Message], settings: PluginSetting
     )
 
 
-def _context(latest: str, history: Sequence[Message], settings: PluginSettings) -> str:
+def _context(latest: str, history: Sequence[ChatMessage], settings: PluginSettings) -> str:
     latest = clip_middle(latest, MAX_CONTEXT_CHARS - 1000)
     mode = settings.active.query_mode
     if mode is QueryMode.MESSAGE:
@@ -109,7 +224,7 @@ def _context(latest: str, history: Sequence[Message], settings: PluginSettings) 
     return "\n".join([heading, *lines, "", "Latest user message:", latest])
 
 
-def _recent(history: Sequence[Message], settings: PluginSettings) -> list[str]:
+def _recent(history: Sequence[ChatMessage], settings: PluginSettings) -> list[str]:
     active = settings.active
     left = {Role.USER: active.recent_user_turns, Role.ASSISTANT: active.recent_assistant_turns}
     caps = {Role.USER: active.recent_user_chars, Role.ASSISTANT: active.recent_assistant_chars}
@@ -123,7 +238,7 @@ def _recent(history: Sequence[Message], settings: PluginSettings) -> list[str]:
     return lines[::-1]
 
 
-def _all_that_fit(history: Sequence[Message], room: int) -> list[str]:
+def _all_that_fit(history: Sequence[ChatMessage], room: int) -> list[str]:
     lines: list[str] = []
     for message, text in _cleaned_backwards(history):
         line = f"{message.role}: {text}"
@@ -134,12 +249,11 @@ def _all_that_fit(history: Sequence[Message], room: int) -> list[str]:
     return lines[::-1]
 
 
-def _last_users(history: Sequence[Message], count: int, settings: PluginSettings) -> list[str]:
+def _last_users(history: Sequence[ChatMessage], count: int, settings: PluginSettings) -> list[str]:
     texts: list[str] = []
     if count:
-        for message, text in _cleaned_backwards(history):
-            if message.role is Role.USER:
-                texts.append(clip(text, settings.active.recent_user_chars))
+        for _, text in _cleaned_backwards([one for one in history if one.role is Role.USER]):
+            texts.append(clip(text, settings.active.recent_user_chars))
             if len(texts) == count:
                 break
     return texts[::-1]
@@ -149,8 +263,8 @@ def _with_tail(latest: str, earlier: list[str]) -> str:
     return "\n".join([*earlier, latest])
 
 
-def _cleaned_backwards(history: Sequence[Message]) -> Iterable[tuple[Message, str]]:
+def _cleaned_backwards(history: Sequence[ChatMessage]) -> Iterable[tuple[ChatMessage, str]]:
     for message in reversed(history):
-        text = one_line(clean_query(message.text))
+        text = one_line(message.query)
         if text:
             yield message, text

@@ -17,10 +17,10 @@ from gateway_plugin.errors import (
     RelayerUnreachable,
     RelayerUntrusted,
 )
-from gateway_plugin.gates import Decision
 from gateway_plugin.settings import Position
 from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
+from gateway_plugin.turn import Decision
 from relayer.wire.schemas import RecallHit
 
 _DEBUG_CHARS: Final = 500

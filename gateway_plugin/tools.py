@@ -11,17 +11,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.formatting import age_in_words, escape
+from gateway_plugin.formatting import TRUSTED, age_in_words, audible_to, escape, may_be_shown
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
-from gateway_plugin.recall.selection import audible_to
-from gateway_plugin.session_keys import Audience, audience_name
+from gateway_plugin.query import moment_of
+from gateway_plugin.session_keys import audience_name
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
@@ -34,7 +33,8 @@ from gateway_plugin.tool_arguments import (
     UpdateArguments,
     parse_arguments,
 )
-from gateway_plugin.turn.transcript import NoSuchLog, Said, SessionLogs, moment_of, read_transcript
+from gateway_plugin.transcript import NoSuchLog, Said, read_transcript
+from gateway_plugin.turn import Turn
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.memories import SupersedeRequest
@@ -54,31 +54,26 @@ async def read_kept(
     client: RelayerClient,
     asked: TranscriptArguments,
     absent: NoSuchLog,
-    *,
-    whose: Identity,
-    audience: Audience | None,
-    session: str,
+    turn: Turn,
 ) -> str:
-    """Return what `gateway_plugin.turn.transcript.read_transcript` would, after a line that says where it is from.
+    """Return what `gateway_plugin.transcript.read_transcript` would, after a line that says where it is from.
 
     Args:
         client: the relayer.
         asked: the model's arguments; the path is a session key here.
         absent: what the host said.
-        whose: whose session it is.
-        audience: who reads the answer; in a group only ``session``, the group's own, is read.
-        session: the session key of this turn, empty outside any.
+        turn: whose session it is, and who reads the answer; in a group only the turn's own session is read.
 
     Raises:
         ToolError: there is nothing of it here either, or the anchor is not in it.
     """
-    audiences = audible_to(audience)
-    if len(asked.path) > _MAX_SESSION or (audiences and asked.path != session):
+    audiences = audible_to(turn.heard_by)
+    if len(asked.path) > _MAX_SESSION or (audiences and asked.path != turn.session.key):
         raise absent
     named = {} if asked.anchor is None else {"anchor": asked.anchor, "at": moment_of(asked.anchor)}
     request = TranscriptRequest(session=asked.path, limit=asked.turns, audiences=audiences, **named)
     try:
-        kept = await client.transcript(whose, request, deadline=_TRANSCRIPT_DEADLINE)
+        kept = await client.transcript(turn.identity, request, deadline=_TRANSCRIPT_DEADLINE)
     except RelayerRefused as error:
         # A relayer of before it kept any has no such route.
         if error.status in {404, 405}:
@@ -103,7 +98,6 @@ def _not_told(absent: NoSuchLog, error: GatewayError) -> ToolError:
 READING: Final = frozenset({"memory_search", "memory_get", "memory_transcript"})
 """Tools that change nothing: a host may run them again."""
 
-_TRUSTED: Final = ("user", "imported", "assistant")
 _STATES: Final = {"superseded": ", corrected since"}
 _NONE_FOUND: Final = "No relevant memories found."
 _DISALLOWED: Final = "Cannot store text containing disallowed patterns."
@@ -135,8 +129,6 @@ class Toolbox:
         client: the relayer.
         settings: floor and redaction.
         clock: the time.
-        transcripts: the host's directory of session logs, or its sessions; None where it has none.
-        session: the session key of the turn; empty outside any.
     """
 
     def __init__(
@@ -144,30 +136,23 @@ class Toolbox:
         client: RelayerClient,
         settings: PluginSettings,
         clock: Clock,
-        transcripts: Path | SessionLogs | None = None,
-        session: str = "",
     ) -> None:
         self._client = client
         self._settings = settings
         self._clock = clock
-        self._transcripts = transcripts
-        self._session = session
 
-    async def call(
-        self, tool: str, arguments: Mapping[str, object], *, identity: Identity, audience: Audience | None
-    ) -> ToolAnswer:
+    async def call(self, tool: str, arguments: Mapping[str, object], turn: Turn) -> ToolAnswer:
         """Do what the model asks; every failure is an answer.
 
         Args:
             tool: its name, see `gateway_plugin.tool_arguments`.
             arguments: as the model gave them.
-            identity: whose turn it is, from the host.
-            audience: who reads the answer.
+            turn: whose it is, and who reads the answer.
         """
         try:
             parsed = parse_arguments(tool, arguments)
-            whose = _granted(identity, getattr(parsed, "namespace", None))
-            return await self._done(parsed, whose, audience)
+            whose = _granted(turn.identity, getattr(parsed, "namespace", None))
+            return await self._done(parsed, replace(turn, whose=whose))
         except (ToolError, GatewayError) as error:
             return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
@@ -175,48 +160,49 @@ class Toolbox:
                 f"Memory error: it failed inside the plugin ({type(error).__name__})", failed=True
             )
 
-    async def _done(self, parsed: object, whose: Identity, audience: Audience | None) -> ToolAnswer:
+    async def _done(self, parsed: object, turn: Turn) -> ToolAnswer:
         match parsed:
             case SearchArguments():
-                answer = await self._search(parsed, whose, audience)
+                answer = await self._search(parsed, turn)
             case GetArguments():
-                answer = await self._get(parsed, whose, audience)
+                answer = await self._get(parsed, turn)
             case StoreArguments():
-                answer = await self._store(parsed, whose, audience)
+                answer = await self._store(parsed, turn)
             case UpdateArguments():
-                answer = await self._update(parsed, whose, audience)
+                answer = await self._update(parsed, turn)
             case ForgetArguments():
-                answer = await self._forget(parsed, whose, audience)
+                answer = await self._forget(parsed, turn)
             case TranscriptArguments():
-                answer = await self._transcript(parsed, whose, audience)
+                answer = await self._transcript(parsed, turn)
             case _:
                 raise ToolError("there is no such tool")
         return answer
 
-    async def _search(self, asked: SearchArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
+    async def _search(self, asked: SearchArguments, turn: Turn) -> ToolAnswer:
         floor = self._settings.recall.min_score if asked.min_score is None else asked.min_score
+        audible = audible_to(turn.heard_by)
         request = RecallRequest(
             query=redact(strip(asked.query) or asked.query, self._settings.capture.redaction).text,
             limit=asked.limit,
             floor=floor,
-            audiences=audible_to(audience),
-            trusts=_TRUSTED,
+            audiences=audible,
+            trusts=TRUSTED,
             **({"include": asked.include} if asked.include else {}),
             **({} if asked.as_of is None else {"as_of": _time("asOf", asked.as_of)}),
         )
-        answer = await self._client.recall(whose, request, deadline=_DEADLINE)
-        hits = [hit for hit in answer.memories if _may_be_shown(hit, audience)]
+        answer = await self._client.recall(turn.identity, request, deadline=_DEADLINE)
+        hits = [hit for hit in answer.memories if may_be_shown(hit, audible)]
         if not hits:
-            return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": whose.namespace, "memories": []})
+            return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
+        shown = [_shown(hit) for hit in hits]
         lines = [
-            f"{number}. {escape(hit.text)} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')})"
-            for number, hit in enumerate(hits, 1)
+            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')})"
+            for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         ]
         heading = f"Found {len(hits)} {'memory' if len(hits) == 1 else 'memories'}:"
-        shown = [_shown(hit) for hit in hits]
         details = {
             "count": len(hits),
-            "namespace": whose.namespace,
+            "namespace": turn.namespace,
             "degraded": answer.degraded,
             "memories": shown,
         }
@@ -224,17 +210,17 @@ class Toolbox:
         ids = ", ".join(f"{number} = {hit.id}" for number, hit in enumerate(hits, 1))
         return ToolAnswer("\n".join([heading, "", *lines, "", f"ids: {ids}"]), details)
 
-    async def _get(self, asked: GetArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
-        memory = await self._find(asked.ref, whose, audience)
+    async def _get(self, asked: GetArguments, turn: Turn) -> ToolAnswer:
+        memory = await self._find(asked.ref, turn)
         if memory is None:
             # As the host's own tool answers about a file that is not there (CP-48).
             return ToolAnswer("", {"text": "", "path": escape(asked.ref)})
-        around = await self._around(memory, whose, audience)
+        around = await self._around(memory, turn)
         lines = [
             _with_age(memory, self._clock),
             *(f"Around it: {_with_age(one, self._clock)}" for one in around),
         ]
-        if memory.source.session and not audible_to(audience):
+        if memory.source.session and not audible_to(turn.heard_by):
             # Names of sessions tell who else talks with the agent: a group does not hear them.
             lines.append(f"Said in: {escape(memory.source.session)} at {_moment(memory).isoformat()}")
         last = None if asked.lines is None else asked.start - 1 + asked.lines
@@ -247,9 +233,9 @@ class Toolbox:
         }
         return ToolAnswer(text, details)
 
-    async def _store(self, asked: StoreArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
-        item = self._item(asked.text, audience, _time("occurredAt", asked.occurred_at))
-        answer = await self._client.remember(whose, RememberRequest(items=(item,)))
+    async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
+        item = self._item(asked.text, turn, _time("occurredAt", asked.occurred_at))
+        answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
         outcome = answer.memories[0]
         if outcome.status == "refused":
             raise ToolError(f"the relayer did not take it: {outcome.code}")
@@ -257,11 +243,11 @@ class Toolbox:
         known = " (known already)" if outcome.status == "duplicate" else ""
         return ToolAnswer(f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status})
 
-    async def _update(self, asked: UpdateArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
-        old = await self._find(asked.ref, whose, audience)
+    async def _update(self, asked: UpdateArguments, turn: Turn) -> ToolAnswer:
+        old = await self._find(asked.ref, turn)
         if old is None:
             raise ToolError("ref: there is no such memory; memory_search shows the ids")
-        item = self._item(asked.text, audience, None)
+        item = self._item(asked.text, turn, None)
         request = SupersedeRequest(
             text=item.text,
             audience=item.audience,
@@ -270,28 +256,24 @@ class Toolbox:
             # A call that is made again, by a model that saw no answer, makes no second version.
             idempotency_key=hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest(),
         )
-        answer = await self._client.supersede(whose, old.id, request)
+        answer = await self._client.supersede(turn.identity, old.id, request)
         return ToolAnswer(f"Updated: {escape(item.text)[:_PREVIEW]}", {"id": answer.id, "replaces": old.id})
 
-    async def _forget(self, asked: ForgetArguments, whose: Identity, audience: Audience | None) -> ToolAnswer:
-        memory = await self._find(asked.ref, whose, audience)
+    async def _forget(self, asked: ForgetArguments, turn: Turn) -> ToolAnswer:
+        memory = await self._find(asked.ref, turn)
         if memory is None:
             raise ToolError("ref: there is no such memory; memory_search shows the ids")
-        await self._client.forget(whose, memory.id)
+        await self._client.forget(turn.identity, memory.id)
         return ToolAnswer(f"Forgotten: {memory.id}. A person can bring it back.", {"id": memory.id})
 
-    async def _transcript(
-        self, asked: TranscriptArguments, whose: Identity, audience: Audience | None
-    ) -> ToolAnswer:
+    async def _transcript(self, asked: TranscriptArguments, turn: Turn) -> ToolAnswer:
         try:
-            said = read_transcript(self._transcripts, asked.path, anchor=asked.anchor, turns=asked.turns)
+            said = read_transcript(turn.host.transcripts, asked.path, anchor=asked.anchor, turns=asked.turns)
         except NoSuchLog as absent:
-            said = await read_kept(
-                self._client, asked, absent, whose=whose, audience=audience, session=self._session
-            )
+            said = await read_kept(self._client, asked, absent, turn)
         return ToolAnswer("\n".join(escape(redact(line).text) for line in said.split("\n")))
 
-    def _item(self, text: str, audience: Audience | None, at: int | None) -> MemoryItem:
+    def _item(self, text: str, turn: Turn, at: int | None) -> MemoryItem:
         clean = redact(strip(text), self._settings.capture.redaction)
         verdict = scan(clean.text)
         if clean.blocked:
@@ -302,7 +284,7 @@ class Toolbox:
             raise ToolError("text: it is empty once cleaned")
         return MemoryItem(
             text=clean.text,
-            audience=audience_name(audience),
+            audience=audience_name(turn.heard_by),
             # It was the model that said so, whatever a person said before.
             trust="assistant",
             suspect=bool(verdict.suspect),
@@ -310,24 +292,28 @@ class Toolbox:
             source=SourceInfo(role="assistant"),
         )
 
-    async def _find(self, ref: str, whose: Identity, audience: Audience | None) -> Memory | None:
+    async def _find(self, ref: str, turn: Turn) -> Memory | None:
         named = ref.strip().partition("#")[0].removeprefix("memory/").removesuffix(".md")
         try:
-            memory = (await self._client.get_memory(whose, named)).memory
+            memory = (await self._client.get_memory(turn.identity, named)).memory
         except RelayerRefused as error:
             if error.status in {400, 404, 422}:
                 return None
             raise
-        return memory if memory.state != "forgotten" and _may_be_shown(memory, audience) else None
+        return (
+            memory
+            if memory.state != "forgotten" and may_be_shown(memory, audible_to(turn.heard_by))
+            else None
+        )
 
-    async def _around(self, memory: Memory, whose: Identity, audience: Audience | None) -> list[Memory]:
+    async def _around(self, memory: Memory, turn: Turn) -> list[Memory]:
         """Return what was said in the same breath: the one before it, those that follow it, and its session's nearest."""
-        page = await self._client.list_memories(whose, limit=_PAGE)
+        page = await self._client.list_memories(turn.identity, limit=_PAGE)
         near = [
             one
             for one in page.memories
             if one.id != memory.id
-            and _may_be_shown(one, audience)
+            and may_be_shown(one, audible_to(turn.heard_by))
             and (
                 memory.id == one.context_of
                 or one.id == memory.context_of
@@ -351,14 +337,6 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
     if not wanted.startswith(f"{identity.namespace}/"):
         raise ToolError("namespace: it is not this agent's; leave it out")
     return replace(identity, namespace=wanted)
-
-
-def _may_be_shown(memory: Memory, audience: Audience | None) -> bool:
-    audible = audible_to(audience)
-    if memory.suspect or memory.trust not in _TRUSTED or (audible and memory.audience not in audible):
-        return False
-    verdict = scan(memory.text)
-    return not verdict.blocked and not verdict.suspect
 
 
 def _shown(memory: Memory) -> dict[str, Any]:

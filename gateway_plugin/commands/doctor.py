@@ -44,12 +44,11 @@ from gateway_plugin.hosts.openclaw.examination import (
     command_environment,
 )
 from gateway_plugin.identity import Identity, KeyHolder, RootHolder
-from gateway_plugin.outbox.positions import Positions
+from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named
+from gateway_plugin.sessions import WHY_MARK, owner_of
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
-from gateway_plugin.turn.host_turn import owner_of
-from gateway_plugin.turn.sessions import WHY_MARK
 from relayer.wire import names
 
 

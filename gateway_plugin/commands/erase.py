@@ -28,7 +28,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, RootHolder
 from gateway_plugin.outbox.contract import Outbox, OutboxItem, Waiting
-from gateway_plugin.outbox.positions import Positions
+from gateway_plugin.outbox.sender import Positions
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_transcript
 from relayer.wire.schemas import TurnItem
 

@@ -35,10 +35,10 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.tool_arguments import ToolError
+from gateway_plugin.transcript import read_transcript
 from gateway_plugin.transfer.exports import ImportProblem
 from gateway_plugin.transfer.indexed import Found, Index, Root, RootKind
 from gateway_plugin.transfer.sending import send_items
-from gateway_plugin.turn.transcript import read_transcript
 from relayer.wire.schemas import RecallRequest
 
 _EVERY: float = 2.0

@@ -11,8 +11,8 @@ from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import AgentOption, CliContext, Output, UrlOption, find_context, guarded
 from gateway_plugin.outbox.file import FileOutbox
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.turn.host_turn import HostTurn, Identities, owner_of
-from gateway_plugin.turn.switches import Toggles
+from gateway_plugin.sessions import Identities, Toggles, owner_of
+from gateway_plugin.turn import HostTurn
 
 SessionOption = Annotated[
     str | None,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ from typing import Final, TypeVar
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox.contract import Outbox, OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.outbox.contract import Mark, Outbox, OutboxItem, OutboxUnavailable, Waiting
+from relayer.wire.codec import Reader, lp
+from relayer.wire.errors import Malformed
 from relayer.wire.memories import without_transcript
 from relayer.wire.schemas import AnalyzeResponse, Position
 
@@ -387,3 +390,82 @@ async def off_loop(outbox: Outbox, work: Callable[..., _T], *arguments: object) 
         # The interpreter is ending and starts no threads any more; the write is still owed.
         return work(*arguments)
     return await thread
+
+
+_POSITION = "position"
+
+
+class Positions:
+    """The newest position of each namespace's log that this gateway has seen, so that a log set back is noticed.
+
+    A relayer that is asked to be at least as far as the remembered position either is, or says ``rollback_detected``.
+    `persist` writes what changed, sealed, beside the outbox, from whatever thread: a store that was set back while no
+    gateway ran is noticed too.
+
+    Args:
+        outbox: where they are kept.
+        kept: whether they outlive the process; False where nothing may be written to this machine.
+    """
+
+    def __init__(self, outbox: Outbox, *, kept: bool = True) -> None:
+        self._outbox = outbox
+        self._kept = kept
+        self._known: dict[str, Position | None] = {}
+        self._changed: dict[str, Waiting] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def changed(self) -> bool:
+        """Whether something is to be written."""
+        return bool(self._changed)
+
+    def of(self, owner: Waiting) -> Position | None:
+        """Return the newest position seen, or None."""
+        if owner.namespace not in self._known:
+            self._known[owner.namespace] = self._read(owner)
+        return self._known[owner.namespace]
+
+    def saw(self, owner: Waiting, position: Position) -> None:
+        """Note a position, unless a newer one is known."""
+        known = self.of(owner)
+        if known is None or position.seq > known.seq:
+            self.replace(owner, position)
+
+    def replace(self, owner: Waiting, position: Position | None) -> None:
+        """Note a position whatever is known: the relayer could not compare, or a person accepts what is there."""
+        with self._lock:
+            self._known[owner.namespace] = position
+            if self._kept:
+                self._changed[owner.namespace] = owner
+
+    def persist(self) -> None:
+        """Write what changed.
+
+        Raises:
+            OutboxUnavailable: the file cannot be written; the next call tries again.
+        """
+        while self._changed:
+            with self._lock:
+                namespace, owner = next(iter(self._changed.items()))
+                position = self._known[namespace]
+                del self._changed[namespace]
+            try:
+                self._outbox.keep(Mark(owner, _POSITION, _encoded(position)))
+            except OutboxUnavailable:
+                with self._lock:
+                    self._changed.setdefault(namespace, owner)
+                raise
+
+    def _read(self, owner: Waiting) -> Position | None:
+        try:
+            value = self._outbox.kept(owner, _POSITION).value
+            if not value:
+                return None
+            reader = Reader(value)
+            return Position(seq=reader.integer(), digest=reader.bytes(32).hex())
+        except (OutboxUnavailable, Malformed):
+            return None
+
+
+def _encoded(position: Position | None) -> bytes:
+    return b"" if position is None else lp(position.seq, bytes.fromhex(position.digest))

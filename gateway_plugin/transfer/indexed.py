@@ -12,13 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gateway_plugin.bounded_files import FilesBelow, NotRead, files_below
-from gateway_plugin.capture.filters import Origin, judge
+from gateway_plugin.filters import Origin, judge
 from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private, state_directory
 from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.transcript import dialogue
 from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
 from gateway_plugin.transfer.sending import shown_name
-from gateway_plugin.turn.transcript import dialogue
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem

@@ -29,7 +29,7 @@ from gateway_plugin.outbox import OutboxFull, OutboxItem
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
 from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.turn.host_turn import owner_of
+from gateway_plugin.sessions import owner_of
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 

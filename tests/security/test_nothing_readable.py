@@ -21,8 +21,8 @@ from signed_calls import Gateway, encode
 
 from demo.relayer_process import RelayerProcess
 from demo.traces import Traces, views
-from gateway_plugin.async_plugin import AsyncMemoryPlugin
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.plugin import AsyncMemoryPlugin
+from gateway_plugin.turn import HostTurn
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.entry import decode_entry

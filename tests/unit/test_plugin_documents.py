@@ -10,14 +10,22 @@ import typer
 
 from gateway_plugin.active import MOST_KEPT
 from gateway_plugin.cli import app
-from gateway_plugin.gates import Purpose, TurnContext, gate
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.gates import Purpose, gate
+from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
+from gateway_plugin.turn import HostTurn, Turn
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PLUGIN = (DOCS / "plugin.md").read_text("utf-8")
 COMMANDS = (DOCS / "commands.md").read_text("utf-8")
 SETTINGS = PluginSettings()
+
+
+def _asking(session: SessionRef, *, trigger: str = "user", interactive: bool = True) -> Turn:
+    host = HostTurn(trigger=trigger, interactive=interactive)
+    nobody = IdentityError("no gate asks whose turn it is")
+    return Turn(session=session, query="Where did I park the car?", host=host, whose=nobody)
 
 
 def _commands(group: typer.Typer, prefix: str = "") -> set[str]:
@@ -94,12 +102,12 @@ def test_the_poor_fits_are_named_and_left_alone_as_the_page_says() -> None:
     assert tuple(re.split(r",\s+", listed)) == SETTINGS.recall.skip_triggers
     session = parse_session_key("agent:main:main")
     for trigger in SETTINGS.recall.skip_triggers:
-        turn = TurnContext(session=session, query="Where did I park the car?", trigger=trigger)
+        turn = _asking(session, trigger=trigger)
         for purpose in Purpose:
             assert not gate(turn, SETTINGS, purpose).allowed
     active = PluginSettings.model_validate({"recall": {"mode": "active"}, "active": {"agents": ["main"]}})
-    waited_for = TurnContext(session=session, query="Where did I park the car?")
-    one_shot = TurnContext(session=session, query="Where did I park the car?", interactive=False)
+    waited_for = _asking(session)
+    one_shot = _asking(session, interactive=False)
     assert gate(waited_for, active, Purpose.ACTIVE).allowed
     assert not gate(one_shot, active, Purpose.ACTIVE).allowed
     assert not gate(waited_for, SETTINGS, Purpose.ACTIVE).allowed

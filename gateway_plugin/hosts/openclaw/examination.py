@@ -21,10 +21,9 @@ from gateway_plugin.hosts.openclaw.config import SECRET_KEYS, HostConfig, core_c
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox import Outbox
+from gateway_plugin.sessions import WHY_MARK, owner_of
 from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, safe_load
 from gateway_plugin.tool_arguments import TOOL_NAMES
-from gateway_plugin.turn.host_turn import owner_of
-from gateway_plugin.turn.sessions import WHY_MARK
 
 _START_SECONDS: Final = 60.0
 _UNSET: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")

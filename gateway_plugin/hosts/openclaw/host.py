@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from gateway_plugin import __version__
-from gateway_plugin.async_plugin import AsyncMemoryPlugin
 from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeError, Call
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
@@ -22,6 +21,7 @@ from gateway_plugin.hosts.openclaw.config import core_config, state_folder
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
 from gateway_plugin.outbox import OutboxUnavailable
+from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
 from gateway_plugin.status import CaptureReport, Injection, TurnTrace

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway_plugin.session_keys import DEFAULT_AGENT, Audience
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 
 HOST: Final = "openclaw"
 

@@ -14,7 +14,7 @@ from gateway_plugin import active as active_traces
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.settings import Position, load_settings
 from gateway_plugin.status import Injection
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee again?"

@@ -2,20 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.gates import GATES, Purpose, TurnContext, explain, gate, is_control_text, is_slash_command
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.gates import GATES, Purpose, explain, gate, is_control_text, is_slash_command
 from gateway_plugin.session_keys import Audience, parse_session_key
 from gateway_plugin.settings import load_settings
+from gateway_plugin.turn import HostTurn, Turn
 
 DIRECT = load_settings({}, {})
 ACTIVE = load_settings({"recall": {"mode": "active"}, "active": {"agents": ["ops"]}}, {})
 QUERY = "What did we decide about the deploy?"
 
 
-def turn(key: str = "agent:ops:main", query: str = QUERY, **changes) -> TurnContext:
-    return TurnContext(session=parse_session_key(key), query=query, **changes)
+def turn(key: str = "agent:ops:main", query: str = QUERY, **changes) -> Turn:
+    told = {
+        name: changes.pop(name) for name in list(changes) if name in HostTurn.__slots__ and name != "agent"
+    }
+    nobody = IdentityError("no gate asks whose turn it is")
+    return Turn(session=parse_session_key(key), query=query, host=HostTurn(**told), whose=nobody, **changes)
 
 
-def blocked_by(context: TurnContext, settings=DIRECT, purpose=Purpose.RECALL) -> str:
+def blocked_by(context: Turn, settings=DIRECT, purpose=Purpose.RECALL) -> str:
     return gate(context, settings, purpose).gate
 
 
@@ -29,7 +35,6 @@ def test_an_ordinary_turn_of_a_person_passes_every_gate(settings, purpose):
 
 # gate, what differs from the ordinary turn, and whether recall, active mode and capture are stopped by it
 TRUTH_TABLE = [
-    ("switch", {"disabled": True}, (1, 1, 1)),
     ("outbox", {"outbox_error": "the outbox cannot be used"}, (1, 1, 1)),
     ("session_toggle", {"session_enabled": False}, (1, 1, 1)),
     ("agents", {"key": "agent:other:main"}, (0, 1, 0)),
@@ -71,7 +76,7 @@ def test_the_truth_table_of_the_gates(name, changes, stopped):
 
 
 def test_every_gate_is_in_the_truth_table_or_has_its_own_test():
-    own = {"enabled", "session_pattern", "skip_pattern", "chat_id"}
+    own = {"switch", "enabled", "session_pattern", "skip_pattern", "chat_id"}
     assert {name for name, _ in GATES} == own | {row[0] for row in TRUTH_TABLE}
 
 

@@ -7,15 +7,13 @@ from aiohttp import web
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.capture import capture_turn
-from gateway_plugin.capture.capturer import TurnCursor
+from gateway_plugin.capture import TurnCursor, capture_turn
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
-from gateway_plugin.query import Role
-from gateway_plugin.session_keys import Audience
+from gateway_plugin.query import Role, parse_messages
+from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.turn.host_turn import HostTurn
-from gateway_plugin.turn.sessions import EchoFilter
-from gateway_plugin.turn.transcript import parse_messages
+from gateway_plugin.turn import HostTurn, Turn
 from relayer.wire.memories import AnalyzeRequest, without_transcript
 
 KEY = "agent:researcher:main"
@@ -31,12 +29,10 @@ LINES = [
 def captured(identity, messages, session=KEY, **settings):
     return capture_turn(
         messages,
-        identity=identity,
-        session=session,
+        Turn(session=parse_session_key(session), whose=identity),
         cursor=TurnCursor(),
         echoes=EchoFilter(),
         settings=CaptureSettings(**settings),
-        audience=Audience.DIRECT,
         now_ms=1_767_225_600_000,
     ).request
 

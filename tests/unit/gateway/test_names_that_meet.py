@@ -14,8 +14,9 @@ from gateway_plugin.commands.run import agent_identity
 from gateway_plugin.errors import IdentityError, SettingsError
 from gateway_plugin.identity import AgentHolder, Identity, RootHolder
 from gateway_plugin.session_keys import named, parse_session_key, typed
+from gateway_plugin.sessions import Identities
 from gateway_plugin.settings import PluginSettings, load_settings
-from gateway_plugin.turn.host_turn import HostTurn, Identities
+from gateway_plugin.turn import HostTurn
 from relayer.wire import names
 from relayer.wire.keys import RootKeys
 

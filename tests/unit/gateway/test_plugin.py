@@ -16,7 +16,7 @@ from gateway_plugin.errors import IdentityError, SettingsError
 from gateway_plugin.keys.secret_store import secret_path
 from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.session_keys import Audience
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]

@@ -5,7 +5,7 @@ import pytest
 from gateway_plugin.query import (
     MAX_ACTIVE_QUERY_CHARS,
     MAX_CONTEXT_CHARS,
-    Message,
+    ChatMessage,
     Role,
     build_query,
     clean_query,
@@ -13,12 +13,12 @@ from gateway_plugin.query import (
 from gateway_plugin.settings import load_settings
 
 HISTORY = [
-    Message(Role.USER, "first question"),
-    Message(Role.ASSISTANT, "first answer"),
-    Message(Role.USER, "second question"),
-    Message(Role.ASSISTANT, "second answer"),
-    Message(Role.USER, "third question"),
-    Message(Role.ASSISTANT, "third answer"),
+    ChatMessage(Role.USER, "first question"),
+    ChatMessage(Role.ASSISTANT, "first answer"),
+    ChatMessage(Role.USER, "second question"),
+    ChatMessage(Role.ASSISTANT, "second answer"),
+    ChatMessage(Role.USER, "third question"),
+    ChatMessage(Role.ASSISTANT, "third answer"),
 ]
 
 
@@ -53,7 +53,7 @@ def test_a_message_between_the_hosts_own_sessions_is_no_query():
 
 def test_an_envelope_of_hundreds_of_characters_around_ok_measures_two():
     prompt = 'Conversation info (untrusted metadata):\n```json\n{"x": "' + "y" * 300 + '"}\n```\n\nok'
-    assert build_query(prompt, [], load_settings({}, {})).latest == "ok"
+    assert build_query(clean_query(prompt), [], load_settings({}, {})).latest == "ok"
 
 
 def test_direct_mode_searches_for_the_latest_message_alone_by_default():
@@ -103,7 +103,7 @@ def test_full_mode_shows_the_whole_conversation():
 
 @pytest.mark.row("AM-20")
 def test_the_caps_per_turn_hold_and_no_turns_means_no_tail():
-    long = [Message(Role.USER, "u " * 500), Message(Role.ASSISTANT, "a " * 500)]
+    long = [ChatMessage(Role.USER, "u " * 500), ChatMessage(Role.ASSISTANT, "a " * 500)]
     lines = build_query("What now?", long, active()).context.split("\n")
     assert max(len(line) for line in lines if line.startswith("user: ")) <= 220 + len("user: ")
     assert max(len(line) for line in lines if line.startswith("assistant: ")) <= 180 + len("assistant: ")
@@ -114,7 +114,7 @@ def test_the_caps_per_turn_hold_and_no_turns_means_no_tail():
 
 
 def test_full_mode_drops_the_oldest_turns_above_its_bound():
-    history = [Message(Role.USER, f"{n} " + "x" * 4000) for n in range(20)]
+    history = [ChatMessage(Role.USER, f"{n} " + "x" * 4000) for n in range(20)]
     context = build_query("What now?", history, active(queryMode="full")).context
     assert len(context) <= MAX_CONTEXT_CHARS
     assert "user: 19 " in context
@@ -124,7 +124,7 @@ def test_full_mode_drops_the_oldest_turns_above_its_bound():
 
 def test_earlier_turns_are_cleaned_as_well():
     history = [
-        Message(
+        ChatMessage(
             Role.ASSISTANT,
             "🧩 Active Memory: ok 842ms\n<relevant-memories>tea</relevant-memories>You drink tea.",
         )

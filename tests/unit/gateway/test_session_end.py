@@ -10,7 +10,7 @@ from gateway_plugin.commands.erase import forget_namespace
 from gateway_plugin.identity import RootHolder
 from gateway_plugin.outbox import Waiting
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 from relayer.wire.keys import RootKeys
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."

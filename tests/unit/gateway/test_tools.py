@@ -9,7 +9,7 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.tool_arguments import TOOL_NAMES, tool_schemas
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 KEY = "agent:researcher:main"

@@ -14,7 +14,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.plugin import LoopClosed, LoopThread
 from gateway_plugin.private_files import config_directory, locked
-from gateway_plugin.turn.transcript import parse_messages
+from gateway_plugin.query import parse_messages
 
 QUESTION = "How do I take my coffee?"
 SECRET = "11" * 32

@@ -13,7 +13,7 @@ from wire_relayer import answer
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.keys import secret_store
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}]
@@ -165,7 +165,7 @@ def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(run, wire):
 
 def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ):
     from gateway_plugin.outbox import Waiting
-    from gateway_plugin.outbox.positions import Positions
+    from gateway_plugin.outbox.sender import Positions
     from relayer.wire.schemas import Position
 
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:

@@ -7,7 +7,7 @@ import pytest
 from gateway_plugin.commands.erase import erase_texts, forget_namespace
 from gateway_plugin.outbox import OutboxItem, Waiting
 from gateway_plugin.outbox.memory import MemoryOutbox
-from gateway_plugin.outbox.positions import Positions
+from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import AnalyzeRequest, Position
 
 OWNER = Waiting("researcher", "researcher", 0)

@@ -8,7 +8,7 @@ from wire_relayer import answer
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.outbox import OutboxUnavailable, Waiting
 from gateway_plugin.outbox.memory import MemoryOutbox
-from gateway_plugin.outbox.positions import Positions
+from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import Position
 
 TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2 pm."}]

@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.capture import capture_turn
-from gateway_plugin.capture.capturer import MAX_REMEMBERED, TurnCursor, fingerprint
+from gateway_plugin.capture import MAX_REMEMBERED, TurnCursor, capture_turn, fingerprint
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.query import Role
-from gateway_plugin.session_keys import Audience
+from gateway_plugin.query import ChatMessage, Role, parse_messages
+from gateway_plugin.session_keys import Audience, parse_session_key
+from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings import CaptureSettings, load_settings
-from gateway_plugin.turn.sessions import EchoFilter
-from gateway_plugin.turn.transcript import ChatMessage, parse_messages
+from gateway_plugin.turn import HostTurn, Turn
 from relayer.wire.errors import Malformed
 
 NOW_MS = 1_767_225_600_000
@@ -32,14 +31,11 @@ def said(text, **more):
 
 
 def capture(messages, identity, cursor=None, echoes=None, **more):
-    arguments = {
-        "session": "agent:researcher:s",
-        "settings": CaptureSettings(),
-        "audience": Audience.DIRECT,
-        "now_ms": NOW_MS,
-    } | more
+    session, audience = more.pop("session", "agent:researcher:s"), more.pop("audience", Audience.DIRECT)
+    turn = Turn(session=parse_session_key(session), host=HostTurn(audience=audience), whose=identity)
+    arguments = {"settings": CaptureSettings(), "now_ms": NOW_MS} | more
     return capture_turn(
-        messages, identity=identity, cursor=cursor or TurnCursor(), echoes=echoes or EchoFilter(), **arguments
+        messages, turn, cursor=cursor or TurnCursor(), echoes=echoes or EchoFilter(), **arguments
     )
 
 
@@ -63,7 +59,9 @@ def test_a_turn_becomes_one_request_with_roles_times_and_audience(identity):
     ("audience", "name"), [(None, "agent"), (Audience.GROUP, "group"), (Audience.CHANNEL, "group")]
 )
 def test_who_could_hear_it_is_kept(identity, audience, name):
-    assert capture([user(COFFEE)], identity, audience=audience).request.audience == name
+    session = "agent:researcher:s" if audience else ""
+    captured = capture([user(COFFEE)], identity, audience=audience, session=session)
+    assert captured.request.audience == name
 
 
 @pytest.mark.row("CP-34")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gateway_plugin.capture.filters import DropReason, Origin, judge, strip_system_noise
+from gateway_plugin.filters import DropReason, Origin, judge, strip_system_noise
 from gateway_plugin.injection import InjectionClass
 from gateway_plugin.settings import CaptureSettings
 

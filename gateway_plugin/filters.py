@@ -130,8 +130,19 @@ def judge(text: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
             person is what they want remembered.
         settings: the length bounds. A trigger bypasses the lower one, unless the message is a question.
     """
-    # Wrappers may be long; what is left must fit the bound, so a text far above both need not be read to its end.
-    cleaned = strip(text[: settings.max_length * 8 + 200_000])
+    return judge_cleaned(strip(text[: looked_at(settings)]), origin=origin, settings=settings)
+
+
+def looked_at(settings: CaptureSettings) -> int:
+    """Return how many characters of a message are looked at.
+
+    Wrappers may be long; what is left must fit the bound, so a text far above both need not be read to its end.
+    """
+    return settings.max_length * 8 + 200_000
+
+
+def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
+    """Decide as `judge` about a message whose wrappers and envelopes are gone."""
     if origin in {Origin.SYSTEM, Origin.TOOL}:
         cleaned = strip_system_noise(cleaned)
     if origin is Origin.ASSISTANT and settings.assistant_tail:

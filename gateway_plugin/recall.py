@@ -8,36 +8,38 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from gateway_plugin.active import ActiveRecaller, ActiveTraces, RecallCache, Reminder
-from gateway_plugin.client import RelayerClient
+from gateway_plugin.active import ActiveRecaller, ActiveTraces, Reminder
+from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.formatting import escape, framed, namespace_instruction
-from gateway_plugin.gates import Decision, Purpose, TurnContext, explain, gate
+from gateway_plugin.formatting import (
+    TRUSTED,
+    Selected,
+    audible_to,
+    escape,
+    framed,
+    may_be_shown,
+    namespace_instruction,
+    select,
+)
+from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import Identity
-from gateway_plugin.injection import scan
-from gateway_plugin.outbox.positions import Positions
-from gateway_plugin.outbox.sender import Sender
-from gateway_plugin.query import Role, build_query, clean_query
-from gateway_plugin.recall.selection import Selected, audible_to, select
-from gateway_plugin.session_keys import Audience, SessionRef, parse_session_key
-from gateway_plugin.settings import PluginSettings, RecallMode, RecallSettings
-from gateway_plugin.status import Injection, ToldOnce, TurnTrace, defect, status_of
+from gateway_plugin.outbox.sender import Positions, Sender
+from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
+from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog, owner_of
+from gateway_plugin.settings import PluginSettings, RecallSettings
+from gateway_plugin.status import Injection, ToldOnce, TurnTrace, defect, status_of, tell_person
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
-from gateway_plugin.turn.host_turn import HostTurn, Identities, owner_of
-from gateway_plugin.turn.sessions import LastTurn, Session, Sessions, Watchdog
-from gateway_plugin.turn.switches import Switches
-from gateway_plugin.turn.transcript import ChatMessage, history
+from gateway_plugin.turn import HostTurn, Turn
 from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import Memory, RecallRequest, RecallResponse, SourcePenalty
+from relayer.wire.schemas import AudienceName, RecallRequest, RecallResponse, SourcePenalty
 
 _HEADING: Final = "Recent memories (use memory_search for full search):"
 _HINT: Final = (
     "You have {count} past memory file(s). Use the memory_search tool when the user's question could benefit from "
     "historical context."
 )
-_TRUSTED: Final = ("user", "imported", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,8 @@ class ColdStart:
 async def fetch(
     client: RelayerClient,
     settings: RecallSettings,
+    turn: Turn,
     *,
-    identity: Identity,
-    audience: Audience | None,
     now: datetime,
     seconds: float,
 ) -> ColdStart:
@@ -62,22 +63,21 @@ async def fetch(
     Args:
         client: the relayer.
         settings: how much of it.
-        identity: whose memories.
-        audience: who reads the answer.
+        turn: whose memories, and who reads the answer.
         now: with a time zone, which says where a day begins.
         seconds: the deadline.
     """
-    offset = now.utcoffset()
+    offset, audible = now.utcoffset(), audible_to(turn.heard_by)
     answer = await client.context(
-        identity,
+        turn.identity,
         days=settings.cold_start.days,
         items=settings.cold_start.lines,
         offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
-        audiences=audible_to(audience),
-        trusts=_TRUSTED,
+        audiences=audible,
+        trusts=TRUSTED,
         deadline=seconds,
     )
-    return format_days(answer, settings, audible_to(audience))
+    return format_days(answer, settings, audible)
 
 
 def format_days(answer: ContextResponse, settings: RecallSettings, audible: Sequence[str]) -> ColdStart:
@@ -85,30 +85,25 @@ def format_days(answer: ContextResponse, settings: RecallSettings, audible: Sequ
 
     Without a line to show, a hint says how much there is to search; without any memory, nothing is said.
     """
-    days = [(day.date, [one for one in day.memories if _may_be_shown(one, audible)]) for day in answer.days]
-    while any(memories for _, memories in days):
-        text = framed("\n".join([_HEADING, *_lines(days)]), settings=settings)
+    days = [
+        (
+            day.date,
+            [
+                (one.text, line)
+                for one in day.memories
+                if may_be_shown(one, audible) and (line := escape(one.text))
+            ],
+        )
+        for day in answer.days
+    ]
+    while any(lines for _, lines in days):
+        said = [f"## {date}\n" + "\n".join(f"- {line}" for _, line in lines) for date, lines in days if lines]
+        text = framed("\n".join([_HEADING, *said]), settings=settings)
         if estimate_tokens(text) <= settings.max_tokens:
-            return ColdStart(text, tuple(one.text for _, memories in days for one in memories))
-        oldest = next(memories for _, memories in reversed(days) if memories)
+            return ColdStart(text, tuple(one for _, lines in days for one, _ in lines))
+        oldest = next(lines for _, lines in reversed(days) if lines)
         oldest.pop(0)
     return ColdStart(_HINT.format(count=answer.total)) if answer.total else ColdStart()
-
-
-def _lines(days: Sequence[tuple[str, list[Memory]]]) -> list[str]:
-    lines: list[str] = []
-    for date, memories in days:
-        if memories:
-            lines += [f"## {date}", *(f"- {escape(one.text)}" for one in memories)]
-    return lines
-
-
-def _may_be_shown(memory: Memory, audible: Sequence[str]) -> bool:
-    # The relayer was asked for exactly this; it is checked again because its answer is input.
-    if memory.suspect or memory.trust not in _TRUSTED or (audible and memory.audience not in audible):
-        return False
-    verdict = scan(memory.text)
-    return bool(one_line(memory.text)) and not verdict.blocked and not verdict.suspect
 
 
 # What the turn before wrote should be found, but waiting for it must leave time to search.
@@ -148,45 +143,21 @@ class Recaller:
         self._active.cache.drop(namespace)
 
     async def recall(
-        self,
-        prompt: str,
-        earlier: Sequence[ChatMessage],
-        *,
-        identity: Identity,
-        session: Session,
-        audience: Audience | None,
-        seconds: float,
-        active: Decision | None = None,
-        first_turn: bool = False,
-        model: str = "",
+        self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
     ) -> tuple[Injection, TurnTrace]:
         """Recall for a turn that the gates let through, and tell a session that begins what was said lately.
 
         Args:
-            prompt: the latest user message as the host has it.
+            turn: whose it is, and what it asks.
             earlier: the conversation before it.
-            identity: whose memories.
             session: the chat session.
-            audience: who reads the answer.
             seconds: the deadline for all of it.
-            active: what the gates say about active mode; None in direct mode.
-            first_turn: the session begins.
-            model: the chat session's model, for active mode.
         """
         start = self._clock.monotonic()
         end = start + seconds
-        injection, trace = await self._recalled(
-            prompt,
-            earlier,
-            identity=identity,
-            session=session,
-            audience=audience,
-            seconds=seconds,
-            active=active,
-            model=model,
-        )
+        injection, trace = await self._recalled(turn, earlier, session, seconds)
         if (
-            not first_turn
+            not turn.host.first_turn
             or not self._settings.recall.cold_start.enabled
             or injection.status not in _ANSWERED
         ):
@@ -195,8 +166,7 @@ class Recaller:
             begun = await fetch(
                 self._client,
                 self._settings.recall,
-                identity=identity,
-                audience=audience,
+                turn,
                 now=datetime.fromtimestamp(self._clock.now(), UTC).astimezone(),
                 seconds=max(end - self._clock.monotonic(), _LEAST_SECONDS),
             )
@@ -210,19 +180,11 @@ class Recaller:
         return begun_with, replace(trace, cold_start=len(begun.said), milliseconds=milliseconds)
 
     async def _recalled(
-        self,
-        prompt: str,
-        earlier: Sequence[ChatMessage],
-        *,
-        identity: Identity,
-        session: Session,
-        audience: Audience | None,
-        seconds: float,
-        active: Decision | None,
-        model: str,
+        self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
     ) -> tuple[Injection, TurnTrace]:
         start = self._clock.monotonic()
-        query = build_query(prompt, history(earlier), self._settings)
+        identity, active = turn.identity, turn.active
+        query = build_query(turn.query, earlier, self._settings)
         # A question may hold a secret as well as an answer, and finds nothing by it.
         query = replace(query, search=redact(query.search, self._settings.capture.redaction).text)
         trace = TurnTrace(
@@ -234,7 +196,9 @@ class Recaller:
         grace = limits.setup_grace_timeout_ms / 1000 if active is not None and active.allowed else 0.0
         soon = min(end, start + self._settings.recall.deadline_ms / 1000 + grace) if active else end
         try:
-            answer, cached = await self._find(self._request(query.search, audience), identity, soon)
+            answer, cached = await self._find(
+                self._request(query.search, audible_to(turn.heard_by)), identity, soon
+            )
         except GatewayError as error:
             injection = self._injection(status_of(error), start, detail=str(error))
             return injection, replace(
@@ -244,19 +208,14 @@ class Recaller:
             trace = replace(trace, active=f"skipped:{active.gate}", detail=active.reason)
         elif active is not None:
             reminder = await self._active.remind(
-                query,
-                answer,
-                identity=identity,
-                audience=audience,
-                seconds=min(end - self._clock.monotonic(), limits.timeout_ms / 1000),
-                model=model,
+                turn, query, answer, min(end - self._clock.monotonic(), limits.timeout_ms / 1000)
             )
             trace = replace(trace, active=reminder.outcome, detail=reminder.detail)
             if reminder.decided:
                 return self._reminded(reminder, replace(trace, cached=cached), session, start)
         now = datetime.fromtimestamp(self._clock.now(), UTC).astimezone()
         selected = select(
-            answer.memories, settings=self._settings.recall, audience=audience, session=session, now=now
+            answer.memories, settings=self._settings.recall, audience=turn.heard_by, session=session, now=now
         )
         injection = self._injection(
             "ok" if selected.text else "empty", start, selected, answer, detail=trace.detail
@@ -282,20 +241,14 @@ class Recaller:
         )
         return injection, replace(trace, status=injection.status, milliseconds=injection.milliseconds)
 
-    def gated(self, context: TurnContext) -> tuple[Injection, TurnTrace] | None:
+    def gated(self, turn: Turn) -> tuple[Injection, TurnTrace] | None:
         """Return the outcome of a turn that a gate objects to, or None."""
-        decision = gate(context, self._settings)
+        decision = turn.decision
         if decision.allowed:
             return None
         status = f"skipped:{decision.gate}"
         injection = Injection("", self._settings.recall.position, status, detail=decision.reason)
-        return injection, TurnTrace(status, decision.reason, gates=explain(context, self._settings))
-
-    def active_gate(self, context: TurnContext) -> Decision | None:
-        """Return whether a turn may use active mode; None where the settings do not ask for it."""
-        if self._settings.recall.mode is not RecallMode.ACTIVE or self._settings.active.mode == "off":
-            return None
-        return gate(context, self._settings, Purpose.ACTIVE)
+        return injection, TurnTrace(status, decision.reason, gates=turn.gates)
 
     async def _find(
         self, request: RecallRequest, identity: Identity, end: float
@@ -333,14 +286,14 @@ class Recaller:
             self._sender.wake()
         return answer
 
-    def _request(self, query: str, audience: Audience | None) -> RecallRequest:
+    def _request(self, query: str, audible: tuple[AudienceName, ...]) -> RecallRequest:
         recall = self._settings.recall
         # Filters of our own may drop some: ask for a few more than are wanted.
         return RecallRequest(
             query=query,
             limit=min(recall.max_results + _SPARE, 100),
             floor=recall.min_score,
-            audiences=audible_to(audience),
+            audiences=audible,
             trusts=("user", "imported", "assistant"),
             **({} if recall.source_penalties is None else {"penalties": _penalties(recall)}),
         )
@@ -384,8 +337,7 @@ class TurnRecall:
 
     Args:
         recaller: searches.
-        identities: whose turns they are.
-        switches: what a person switched off.
+        turns: makes them.
         sessions: what was injected before.
         settings: all of them.
         last: keeps the trace.
@@ -397,8 +349,7 @@ class TurnRecall:
         self,
         recaller: Recaller,
         *,
-        identities: Identities,
-        switches: Switches,
+        turns: Turns,
         sessions: Sessions,
         settings: PluginSettings,
         last: LastTurn,
@@ -406,8 +357,7 @@ class TurnRecall:
         told: ToldOnce,
     ) -> None:
         self._recaller = recaller
-        self._identities = identities
-        self._switches = switches
+        self._turns = turns
         self._sessions = sessions
         self._settings = settings
         self._last = last
@@ -432,53 +382,46 @@ class TurnRecall:
             host: what else the host knows.
             seconds: the deadline for all of it.
         """
+        turn: Turn | None = None
         try:
-            injection, trace = await self._recall(prompt, _before(prompt, earlier), key, host, seconds)
+            turn = self._turns.of(key, host, clean_query(prompt), Purpose.RECALL)
+            injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:
             injection, trace = self._silent(status_of(error), str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
-        self._last.saw(self._identities.namespace_of(key, host), key or "", trace)
+        self._last.saw(turn.namespace if turn else "", key or "", trace)
+        if self._settings.logs_recalls and not self._settings.disabled:
+            tell_person(recall_line(injection, trace, turn.query if turn else "", self._settings))
         return injection
 
     async def _recall(
-        self, prompt: str, earlier: tuple[ChatMessage, ...], key: str | None, host: HostTurn, seconds: float
+        self, turn: Turn, earlier: tuple[ChatMessage, ...], seconds: float
     ) -> tuple[Injection, TurnTrace]:
-        ref = parse_session_key(key or "")
-        context = self._switches.context(ref, clean_query(prompt), host)
-        objection = self._recaller.gated(context)
+        objection = self._recaller.gated(turn)
         if objection is not None:
-            self._note_stopped(ref, host, objection[1])
+            self._note_stopped(turn, objection[1])
             return objection
-        identity = self._identities.of_turn(ref, host)
+        identity = turn.identity
         self._watchdog.recalled()
+        session = self._sessions.of(identity.namespace, turn.session.key)
         try:
-            injection, trace = await self._recaller.recall(
-                prompt,
-                earlier,
-                identity=identity,
-                session=self._sessions.of(identity.namespace, ref.key),
-                audience=host.heard_by(ref),
-                seconds=seconds,
-                active=self._recaller.active_gate(context),
-                first_turn=host.first_turn,
-                model=host.model,
-            )
+            injection, trace = await self._recaller.recall(turn, earlier, session, seconds)
         except Exception as error:  # noqa: BLE001 - as in `recall`; whose turn it is stays known
             injection, trace = self._silent("failed", defect(error))
         if self._settings.recall.namespace_instruction:
             injection = replace(injection, instruction=namespace_instruction(identity.namespace))
         if injection.status == "refused:rollback_detected":
             self._told.tell(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
-        trace = replace(trace, gates=explain(context, self._settings))
+        trace = replace(trace, gates=turn.gates)
         self._last.note(owner_of(identity), trace)
         return injection, trace
 
-    def _note_stopped(self, ref: SessionRef, host: HostTurn, trace: TurnTrace) -> None:
+    def _note_stopped(self, turn: Turn, trace: TurnTrace) -> None:
         """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""
         if trace.status.removeprefix("skipped:") in _WONDERED_ABOUT:
             with contextlib.suppress(GatewayError):
-                self._last.note(owner_of(self._identities.of_turn(ref, host)), trace)
+                self._last.note(owner_of(turn.identity), trace)
 
     def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
         injection = Injection("", self._settings.recall.position, status, detail=detail)
@@ -495,20 +438,20 @@ def _before(prompt: str, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage
 _QUERY_CHARS: Final = 80
 
 
-def recall_line(injection: Injection, trace: TurnTrace, prompt: str, settings: PluginSettings) -> str:
+def recall_line(injection: Injection, trace: TurnTrace, query: str, settings: PluginSettings) -> str:
     """Return the line (CP-29).
 
     Args:
         injection: what the turn was given.
         trace: why.
-        prompt: what the user wrote; shown, cut and without secrets, only where ``recall.logQueries`` asks for it.
+        query: what the user wrote, cleaned; shown, cut and without secrets, only where ``recall.logQueries`` asks for it.
         settings: whether it does.
     """
     spent = f"{injection.milliseconds}ms"
     about = f"query of {trace.query_chars} characters"
     if settings.recall.log_queries:
-        query = redact(one_line(clean_query(prompt)), settings.capture.redaction).text
-        about = f"query: {clip(query, _QUERY_CHARS)}"
+        shown = redact(one_line(query), settings.capture.redaction).text
+        about = f"query: {clip(shown, _QUERY_CHARS)}"
     gate = injection.status.removeprefix("skipped:")
     if gate != injection.status:
         said = f"recall skipped ({injection.detail or gate})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway_plugin.turn.sessions import Sessions
+from gateway_plugin.sessions import Sessions
 
 
 def test_the_session_unused_for_longest_is_forgotten():

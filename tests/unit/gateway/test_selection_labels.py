@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from gateway_plugin.recall.selection import select
+from gateway_plugin.formatting import select
+from gateway_plugin.sessions import Session
 from gateway_plugin.settings import Format, PluginSettings
-from gateway_plugin.turn.sessions import Session
 from relayer.wire.schemas import RecallHit, SourceInfo
 
 NOW = datetime(2026, 5, 8, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.active import LIFE_SECONDS, RecallCache
+from gateway_plugin.client import LIFE_SECONDS, RecallCache
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.outbox import Waiting

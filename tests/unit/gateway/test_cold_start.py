@@ -7,10 +7,10 @@ from wire_relayer import answer, hang
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.query import clean_query
-from gateway_plugin.recall.recaller import format_days
+from gateway_plugin.recall import format_days
 from gateway_plugin.session_keys import Audience
 from gateway_plugin.settings import RecallSettings
-from gateway_plugin.turn.host_turn import HostTurn
+from gateway_plugin.turn import HostTurn
 from relayer.wire.memories import ContextResponse
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."

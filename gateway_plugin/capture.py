@@ -10,18 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway_plugin.capture.filters import Origin, judge
 from gateway_plugin.clock import Clock
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
+from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxItem, Waiting
-from gateway_plugin.outbox.sender import off_loop
-from gateway_plugin.query import Role
-from gateway_plugin.session_keys import Audience, SessionRef, audience_name
+from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxFull, OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.outbox.sender import Sender, off_loop
+from gateway_plugin.query import ChatMessage, Role
+from gateway_plugin.recall import Recaller
+from gateway_plugin.session_keys import audience_name
+from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog, owner_of
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.status import CaptureReport
-from gateway_plugin.turn.host_turn import HostTurn, owner_of
-from gateway_plugin.turn.sessions import EchoFilter, Session
-from gateway_plugin.turn.transcript import ChatMessage
+from gateway_plugin.status import CaptureReport, ToldOnce, defect, status_of
+from gateway_plugin.text.wrappers import strip
+from gateway_plugin.turn import HostTurn, Turn
 from relayer.wire import codec as base64url
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
@@ -116,30 +119,25 @@ class Captured:
 
 def capture_turn(
     messages: Sequence[ChatMessage],
+    turn: Turn,
     *,
-    identity: Identity,
-    session: str,
     cursor: TurnCursor,
     echoes: EchoFilter,
     settings: CaptureSettings,
-    audience: Audience | None,
     now_ms: int,
-    host: str = "",
 ) -> Captured:
     """Choose and clean what is new.
 
     Args:
         messages: the host's history, a window of it, or the last turn.
-        identity: whose memories they become.
-        session: the session key.
+        turn: whose memories they become, the session, and who could read it.
         cursor: the session's cursor so far.
         echoes: what was injected into the session.
         settings: the filters' bounds.
-        audience: who could read the conversation.
         now_ms: the time of messages to which the host gives none, in ms since the epoch.
-        host: the host's name.
     """
-    key = derive(identity.namespace_secret, "capture")
+    session = turn.session.key
+    key = derive(turn.identity.namespace_secret, "capture")
     prints = [fingerprint(key, message) for message in messages]
     start = cursor.new(prints)
     fresh = messages[start:]
@@ -161,10 +159,10 @@ def capture_turn(
         return Captured(None, after, len(fresh), dict(dropped))
     stored = settings.store_transcript and bool(session)
     request = AnalyzeRequest(
-        turns=tuple(_turn(item, now_ms, settings, stored=stored) for item in kept),
+        turns=tuple(_item(item, now_ms, settings, stored=stored) for item in kept),
         idempotency_key=_idempotency_key(key, session, cursor.turns, kept),
-        audience=audience_name(audience),
-        host=host[:MAX_SESSION],
+        audience=audience_name(turn.said_to),
+        host=turn.host.host[:MAX_SESSION],
         session=session[:MAX_SESSION],
         # Said only where it is asked for: a relayer of before it would take it for a mistake.
         **({"store_transcript": True} if stored else {}),
@@ -187,7 +185,9 @@ def _cleaned(
     message: ChatMessage, echoes: EchoFilter, settings: CaptureSettings, dropped: Counter[str]
 ) -> _Kept | None:
     origin = Origin.USER if message.role is Role.USER else Origin.ASSISTANT
-    judgement = judge(message.text, origin=origin, settings=settings)
+    looked = message.text[: looked_at(settings)]
+    cleaned = message.cleaned if looked == message.text else strip(looked)
+    judgement = judge_cleaned(cleaned, origin=origin, settings=settings)
     if judgement.dropped is not None:
         dropped[judgement.dropped.value] += 1
         return None
@@ -204,7 +204,7 @@ def _cleaned(
     return _Kept(message, clean.text, bool(judgement.suspect), clean.kinds)
 
 
-def _turn(item: _Kept, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
+def _item(item: _Kept, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
     message = item.message
     calls = tuple(redact(name, settings.redaction).text for name in message.calls) if stored else ()
     return TurnItem(
@@ -236,49 +236,41 @@ class Capturer:
         self._outbox = outbox
         self._settings = settings
         self._clock = clock
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def capture(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        identity: Identity,
-        session: Session,
-        ref: SessionRef,
-        host: HostTurn,
-    ) -> CaptureReport:
+    async def capture(self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter) -> CaptureReport:
         """Capture what is new; done, or not done at all, also when the caller is cancelled meanwhile.
 
         Raises:
             OutboxFull: no room; the cursor stays, so that the next turn tries again.
             OutboxUnavailable: the file cannot be written; likewise.
         """
-        work = self._capture(messages, identity=identity, session=session, ref=ref, host=host)
-        return await asyncio.shield(asyncio.ensure_future(work))
+        return await asyncio.shield(asyncio.ensure_future(self._capture(messages, turn, echoes)))
 
-    async def end(self, *, identity: Identity, ref: SessionRef, host: HostTurn) -> bool:
+    async def end(self, turn: Turn) -> bool:
         """Queue that a session ended, so that the relayer can say in short what it was about.
 
         Once for what was captured of it; False when there is nothing, or nothing new, to say that about. Raises as
         `capture`.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._end(identity, ref, host)))
+        return await asyncio.shield(asyncio.ensure_future(self._end(turn)))
 
-    async def _end(self, identity: Identity, ref: SessionRef, host: HostTurn) -> bool:
-        owner, name = owner_of(identity), f"ended:{ref.key}"
-        async with self._turn:
-            turns = _decoded(self._outbox.kept(owner, f"cursor:{ref.key}").value).turns
+    async def _end(self, turn: Turn) -> bool:
+        session = turn.session.key
+        owner, name = owner_of(turn.identity), f"ended:{session}"
+        async with self._lock:
+            turns = _decoded(self._outbox.kept(owner, f"cursor:{session}").value).turns
             ended = self._outbox.kept(owner, name)
             place = str(turns).encode()
-            if not ref.key or not turns or ended.value == place:
+            if not session or not turns or ended.value == place:
                 return False
             request = AnalyzeRequest(
                 turns=(),
-                session=ref.key[:MAX_SESSION],
+                session=session[:MAX_SESSION],
                 session_end=True,
-                audience=audience_name(host.said_to(ref)),
-                host=host.host[:MAX_SESSION],
-                idempotency_key=_ending_key(identity, ref.key, turns),
+                audience=audience_name(turn.said_to),
+                host=turn.host.host[:MAX_SESSION],
+                idempotency_key=_ending_key(turn.identity, session, turns),
             )
             item = OutboxItem(owner, request, int(self._clock.now() * 1000))
             try:
@@ -288,30 +280,16 @@ class Capturer:
             return True
 
     async def _capture(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        identity: Identity,
-        session: Session,
-        ref: SessionRef,
-        host: HostTurn,
+        self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter
     ) -> CaptureReport:
-        owner, name = owner_of(identity), f"cursor:{ref.key}"
-        async with self._turn:
+        owner, name = owner_of(turn.identity), f"cursor:{turn.session.key}"
+        async with self._lock:
             for _ in range(_ATTEMPTS):
                 kept = self._outbox.kept(owner, name)
                 cursor = _decoded(kept.value)
                 now_ms = int(self._clock.now() * 1000)
                 captured = capture_turn(
-                    messages,
-                    identity=identity,
-                    session=ref.key,
-                    cursor=cursor,
-                    echoes=session.echoes,
-                    settings=self._settings,
-                    audience=host.said_to(ref),
-                    now_ms=now_ms,
-                    host=host.host,
+                    messages, turn, cursor=cursor, echoes=echoes, settings=self._settings, now_ms=now_ms
                 )
                 if captured.cursor == cursor:
                     return self._report(captured, queued=0)
@@ -352,3 +330,96 @@ def _decoded(value: bytes) -> TurnCursor:
         return TurnCursor.decode(value.decode()) if value else TurnCursor()
     except (Malformed, UnicodeDecodeError):
         return TurnCursor()
+
+
+# Stands for a message where the gates are asked about a session and not about one.
+_ENDING: Final = "The session ends."
+
+
+class TurnCapture:
+    """Captures the turns of one plugin.
+
+    Args:
+        capturer: puts what is new into the outbox.
+        outbox: counts what waits.
+        sender: woken when something does.
+        recaller: forgets its answers about a namespace that is written to.
+        turns: makes them.
+        sessions: what was injected, and is no news when it comes back.
+        watchdog: counts the turns that were handed over.
+        told: told what a person must put right.
+    """
+
+    def __init__(
+        self,
+        capturer: Capturer,
+        outbox: Outbox,
+        sender: Sender,
+        recaller: Recaller,
+        *,
+        turns: Turns,
+        sessions: Sessions,
+        watchdog: Watchdog,
+        told: ToldOnce,
+    ) -> None:
+        self._capturer = capturer
+        self._outbox = outbox
+        self._sender = sender
+        self._recaller = recaller
+        self._turns = turns
+        self._sessions = sessions
+        self._watchdog = watchdog
+        self._told = told
+
+    async def capture(
+        self, messages: tuple[ChatMessage, ...], *, key: str | None, host: HostTurn, success: bool
+    ) -> CaptureReport:
+        """Capture what is new of a turn; whatever goes wrong is a status.
+
+        Args:
+            messages: as the host handed them over.
+            key: the host's session key; None outside any chat session.
+            host: what else the host knows.
+            success: whether the run ended well.
+        """
+        try:
+            return await self._capture(messages, key, host, success=success)
+        except OutboxUnavailable as error:
+            self._told.tell(str(error))
+            return CaptureReport("unwritable", detail=str(error))
+        except OutboxFull as error:
+            return CaptureReport("full", waiting=self._outbox.waiting(), detail=str(error))
+        except GatewayError as error:
+            return CaptureReport(status_of(error), waiting=self._outbox.waiting(), detail=str(error))
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
+            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=defect(error))
+
+    async def end(self, key: str | None, host: HostTurn) -> bool:
+        """Queue that a session ended; False where memory is off for it, nothing was captured, or there is no room."""
+        try:
+            turn = self._turns.of(key, host, _ENDING, Purpose.CAPTURE)
+            told = turn.decision.allowed and await self._capturer.end(turn)
+        except (GatewayError, OutboxFull):
+            return False
+        if told:
+            self._sender.wake()
+        return told
+
+    async def _capture(
+        self, messages: tuple[ChatMessage, ...], key: str | None, host: HostTurn, *, success: bool
+    ) -> CaptureReport:
+        if messages:
+            self._watchdog.handed_over()
+        said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")
+        turn = self._turns.of(key, host, said, Purpose.CAPTURE, success=success)
+        decision = turn.decision
+        if not decision.allowed:
+            waiting = self._outbox.waiting()
+            return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
+        identity = turn.identity
+        echoes = self._sessions.of(identity.namespace, turn.session.key).echoes
+        report = await self._capturer.capture(messages, turn, echoes)
+        if report.queued:
+            self._recaller.drop(identity.namespace)
+            self._sender.wake()
+        return report

@@ -1,0 +1,406 @@
+"""Sessions and their turns: whose they are, whether memory is on, and what is noted of them while they live.
+
+Here the one `gateway_plugin.turn.Turn` of a turn is made. Of a session are kept echoes, the block last injected, the last
+turn's trace. Imports neither recall nor capture, the two halves of a turn, which import it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
+
+from gateway_plugin.clock import Clock
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.gates import Purpose, explain, gate
+from gateway_plugin.identity import Identity, KeyHolder, identify
+from gateway_plugin.outbox import Mark, Outbox, OutboxUnavailable, Waiting
+from gateway_plugin.session_keys import SessionRef, parse_session_key
+from gateway_plugin.settings import PluginSettings, RecallMode
+from gateway_plugin.status import ToldOnce, TurnTrace
+from gateway_plugin.turn import HostTurn, Turn
+
+
+def owner_of(identity: Identity) -> Waiting:
+    """Return whose items an identity's are."""
+    return Waiting(identity.agent, identity.namespace, identity.generation)
+
+
+class Identities:
+    """Finds identities for one plugin.
+
+    Args:
+        holder: the keys at hand; None while memory is switched off.
+        settings: scope, fixed agent, default, and agents whose keys were rotated.
+        agent: who speaks when a session key names nobody; None takes the settings'.
+    """
+
+    def __init__(self, holder: KeyHolder | None, settings: PluginSettings, agent: str | None = None) -> None:
+        self.holder = holder
+        self._settings = settings
+        self._agent = agent
+
+    @property
+    def account(self) -> str:
+        """The account's id; "" while memory is switched off."""
+        return self.holder.account if self.holder is not None else ""
+
+    @property
+    def gateway(self) -> Waiting:
+        """An owner of no namespace, for what is the whole gateway's."""
+        agent = self.holder.only_agent if self.holder is not None else None
+        return Waiting(agent or "", "", 0)
+
+    def of_turn(self, ref: SessionRef, host: HostTurn) -> Identity:
+        """Tell whose turn it is; raises `IdentityError`."""
+        holder = self._held()
+        fixed = host.agent or (self._settings.agent if self._agent is None else None)
+        return identify(
+            holder,
+            ref if fixed is None else replace(ref, agent=fixed),
+            default_agent=self._agent or None,
+            default_namespace=self._settings.namespace.default,
+            scope=self._settings.namespace.scope,
+            sender=host.sender,
+            workspace=host.workspace,
+            renamed=self._settings.namespace.renamed,
+        )
+
+    def of_owner(self, owner: Waiting) -> Identity:
+        """Return the identity that delivers an item; raises `IdentityError`."""
+        holder = self._held()
+        # What was captured before an agent's keys were rotated goes where its memories are now.
+        agent = self._settings.namespace.renamed.get(owner.agent, owner.agent)
+        _, slash, below = owner.namespace.partition("/")
+        return Identity(
+            agent=agent,
+            account=holder.account,
+            namespace=f"{agent}{slash}{below}",
+            generation=owner.generation,
+            keys=holder.agent(agent),
+            credential=holder.credential(agent),
+        )
+
+    def _held(self) -> KeyHolder:
+        if self.holder is None:
+            raise IdentityError("memory is switched off by MEMRELAY_DISABLE")
+        return self.holder
+
+
+_OFF: Final = b"off"
+_ON: Final = b"on"
+_EVERYWHERE: Final = "everywhere"
+
+
+class Toggles:
+    """The switches of one gateway.
+
+    Args:
+        outbox: where they are kept.
+        gateway: an owner of no namespace, under which the gateway's own switch is kept.
+    """
+
+    def __init__(self, outbox: Outbox, gateway: Waiting) -> None:
+        self._outbox = outbox
+        self._gateway = gateway
+
+    def session_enabled(self, owner: Waiting, session: str) -> bool:
+        """Whether memory is on for a session of a namespace."""
+        return self._is_on(owner, _name(session))
+
+    def set_session(self, owner: Waiting, session: str, *, enabled: bool) -> None:
+        """Switch a session."""
+        self._set(owner, _name(session), enabled=enabled)
+
+    @property
+    def enabled_everywhere(self) -> bool:
+        """Whether memory is on at all."""
+        return self._is_on(self._gateway, _EVERYWHERE)
+
+    def set_everywhere(self, *, enabled: bool) -> None:
+        """Switch the whole gateway."""
+        self._set(self._gateway, _EVERYWHERE, enabled=enabled)
+
+    def _is_on(self, owner: Waiting, name: str) -> bool:
+        return self._outbox.kept(owner, name).value != _OFF
+
+    def _set(self, owner: Waiting, name: str, *, enabled: bool) -> None:
+        if self._is_on(owner, name) != enabled:
+            self._outbox.keep(Mark(owner, name, _ON if enabled else _OFF, lasting=not enabled))
+
+
+def _name(session: str) -> str:
+    return f"session:{session}"
+
+
+class Turns:
+    """Makes the turns of one plugin, and switches memory off and on by session key.
+
+    Args:
+        outbox: where the switches are kept.
+        identities: whose turns they are.
+        settings: a fixed agent, if there is one, and what the gates go by.
+        told: told why the switches cannot be read.
+    """
+
+    def __init__(
+        self, outbox: Outbox, identities: Identities, settings: PluginSettings, told: ToldOnce
+    ) -> None:
+        self._toggles = Toggles(outbox, identities.gateway)
+        self._identities = identities
+        self._settings = settings
+        self._told = told
+
+    def of(
+        self, key: str | None, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
+    ) -> Turn:
+        """Make a turn and ask the gates about it; raises `IdentityError` for a session key that is none.
+
+        Args:
+            key: the host's session key; None outside any chat session.
+            host: what else the host knows.
+            query: the cleaned latest user message.
+            purpose: what the turn wants of memory.
+            success: the run ended well.
+        """
+        turn = self.known(key, host, query, success=success)
+        if turn.outbox_error:
+            self._told.tell(turn.outbox_error)
+        asked = self._settings.recall.mode is RecallMode.ACTIVE and self._settings.active.mode != "off"
+        wanted = asked and purpose is Purpose.RECALL
+        return replace(
+            turn,
+            gates=explain(turn, self._settings, purpose),
+            active=gate(turn, self._settings, Purpose.ACTIVE) if wanted else None,
+        )
+
+    def known(self, key: str | None, host: HostTurn, query: str = "", *, success: bool = True) -> Turn:
+        """Make a turn about which no gate is asked; arguments and errors as of `of`."""
+        ref = parse_session_key(key or "")
+        whose, enabled, unreadable = self._identified(ref, host), True, ""
+        if isinstance(whose, Identity):
+            try:
+                enabled = self._is_on(owner_of(whose), ref)
+            except OutboxUnavailable as error:
+                enabled, unreadable = False, str(error)
+        return Turn(
+            session=ref,
+            host=host,
+            query=query,
+            whose=whose,
+            agent=host.agent or self._settings.agent,
+            outbox_error=unreadable,
+            session_enabled=enabled,
+            success=success,
+        )
+
+    def namespace_of(self, key: str, host: HostTurn) -> str:
+        """Return the namespace of a session; "" where whose it is cannot be told."""
+        try:
+            return self._identities.of_turn(parse_session_key(key), host).namespace
+        except IdentityError:
+            return ""
+
+    def is_on(self, key: str | None, host: HostTurn) -> bool:
+        """Whether memory is on for a session, by its own switch and the gateway's.
+
+        Raises:
+            IdentityError: whose session it is cannot be told.
+            OutboxUnavailable: the switches cannot be read.
+        """
+        ref = parse_session_key(key or "")
+        return self._is_on(owner_of(self._identities.of_turn(ref, host)), ref)
+
+    def set_session(self, key: str | None, host: HostTurn, *, enabled: bool) -> None:
+        """Switch a session; raises as `is_on`."""
+        ref = parse_session_key(key or "")
+        self._toggles.set_session(owner_of(self._identities.of_turn(ref, host)), ref.key, enabled=enabled)
+
+    def set_everywhere(self, *, enabled: bool) -> None:
+        """Switch every session; raises `OutboxUnavailable`."""
+        self._toggles.set_everywhere(enabled=enabled)
+
+    def _identified(self, ref: SessionRef, host: HostTurn) -> Identity | IdentityError:
+        try:
+            return self._identities.of_turn(ref, host)
+        except IdentityError as error:
+            return error
+
+    def _is_on(self, owner: Waiting, ref: SessionRef) -> bool:
+        return self._toggles.enabled_everywhere and self._toggles.session_enabled(owner, ref.key)
+
+
+_MAX_MEMORIES: Final = 500
+_MIN_WORDS: Final = 3
+_WORD: Final = re.compile(r"\w+(?:['\u2019]\w+)*")
+# Articles, present copulas, the two who talk, politeness, and how an answer refers to what it remembers. Not "was" and not
+# "she": another tense or another person is another fact.
+_EMPTY_WORDS: Final = frozenset(
+    {
+        "a", "an", "the", "that", "is", "are", "am", "i", "you", "we", "me", "us", "my", "your", "our", "mine", "yours",
+        "i'm", "you're", "i've", "you've", "user", "assistant", "said", "told", "mentioned", "remember", "know", "so",
+        "well", "also", "and", "just", "please", "thanks", "noted", "ok", "okay", "yes", "sure",
+    }
+)  # fmt: skip
+
+
+class EchoFilter:
+    """The memories injected into one session; the oldest are let go beyond 500."""
+
+    def __init__(self) -> None:
+        self._injected: OrderedDict[tuple[str, ...], None] = OrderedDict()
+
+    def injected(self, texts: Iterable[str]) -> None:
+        """Note memories that entered the prompt."""
+        for text in texts:
+            for part in (text, *text.splitlines()):
+                gist = _gist(part)
+                if len(gist) >= _MIN_WORDS:
+                    self._injected[gist] = None
+                    self._injected.move_to_end(gist)
+        while len(self._injected) > _MAX_MEMORIES:
+            self._injected.popitem(last=False)
+
+    def without_echoes(self, text: str) -> str:
+        """Return a text without the lines that are echoes; "" when all of it is."""
+        if not self._injected:
+            return text
+        if self._is_echo(text):
+            return ""
+        lines = text.split("\n")
+        kept = [line for line in lines if not self._is_echo(line)]
+        return text if len(kept) == len(lines) else "\n".join(kept).strip()
+
+    def _is_echo(self, text: str) -> bool:
+        return _gist(text) in self._injected
+
+
+def _gist(text: str) -> tuple[str, ...]:
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
+    return tuple(word for word in _WORD.findall(folded) if word not in _EMPTY_WORDS)
+
+
+MAX_SESSIONS: Final = 1000
+
+
+@dataclass(slots=True)
+class Session:
+    """One chat session of one namespace.
+
+    ``sticky`` is the block last injected, by the memories in it: the same memories give the same bytes, whatever order
+    they were found in and whatever day it has become.
+    """
+
+    echoes: EchoFilter = field(default_factory=EchoFilter)
+    sticky: tuple[frozenset[str], str] = (frozenset(), "")
+
+
+class Sessions:
+    """Sessions by namespace and key; the least recently used are forgotten."""
+
+    def __init__(self, limit: int = MAX_SESSIONS) -> None:
+        self._limit = limit
+        self._known: OrderedDict[tuple[str, str], Session] = OrderedDict()
+
+    def of(self, namespace: str, key: str) -> Session:
+        """Return a session, a new one if it is not known."""
+        session = self._known.setdefault((namespace, key), Session())
+        self._known.move_to_end((namespace, key))
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
+        return session
+
+
+WHY_MARK: Final = "why"
+"""Under this name the outbox keeps the trace of an agent's last turn."""
+
+
+class LastTurn:
+    """The traces of the last turns: ``trace`` is the latest of all, which is no chat's to see.
+
+    Args:
+        outbox: where it is noted.
+        noted: whether it may be: where capture is switched off, nothing is written.
+    """
+
+    def __init__(self, outbox: Outbox, *, noted: bool) -> None:
+        self.trace = TurnTrace("")
+        self._outbox = outbox
+        self._noted = noted
+        self._known: OrderedDict[tuple[str, str], TurnTrace] = OrderedDict()
+        self._owed: tuple[Waiting, TurnTrace] | None = None
+
+    def of(self, namespace: str, session: str) -> TurnTrace:
+        """Return the trace of a session of a namespace; an empty one if none is known."""
+        return self._known.get((namespace, session), TurnTrace(""))
+
+    def saw(self, namespace: str, session: str, trace: TurnTrace) -> None:
+        """Take the trace of a session's turn, "" being the namespace where it could not be told."""
+        self.trace = self._known[namespace, session] = trace
+        self._known.move_to_end((namespace, session))
+        if len(self._known) > MAX_SESSIONS:
+            self._known.popitem(last=False)
+
+    def note(self, owner: Waiting, trace: TurnTrace) -> None:
+        """Have a trace written with the next `persist`."""
+        self._owed = (owner, trace)
+
+    def persist(self) -> None:
+        """Write what was noted since.
+
+        Raises:
+            OutboxUnavailable: the file cannot be written; the trace is not tried again.
+        """
+        owed, self._owed = self._owed, None
+        if owed is not None and self._noted:
+            owner, trace = owed
+            self._outbox.keep(Mark(owner, WHY_MARK, json.dumps(asdict(trace)).encode()))
+
+
+TURNS: Final = 10
+_DAY: Final = 24 * 3600.0
+
+
+class Watchdog:
+    """Counts turns that recalled since the last one whose messages were handed over.
+
+    Args:
+        clock: the time.
+        notify: told the warning, once a day at most.
+        enabled: False where capture is switched off on purpose.
+    """
+
+    def __init__(self, clock: Clock, notify: Callable[[str], None], *, enabled: bool) -> None:
+        self._clock = clock
+        self._notify = notify
+        self._enabled = enabled
+        self._turns = 0
+        self._warned: float | None = None
+
+    @property
+    def warning(self) -> str:
+        """The warning while it holds, else ""."""
+        if not self._enabled or self._turns < TURNS:
+            return ""
+        return (
+            f"{self._turns} turns recalled memories and none was handed over for capture: nothing is being remembered. "
+            "The host must deliver the end of a turn (OpenClaw: "
+            "plugins.entries.<id>.hooks.allowConversationAccess = true); memrelay-gateway doctor tells more"
+        )
+
+    def recalled(self) -> None:
+        """Note a turn of a person that recalled, found something or not."""
+        self._turns += 1
+        warning = self.warning
+        now = self._clock.monotonic()
+        if warning and (self._warned is None or now - self._warned >= _DAY):
+            self._warned = now
+            self._notify(f"memrelay: {warning}")
+
+    def handed_over(self) -> None:
+        """Note a turn whose messages arrived, worth keeping or not."""
+        self._turns = 0
