@@ -350,7 +350,8 @@ class Acceptance:
             raise unauthorized(error.rule) from error
 
     def _keep(self, head: Head, key: SealedKey | None) -> None:
-        if key is not None:
+        # One that ended while its body was on its way stays dropped.
+        if key is not None and key.not_after > self._clock.now_ms() // 1000:
             self._sealed_keys.put(_digest(head.values[signing.KEY_HEADER]), key)
 
 
