@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from relayer.access.accounts import AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
@@ -17,13 +17,13 @@ from relayer.adapters.system import MeteredStore, SystemClock, SystemRandomness
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
-from relayer.http.access import Authenticator, Authorities, accepted_authorities
+from relayer.http.accept import Acceptance
 from relayer.http.connections import ConnectionLimits, Connections
-from relayer.http.handlers import signed_routes
-from relayer.http.health import Metrics, Readiness
+from relayer.http.health import Metrics, MetricsPage, Readiness
 from relayer.http.limits import Limits
-from relayer.http.request import Front, Routes
-from relayer.http.service import MetricsReaders, OpenRoutes
+from relayer.http.openapi import document
+from relayer.http.request import Front
+from relayer.http.routes import Services, table
 from relayer.jobs.worker import work_forever
 from relayer.lib.job_queue import JobQueue
 from relayer.lib.shares import WorkPool
@@ -42,10 +42,11 @@ from relayer.namespaces.erasures import Erasures
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
-from relayer.settings.config import RelayerSettings, read_quotas
+from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.model_keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.telemetry import describe, log
+from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.schemas import VersionResponse
 
 _EXPIRY_SECONDS = 15.0
@@ -65,7 +66,7 @@ async def background(
     context: Context,
     *,
     fleet: FleetKeys,
-    authenticator: Authenticator,
+    acceptance: Acceptance,
     indexes: IndexKeeper,
     upkeep: Upkeep,
     idle: IdleCollection | None,
@@ -77,7 +78,7 @@ async def background(
     async def expire() -> None:
         while True:
             await clock.sleep(_EXPIRY_SECONDS)
-            authenticator.drop_expired()
+            acceptance.drop_expired()
             # Also here: tending may be held up by a store that does not answer, and what has ended must go.
             await context.namespaces.drop_expired()
 
@@ -249,7 +250,7 @@ class Relayer:
     front: Front
     fleet: FleetKeys
     accounts: Accounts
-    authenticator: Authenticator
+    acceptance: Acceptance
     readiness: Readiness
     indexes: IndexKeeper
     upkeep: Upkeep
@@ -340,7 +341,7 @@ async def build(
             background(
                 context,
                 fleet=relayer.fleet,
-                authenticator=relayer.authenticator,
+                acceptance=relayer.acceptance,
                 indexes=relayer.indexes,
                 upkeep=relayer.upkeep,
                 idle=relayer.idle,
@@ -394,29 +395,40 @@ def _assemble(
     port: int,
 ) -> Relayer:
     async def revoked(account: str) -> None:
-        authenticator.drop_keys_of(account)
+        acceptance.drop_keys_of(account)
         opened = [item.namespace for item in context.namespaces.all()]
         names = [item.pointer.name for item in opened if item.account == account]
         await context.namespaces.drop_agent(account, names)
 
     accounts.on_revoked = revoked
-    authenticator = _authenticator(settings, context, fleet, accounts, limits, port=port)
-    version = _version(context)
-    signed = signed_routes(context, accounts, quotas)
-    readers = MetricsReaders(find_metrics_token(settings), proxied=settings.behind_proxy)
-    open_routes = OpenRoutes(
-        version, fleet, readiness, metrics, signed, readers=readers, clock=context.clock
-    ).table()
-    front = Front(
-        Routes((*signed, *open_routes)),
-        authenticator=authenticator,
-        metrics=metrics,
-        clock=context.clock,
-        randomness=context.randomness,
+    routes, version, clock = table(), _version(context), context.clock
+    acceptance = Acceptance(
+        routes,
+        authorities=accepted_authorities(
+            settings.host, port, scheme=settings.scheme, public_url=settings.public_url
+        ),
+        accounts=accounts,
+        fleet=fleet,
+        keys=context.keys,
+        limits=limits,
         texts=context.texts,
         connections=Connections(_connection_limits(settings)),
+        clock=clock,
         trusted=settings.trusted_proxy,
     )
+    token = find_metrics_token(settings)
+    services = Services(
+        context,
+        accounts,
+        quotas,
+        streams=ChangeStreams(context),
+        fleet=fleet,
+        readiness=readiness,
+        metrics=MetricsPage(metrics, readiness, clock, token=token, proxied=settings.behind_proxy),
+        version=version,
+        document=cache(partial(document, routes, version.version)),
+    )
+    front = Front(acceptance, services, metrics=metrics, randomness=context.randomness)
     indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
     publish(metrics, settings, context, front, version)
     publish_indexes(metrics, indexes)
@@ -424,29 +436,7 @@ def _assemble(
     if idle is not None:
         publish_idle(metrics, idle)
     publish_erasures(metrics, context.erasures)
-    return Relayer(context, front, fleet, accounts, authenticator, readiness, indexes, upkeep, idle)
-
-
-def _authenticator(
-    settings: RelayerSettings,
-    context: Context,
-    fleet: FleetKeys,
-    accounts: Accounts,
-    limits: Limits,
-    *,
-    port: int,
-) -> Authenticator:
-    accepted = accepted_authorities(
-        settings.host, port, scheme=settings.scheme, public_url=settings.public_url
-    )
-    return Authenticator(
-        authorities=Authorities(accepted),
-        accounts=accounts,
-        fleet=fleet,
-        keys=context.keys,
-        clock=context.clock,
-        limits=limits,
-    )
+    return Relayer(context, front, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
 
 
 def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:

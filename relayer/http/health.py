@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -22,8 +23,11 @@ from prometheus_client.registry import Collector
 from relayer.access.fleet import FleetKeys
 from relayer.access.relayer_check import check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
+from relayer.http.problems import HttpProblem
 from relayer.log.log_ports import LogPorts
+from relayer.ports import Clock
 from relayer.telemetry import log
+from relayer.wire.loopback import is_loopback
 from relayer.wire.schemas import ReadyResponse
 
 MOST_SKEW_MS = 30_000
@@ -225,3 +229,50 @@ class _Kept(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         yield CounterMetricFamily(self._name, self._help, value=self._read())
+
+
+# Rendering takes about 15 ms, and scrapes are seconds apart.
+_METRICS_SECONDS = 1.0
+
+
+class MetricsPage:
+    """The metrics for who may read them: whoever shows the token; without one, programs of this machine, unless ``proxied``.
+
+    Behind a proxy everybody comes from the proxy's address.
+    """
+
+    def __init__(
+        self, metrics: Metrics, readiness: Readiness, clock: Clock, *, token: str, proxied: bool
+    ) -> None:
+        self._metrics = metrics
+        self._readiness = readiness
+        self._clock = clock
+        self._token = token
+        self._proxied = proxied
+        self._rendered = b""
+        self._rendered_at = float("-inf")
+
+    async def read(self, peer: str, authorization: str) -> bytes:
+        """Return the page to who asks from an address with that header, at most a second old.
+
+        Raises:
+            HttpProblem: ``unauthorized``.
+        """
+        if self._token:
+            given = authorization.removeprefix("Bearer ").strip()
+            allowed = hmac.compare_digest(given.encode(), self._token.encode())
+        else:
+            allowed = not self._proxied and is_loopback(peer)
+        if not allowed:
+            raise HttpProblem(
+                "unauthorized",
+                "Metrics are for the operator: send the relayer's MEMRELAY_METRICS_TOKEN as authorization: Bearer. Without "
+                "one they are read on the relayer's own machine, unless it is behind a proxy.",
+                rule="metrics_reader",
+            )
+        if self._clock.monotonic() - self._rendered_at >= _METRICS_SECONDS:
+            # Before the checks are waited for: whoever asks meanwhile gets what there was.
+            self._rendered_at = self._clock.monotonic() if self._rendered else self._rendered_at
+            self._metrics.observe_checks((await self._readiness.check()).checks)
+            self._rendered, self._rendered_at = self._metrics.render(), self._clock.monotonic()
+        return self._rendered

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
+from relayer.http.accept import Trail
 from relayer.http.connections import break_off
 from relayer.http.limits import peer_name
 from relayer.http.problems import HttpProblem
@@ -79,7 +80,9 @@ class _Protocol(web.RequestHandler):
             error = HttpProblem("header_too_large")
         elif status >= 500 and isinstance(exc, Exception):
             error = exc
-        response = self._front.refuse(request, error, self._front.request_id(request), None, perf_counter())
+        response = self._front.refuse(
+            request, error, self._front.request_id(request), Trail(), perf_counter()
+        )
         response.force_close()
         return response
 

@@ -20,9 +20,9 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from relayer.access.quotas import Quota
 from relayer.domain.entry import check_key
 from relayer.errors import ConfigurationError
-from relayer.http.access import public_authority
 from relayer.wire.keys import is_account_id
 from relayer.wire.loopback import is_loopback
+from relayer.wire.signing import normal_authority
 
 _NAMES = ("bytes", "namespaces", "memories")
 
@@ -55,6 +55,42 @@ def _quota(path: Path, account: str, table: object) -> Quota:
                 f"--quotas: {name} of {account[:10]}... in {path}: give {', '.join(_NAMES)} as whole numbers, 0 for no limit"
             )
     return Quota(**table)
+
+
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_ANY = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound to
+
+
+def public_authority(url: str) -> str:
+    """Return the authority of a public URL.
+
+    Raises:
+        ConfigurationError: not an http(s) URL without path, query, fragment or credentials.
+    """
+    parts = urlsplit(url)
+    plain = (
+        parts.scheme in {"http", "https"}
+        and parts.netloc
+        and not (parts.query or parts.fragment or parts.username)
+    )
+    if not plain or parts.path not in {"", "/"}:
+        raise ConfigurationError(
+            "--public-url must be a URL without a path, such as https://memory.example.org"
+        )
+    return normal_authority(parts.netloc, parts.scheme)
+
+
+def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str | None) -> tuple[str, ...]:
+    """Return what a request may be addressed to: the bound address, loopback names if they lead here, the public URL."""
+    names: list[str] = []
+    if host not in _ANY:
+        names.append(f"[{host}]" if ":" in host and not host.startswith("[") else host)
+    if host in _ANY or is_loopback(host):
+        names.extend(_LOOPBACK)
+    accepted = [normal_authority(f"{name}:{port}", scheme) for name in names]
+    if public_url is not None:
+        accepted.insert(0, public_authority(public_url))
+    return tuple(dict.fromkeys(accepted))
 
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")

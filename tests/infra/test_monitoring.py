@@ -13,6 +13,7 @@ from border import border
 from infra_tools import INFRA, ROOT, run, tool
 
 from relayer.http.problems import CODES
+from relayer.http.routes import table
 
 MONITORING = INFRA / "monitoring"
 ALERTS = [
@@ -35,7 +36,7 @@ async def published() -> tuple[str, set[str], set[str]]:
         await at.call("POST", "/v1/memories", {"items": [{"text": "the canary sings"}]})
         await at.call("POST", "/v1/recall", {"query": "what does the canary do?"})
         text = (await at.http.get(f"{at.url}/metrics")).text
-        routes = {route.path for route in at.relayer.front.routes.table}
+        routes = {route.path for route in table()}
         return text, routes, set((await at.relayer.readiness.check()).checks)
 
 

@@ -10,8 +10,8 @@ import yaml
 from certificates import self_signed
 from infra_tools import INFRA, run, tool
 
-from relayer.http.body import MAX_BODY
-from relayer.http.handlers import ANALYZE_SECONDS
+from relayer.http.accept import MAX_BODY
+from relayer.http.routes import ANALYZE_SECONDS
 
 NGINX = (INFRA / "nginx/nginx.conf").read_text()
 

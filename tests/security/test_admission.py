@@ -32,7 +32,7 @@ async def _revoke(at: Border, agent_key: bytes) -> None:
 
 def _live_keys(at: Border) -> list[bytes]:
     """The agents whose opened keys the relayer holds."""
-    return [sealed.agent_key for _, sealed in at.relayer.authenticator._sealed_keys.items()]
+    return [sealed.agent_key for _, sealed in at.relayer.acceptance._sealed_keys.items()]
 
 
 async def test_a_refused_request_of_a_revoked_agent_leaves_no_live_key() -> None:

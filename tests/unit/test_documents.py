@@ -17,10 +17,7 @@ from relayer.access import accounts
 from relayer.cli import app as relayer_app
 from relayer.domain import entry, namespace, operations, record
 from relayer.domain.outcomes import Refusal
-from relayer.http import body, connections, limits, problems
-from relayer.http import handlers as turns
-from relayer.http import parsing as head
-from relayer.http.handlers import signed_routes
+from relayer.http import accept, connections, limits, problems, routes
 from relayer.log.erasure import reports as erasure_reports
 from relayer.namespaces import cache as open_namespaces
 from relayer.settings.config import RelayerSettings
@@ -135,8 +132,8 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         )
         if right != "open"
     }
-    table = signed_routes(None, None, None)  # type: ignore[arg-type]
-    assert listed == {(route.method, route.path): (str(route.right), route.cost) for route in table}
+    signed = [route for route in routes.table() if route.right is not None]
+    assert listed == {(route.method, route.path): (str(route.right), route.cost) for route in signed}
 
 
 @pytest.mark.parametrize(
@@ -151,12 +148,12 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         (f"`{sealed_bodies.SEALED_TYPE}`", sealed_bodies.SEALED_TYPE == "application/memrelay-sealed"),
         (f"`{proofs.PROOF_HEADER}`", proofs.PROOF_HEADER == "memory-proof"),
         ("it is of generation 1", keys.FIRST_GENERATION == 1),
-        ("within 2 MiB and 15 s", (body.MAX_BODY, body.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
-        ("2,048 characters", head.MAX_TARGET == 2048),
+        ("within 2 MiB and 15 s", (accept.MAX_BODY, accept.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
+        ("2,048 characters", accept.MAX_TARGET == 2048),
         ("1,200 tokens, 120 back", limits.Limit(1200, 120) == limits.AGENT),
         ("6,000, 600 back", limits.Limit(6000, 600) == limits.ACCOUNT),
         ("60, one back each second", limits.Limit(60, 1) == limits.FAILURES),
-        ("recall 14 s, analyze 55 s", (turns.RECALL_SECONDS, turns.ANALYZE_SECONDS) == (14.0, 55.0)),
+        ("recall 14 s, analyze 55 s", (routes.RECALL_SECONDS, routes.ANALYZE_SECONDS) == (14.0, 55.0)),
         ("namespaces open in one process | 65,536 |", open_namespaces.CacheLimits().namespaces == 65_536),
         ("of a history | 1 MiB of memories", presentation.PAGE_BYTES == 1024 * 1024),
         (

@@ -1,4 +1,4 @@
-"""What the authenticator keeps between requests, and for how long."""
+"""What acceptance keeps between requests, and for how long."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from border import Border, border
 
 from relayer.adapters.system import SystemClock
 from relayer.domain.namespace import Custody
-from relayer.http.access import Authorities, accepted_authorities, public_authority
+from relayer.http.accept import Authorities
 from relayer.http.limits import AGENT
 from relayer.http.problems import HttpProblem
 from relayer.lib.lru import BoundedCache
+from relayer.settings.config import accepted_authorities, public_authority
 from relayer.wire import codec as base64url
 from relayer.wire.certificates import Revocations, Right
 
@@ -31,7 +32,7 @@ async def test_a_cached_sealed_key_ends_with_its_time_and_its_secret_is_dropped(
     async with border(clock=clock) as at:
         key = at.memory_key(not_after=at.gateway.now + 30)
         assert (await at.call("POST", "/v1/memories", MEMORY, key=key)).status_code == 200
-        kept = at.relayer.authenticator._sealed_keys
+        kept = at.relayer.acceptance._sealed_keys
         assert len(kept) == 1
         clock.ahead_ms = 31_000
         assert (await at.call("POST", "/v1/recall", {"query": "kept"}, key=key)).status_code == 401
@@ -39,7 +40,7 @@ async def test_a_cached_sealed_key_ends_with_its_time_and_its_secret_is_dropped(
         other = at.memory_key(not_after=at.gateway.now + 60)
         assert (await at.call("POST", "/v1/recall", {"query": "kept"}, key=other)).status_code == 200
         clock.ahead_ms = 61_000
-        at.relayer.authenticator.drop_expired()
+        at.relayer.acceptance.drop_expired()
         assert len(kept) == 0
 
 
@@ -113,7 +114,7 @@ async def test_a_revocation_over_http_shuts_the_agent_out_and_drops_its_open_nam
     kept = await at.call("GET", "/v1/account/revocations", key=False, gateway=admin)
     assert (kept.status_code, kept.json()) == (200, body)
     assert len(at.relayer.context.namespaces) == 0
-    assert len(at.relayer.authenticator._sealed_keys) == 0
+    assert len(at.relayer.acceptance._sealed_keys) == 0
     assert (await at.call("POST", "/v1/recall", {"query": "kept"})).json()["code"] == "unauthorized"
 
 

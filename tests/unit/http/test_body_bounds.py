@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from relayer.http.body import parse_body
+from relayer.http.accept import parse_body
 from relayer.http.problems import HttpProblem
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
 

@@ -15,7 +15,7 @@ from nacl.signing import SigningKey
 from signed_calls import encode
 
 from relayer.adapters.system import SystemClock
-from relayer.http.body import MAX_BODY
+from relayer.http.accept import MAX_BODY
 from relayer.http.limits import FAILURES
 from relayer.wire import codec as base64url
 from relayer.wire import signing
@@ -177,7 +177,7 @@ async def test_events_are_proven_by_comments_among_them(at):
             read += chunk
             if b"event: remembered" in read and read.endswith(b"\n\n") and read.count(b": proof ") == 2:
                 break
-    prover = Prover(headers[signing.SIGNATURE_HEADER], at.relayer.authenticator._keys.identity)
+    prover = Prover(headers[signing.SIGNATURE_HEADER], at.relayer.acceptance._keys.identity)
     prover.opened(answer_key(secret_of(at)))
     *parts, _ = re.split(rb": proof [A-Za-z0-9_-]+\n\n", read)
     assert read == b"".join(map(prover.comment, parts))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from relayer.http.problems import HttpProblem
-from relayer.http.request import Call, Reply, Route, Routes
+from relayer.http.routes import Call, Reply, Route, Routes
+from relayer.wire.certificates import Right
 
 
-async def _handle(call: Call) -> Reply:
+async def _handle(_, call: Call) -> Reply:
     return Reply(call.parameter.encode())
 
 
 def _route(method: str, path: str, *, signed: bool = False) -> Route:
-    return Route(method, path, _handle, "a route", signed=signed)
+    return Route(method, path, Right.READ if signed else None, 1.0, None, None, _handle, "a route")
 
 
 ROUTES = Routes(

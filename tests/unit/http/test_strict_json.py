@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.http.parsing import parse_json
+from relayer.http.accept import parse_json
 from relayer.http.problems import HttpProblem
 
 

@@ -1,0 +1,792 @@
+"""When a request is accepted: one coroutine with the steps of docs/protocol.md, and below it what each step needs, in their order.
+
+Nothing here is decoded twice: what was signed is what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Never, TypeVar
+from urllib.parse import parse_qsl
+
+from aiohttp.web import BaseRequest, RequestPayloadError
+from pydantic import BaseModel, ValidationError
+
+from relayer.access.accounts import Accounts
+from relayer.access.fleet import FleetKeys
+from relayer.access.principal import Access, Principal
+from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.domain.namespace import Custody
+from relayer.http.connections import Connections, UnreadAnswers
+from relayer.http.limits import Limits, Network, peer_behind, peer_name
+from relayer.http.problems import HttpProblem, unauthorized
+from relayer.http.routes import EVENTS, Call, Route, Routes
+from relayer.lib.deadline import Deadline
+from relayer.lib.lru import BoundedCache
+from relayer.lib.shares import OnBehalfOf, WorkPool, on_behalf_of
+from relayer.ports import Clock
+from relayer.wire import codec as base64url
+from relayer.wire import signing
+from relayer.wire.certificates import MAX_CERTIFICATE, Certificate, Right
+from relayer.wire.codec import Reader
+from relayer.wire.errors import Malformed, NotAccepted, UnsealError
+from relayer.wire.keys import FIRST_GENERATION
+from relayer.wire.proofs import BODY_OVERHEAD, SEALED_TYPE, Prover, open_body
+from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, MAX_SEALED_KEY, SealedKey, named_fleet_key
+from relayer.wire.service import ProblemField
+from relayer.wire.signing import SKEW_SECONDS, RequestSignature, normal_authority
+
+_CERTIFICATES = 4096
+_SEALED_KEYS = 8192
+
+
+@dataclass(slots=True)
+class Trail:
+    """What a request showed of itself before it was accepted or not: its answer is counted, and proven, by that.
+
+    ``prover`` is None for one that states no signature to bind an answer to.
+    """
+
+    route: Route | None = None
+    prover: Prover | None = None
+
+
+class Acceptance:
+    """Accepts requests; one per relayer process.
+
+    Args:
+        routes: what is answered.
+        authorities: names of this relayer.
+        accounts: who is served.
+        fleet: opens sealed keys.
+        keys: the relayer's, for custody ``relayer``.
+        limits: rates.
+        texts: where large bodies are parsed.
+        connections: told which of them are worth keeping.
+        clock: local time.
+        trusted: proxies that are believed whom they forward.
+    """
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        *,
+        authorities: Iterable[str],
+        accounts: Accounts,
+        fleet: FleetKeys,
+        keys: RelayerKeys,
+        limits: Limits,
+        texts: WorkPool,
+        connections: Connections,
+        clock: Clock,
+        trusted: Sequence[Network] = (),
+    ) -> None:
+        self.connections = connections
+        self.unread = UnreadAnswers()
+        self._routes = Routes(routes)
+        self._authorities = Authorities(authorities)
+        self._accounts = accounts
+        self._fleet = fleet
+        self._keys = keys
+        self._limits = limits
+        self._texts = texts
+        self._clock = clock
+        self._trusted = trusted
+        self._seen = SeenReads()
+        self._certificates: BoundedCache[Certificate] = BoundedCache(_CERTIFICATES)
+        self._sealed_keys: BoundedCache[SealedKey] = BoundedCache(_SEALED_KEYS)
+
+    async def accept(self, request: BaseRequest, trail: Trail) -> Call:
+        """Decide on a request; the first step that fails answers. Before 11 nothing is waited for, before 13 no store is asked.
+
+        Raises:
+            HttpProblem: the request ends here.
+            StoreError: what is known of its account is too old and the store does not answer.
+        """
+        # 1. Target and headers within their sizes, each given once.
+        head = read_head(request, self._trusted)
+        trail.prover = self._prover(head)
+        # 2. The route exists and takes this method and, as far as the headers say, this body.
+        trail.route, parameter, raw_query = self._routes.find(head.method, head.target)
+        route = trail.route
+        check_announced(head, expects_body=route.body is not None)
+        deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
+        if route.right is None:
+            query, authorization = parse_query(raw_query, route.query), head.values.get("authorization", "")
+            return Call(route, deadline, parameter, query, peer=head.peer, authorization=authorization)
+        now = self._clock.now_ms() // 1000
+        with self._failures_counted(head.peer):
+            certificate_header = head.need(signing.CERTIFICATE_HEADER)
+            # 3. The authority is one of this relayer's.
+            authority = self._authorities.check(head.need("host"))
+            # 4. The signature's times.
+            signature, digest = _stated(head, now)
+            # 5. The signature, over the digest that the request states, by the key that the certificate names.
+            signing.verify(
+                signature,
+                self._claimed_agent_key(certificate_header, head.peer),
+                method=head.method,
+                authority=authority,
+                target=head.target,
+                body_sha256=digest,
+                certificate=certificate_header,
+                memory_key=head.values.get(signing.KEY_HEADER, ""),
+            )
+            # 6. The certificate's own signature and form, and its time.
+            certificate = self._certificate(certificate_header, now)
+            # 7. The account is served.
+            if not self._accounts.serves(certificate.account):
+                raise NotAccepted("account_not_served")
+            # 8. The sealed key opens with a live fleet key, is this agent's, has not ended, and the certificate grants the right on it.
+            key = self._sealed_key(head, certificate, route, now)
+        signer = Principal(
+            certificate, signature.nonce, signature.expires * 1000, digest, peer_name(head.peer)
+        )
+        # 9. A read was not answered before; a write's repetition is answered by the log.
+        if not route.writes:
+            self._seen.note(signer.author, signer.nonce, expires=signature.expires, now=now)
+        # 10. The account's and the agent's buckets hold the cost.
+        self._limits.charge(signer.account, signer.author, route.cost)
+        if not route.writes:
+            self.unread.check(signer.account)
+        if trail.prover is not None and key is not None:
+            trail.prover.opened(key.answer_key)
+        # 11. Only now the query, and the body: read against the digest; opened, if it is sealed; then strict JSON; then the schema.
+        query = parse_query(raw_query, route.query)
+        body, signer = await self._body(request, head, route, signer, key, seconds=deadline.remaining())
+        # 12. The body's namespace, if any, fits.
+        access = self._access(route, route.right, signer, key, getattr(body, "namespace", None))
+        # 13. The account has revoked neither key nor certificate: the first question to the store.
+        if not self._accounts.admits_now(certificate):
+            async with deadline.step("admit"):
+                await self._admit(signer, route)
+        # In the same step of the event loop, for a revocation drops it: the opened key is kept for the next requests.
+        self._keep(head, key)
+        self.connections.accepted(request.protocol, signer.account)
+        on_behalf_of.set(OnBehalfOf(signer.account, urgent=not route.writes))
+        last_event = head.values.get("last-event-id", "")
+        return Call(route, deadline, parameter, query, body, signer, access, head.wants_events, last_event)
+
+    async def still_admits(self, call: Call) -> None:
+        """Hold a call that was let in against what its account has taken back since; nobody else must see an answer.
+
+        Raises:
+            HttpProblem: ``unauthorized``.
+            StoreError: as for `accept`.
+        """
+        if call.signer is not None and not self._accounts.admits_now(call.signer.certificate):
+            await self._hold(call.signer, call.route)
+
+    def drop_expired(self) -> None:
+        """Forget opened keys that are over; called now and then, so that a secret does not outlive its key here."""
+        now = self._clock.now_ms() // 1000
+        for digest, sealed in self._sealed_keys.items():
+            if sealed.not_after <= now:
+                self._sealed_keys.discard(digest)
+
+    def drop_keys_of(self, account: str) -> None:
+        """Forget the opened keys of an account, because it revoked something."""
+        for digest, sealed in self._sealed_keys.items():
+            if sealed.account == account:
+                self._sealed_keys.discard(digest)
+
+    def _prover(self, head: Head) -> Prover | None:
+        signature = head.values.get(signing.SIGNATURE_HEADER)
+        return None if signature is None else Prover(signature, self._keys.identity)
+
+    @contextmanager
+    def _failures_counted(self, peer: str) -> Iterator[None]:
+        """Make of what depends on keys the one 401, which costs the peer."""
+        try:
+            yield
+        except NotAccepted as error:
+            self._limits.note_failure(peer)
+            raise unauthorized(error.rule) from error
+
+    def _claimed_agent_key(self, header: str, peer: str) -> bytes:
+        """Return the agent key that a certificate names, before its own signature is looked at."""
+        known = self._certificates.get(_digest(header))
+        if known is not None:
+            return known.agent_key
+        # A peer that keeps failing is not worth the arithmetic; agents known already are, behind the same proxy.
+        self._limits.check_peer(peer)
+        encoded = _decoded(header, signing.CERTIFICATE_HEADER)
+        try:
+            body = Reader(Reader(encoded).bytes())
+            body.text()
+            body.bytes(32)
+            body.text()
+            return body.bytes(32)
+        except Malformed as error:
+            raise HttpProblem("malformed", "memory-certificate is not a certificate.") from error
+
+    def _certificate(self, header: str, now: int) -> Certificate:
+        digest = _digest(header)
+        certificate = self._certificates.get(digest)
+        if certificate is None:
+            certificate = Certificate.verify(_decoded(header, signing.CERTIFICATE_HEADER))
+            self._certificates.put(digest, certificate)
+        if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
+            raise NotAccepted("certificate_time")
+        return certificate
+
+    def _sealed_key(self, head: Head, certificate: Certificate, route: Route, now: int) -> SealedKey | None:
+        """Open the memory-key, if there is one, and hold it against certificate and right."""
+        header = head.values.get(signing.KEY_HEADER)
+        if not header:
+            return None
+        digest = _digest(header)
+        sealed = self._sealed_keys.get(digest)
+        if sealed is None:
+            encoded = _decoded(header, signing.KEY_HEADER)
+            private = self._fleet.private(named_fleet_key(encoded))
+            if private is None:
+                raise HttpProblem("unknown_fleet_key")
+            sealed = SealedKey.open(encoded, private)
+        if sealed.not_after <= now:
+            self._sealed_keys.discard(digest)
+            raise NotAccepted("sealed_key_expired")
+        if sealed.not_after > now + MAX_LIFE_SECONDS + SKEW_SECONDS:
+            raise NotAccepted("sealed_key_too_long")
+        if sealed.account != certificate.account:
+            raise NotAccepted("sealed_key_account")
+        if sealed.agent_key != certificate.agent_key:
+            raise NotAccepted("sealed_key_agent")
+        if (
+            route.namespaced
+            and route.right is not None
+            and not certificate.allows(sealed.namespace, route.right)
+        ):
+            raise NotAccepted("namespace_not_granted")
+        return sealed
+
+    async def _body(
+        self,
+        request: BaseRequest,
+        head: Head,
+        route: Route,
+        signer: Principal,
+        key: SealedKey | None,
+        *,
+        seconds: float,
+    ) -> tuple[BaseModel | None, Principal]:
+        """Read, open and parse the body: a large one beside the event loop, in its account's turn.
+
+        A sealed body is told by its content from here on, which is what the signer said.
+        """
+        schema = route.body
+        if schema is None:
+            return None, signer
+        raw = await read_body(request, head, signer.body_digest, seconds=seconds)
+        self._limits.charge_body(signer.account, signer.author, len(raw) // route.bytes_a_token)
+
+        def parsed() -> tuple[BaseModel, Principal]:
+            if not is_sealed(head):
+                return parse_body(raw, schema), signer
+            opened = unsealed(raw, key, signer.nonce)
+            # The same request in clear is the same write: what identifies it is what it says.
+            return parse_body(opened, schema), replace(signer, body_digest=hashlib.sha256(opened).digest())
+
+        if len(raw) <= _PARSED_AT_ONCE:
+            return parsed()
+        (found,) = await self._texts.make(signer.account, (parsed() for _ in (raw,)), len(raw))
+        return found
+
+    def _access(
+        self, route: Route, right: Right, signer: Principal, key: SealedKey | None, namespace: str | None
+    ) -> Access | None:
+        """Return the way into the request's one namespace, if its route is about one, the body's (``namespace``) being known now.
+
+        Raises:
+            HttpProblem: ``missing_header`` when neither body nor sealed key names one; ``unauthorized``.
+        """
+        if not route.namespaced:
+            if right not in signer.certificate.rights:
+                raise unauthorized("right_not_granted")
+            return None
+        now = self._clock.now_ms()
+        if key is None:
+            if namespace is None:
+                raise HttpProblem(
+                    "missing_header", "Send memory-key, or name a namespace of custody relayer in the body."
+                )
+            if not signer.may(namespace, right):
+                raise unauthorized("namespace_not_granted")
+            secret = self._keys.namespace_secret(signer.account, namespace, FIRST_GENERATION)
+            until = now + MAX_LIFE_SECONDS * 1000
+            return Access(signer, namespace, FIRST_GENERATION, Custody.RELAYER, until, secret)
+        if namespace is not None and namespace != key.namespace:
+            raise unauthorized("namespace_mismatch")
+        custody, secret = Custody.AGENT, key.secret
+        if not secret:
+            custody = Custody.RELAYER
+            secret = self._keys.namespace_secret(signer.account, key.namespace, key.generation)
+        until = min(key.not_after, now // 1000 + MAX_LIFE_SECONDS) * 1000
+        return Access(signer, key.namespace, key.generation, custody, until, secret)
+
+    async def _admit(self, signer: Principal, route: Route) -> None:
+        """Hold a request against what its account has taken back.
+
+        An account that has nothing here costs its peer: there are as many such accounts as somebody cares to make up.
+        """
+        stranger = not self._accounts.knows(signer.account)
+        if stranger:
+            self._limits.charge_stranger(signer.peer, route.cost)
+        await self._hold(signer, route)
+        if stranger and self._accounts.knows(signer.account):
+            self._limits.credit_stranger(signer.peer, route.cost)
+
+    async def _hold(self, signer: Principal, route: Route) -> None:
+        # The list of revocations is all that admin rights without a namespace lead to.
+        revokes = route.right is Right.ADMIN and not route.namespaced
+        try:
+            await self._accounts.admit(signer.certificate, revokes=revokes)
+        except NotAccepted as error:
+            raise unauthorized(error.rule) from error
+
+    def _keep(self, head: Head, key: SealedKey | None) -> None:
+        # One that ended while its body was on its way stays dropped.
+        if key is not None and key.not_after > self._clock.now_ms() // 1000:
+            self._sealed_keys.put(_digest(head.values[signing.KEY_HEADER]), key)
+
+
+MAX_TARGET = 2048
+_BASE64_CERTIFICATE = (MAX_CERTIFICATE * 4 + 2) // 3
+_BASE64_KEY = (MAX_SEALED_KEY * 4 + 2) // 3
+DEADLINE_HEADER = "x-deadline-ms"
+_LONGEST_DEADLINE_MS = 600_000
+
+# The longest value of each header that decides something; a second one of any of them is refused.
+_SINGLE: dict[bytes, tuple[str, int]] = {
+    signing.CERTIFICATE_HEADER.encode(): (signing.CERTIFICATE_HEADER, _BASE64_CERTIFICATE),
+    signing.KEY_HEADER.encode(): (signing.KEY_HEADER, _BASE64_KEY),
+    signing.SIGNATURE_HEADER.encode(): (signing.SIGNATURE_HEADER, 128),
+    signing.DIGEST_HEADER.encode(): (signing.DIGEST_HEADER, 64),
+    b"host": ("host", 300),
+    b"content-length": ("content-length", 20),
+    b"content-type": ("content-type", 256),
+    b"content-encoding": ("content-encoding", 64),
+    b"transfer-encoding": ("transfer-encoding", 64),
+    b"expect": ("expect", 64),
+    DEADLINE_HEADER.encode(): (DEADLINE_HEADER, 16),
+    b"accept": ("accept", 1024),
+    b"last-event-id": ("last-event-id", 64),
+    b"authorization": ("authorization", 8190),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Method, raw target and the headers that decide something; absent ones are missing from ``values``.
+
+    ``peer`` is the address of who asks, as far as it is known: see `relayer.http.limits.peer_behind`.
+    """
+
+    method: str
+    target: str
+    peer: str
+    values: dict[str, str]
+
+    def need(self, name: str) -> str:
+        """Return a header's value; raises `HttpProblem` ``missing_header``."""
+        value = self.values.get(name)
+        if not value:
+            raise HttpProblem("missing_header", f"The header {name} is missing.", rule=f"missing {name}")
+        return value
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the request announces a body."""
+        return self.values.get("content-length", "0").strip("0") != "" or "transfer-encoding" in self.values
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether the answer should be a stream of server-sent events, where there is one."""
+        accepted = self.values.get("accept", "").lower().split(",")
+        return any(part.partition(";")[0].strip() == EVENTS for part in accepted)
+
+    def deadline_seconds(self, bound: float) -> float:
+        """Return the time this request has, at most ``bound``; raises `HttpProblem` ``malformed``."""
+        text = self.values.get(DEADLINE_HEADER)
+        if text is None:
+            return bound
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _LONGEST_DEADLINE_MS):
+            raise HttpProblem("malformed", f"{DEADLINE_HEADER} must be 1..{_LONGEST_DEADLINE_MS}.")
+        return min(bound, int(text) / 1000)
+
+
+def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> Head:
+    """Read and bound the head; ``trusted`` are the proxies that are believed whom they forward.
+
+    Raises:
+        HttpProblem: ``malformed`` for a second header or one that is not ASCII, ``header_too_large``.
+    """
+    target = request.raw_path
+    if len(target) > MAX_TARGET:
+        raise HttpProblem("header_too_large", "The request's target is too long.", status=414)
+    if not target.startswith("/") or not target.isascii():
+        raise HttpProblem("malformed", "The target must be a path in ASCII.")
+    values: dict[str, str] = {}
+    for raw_name, raw_value in request.raw_headers:
+        known = _SINGLE.get(raw_name.lower())
+        if known is None:
+            continue
+        name, longest = known
+        if name in values:
+            raise HttpProblem("malformed", f"The header {name} is given twice.", rule=f"second {name}")
+        if len(raw_value) > longest:
+            raise HttpProblem("header_too_large", f"The header {name} is too long.")
+        if not raw_value.isascii():
+            raise HttpProblem("malformed", f"The header {name} must be ASCII.")
+        values[name] = raw_value.decode("ascii")
+    peername = request.transport.get_extra_info("peername") if request.transport else None
+    peer = peername[0] if isinstance(peername, tuple) else ""
+    if trusted:
+        peer = peer_behind(peer, ",".join(request.headers.getall("x-forwarded-for", [])), trusted)
+    return Head(request.method, target, peer, values)
+
+
+MAX_BODY = 2 * 1024 * 1024
+READ_SECONDS = 15.0
+
+
+def check_announced(head: Head, *, expects_body: bool) -> None:
+    """Refuse what the head alone shows to be wrong with the body, before anything else is looked at.
+
+    Raises:
+        HttpProblem: ``unsupported_media_type``, ``too_large`` or ``malformed``.
+    """
+    if "content-encoding" in head.values:
+        raise HttpProblem("unsupported_media_type")
+    if not expects_body:
+        if head.has_body:
+            raise HttpProblem("malformed", "This route takes no body.")
+        return
+    if int(head.values.get("content-length", "0")) > _most(head):
+        raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
+    if is_sealed(head):
+        return
+    media_type, _, parameters = head.values.get("content-type", "").lower().partition(";")
+    if media_type.strip() != "application/json" or parameters.strip().replace('"', "") not in {
+        "",
+        "charset=utf-8",
+    }:
+        raise HttpProblem("unsupported_media_type")
+
+
+def is_sealed(head: Head) -> bool:
+    """Whether the body is sealed for who opens the request's memory-key."""
+    return head.values.get("content-type") == SEALED_TYPE
+
+
+def _most(head: Head) -> int:
+    return MAX_BODY + (BODY_OVERHEAD if is_sealed(head) else 0)
+
+
+_MOST_SPELLINGS = 256
+
+
+class Authorities:
+    """Checks the Host header. Behind a proxy the client's scheme is not visible, so both default ports are plain."""
+
+    def __init__(self, accepted: Iterable[str]) -> None:
+        self.accepted = tuple(accepted)
+        self._spellings: dict[str, str] = {}
+
+    def check(self, host: str) -> str:
+        """Return the authority as it is signed.
+
+        Raises:
+            HttpProblem: ``wrong_authority``, with the accepted ones.
+        """
+        known = self._spellings.get(host)
+        if known is not None:
+            return known
+        for scheme in ("https", "http"):
+            authority = normal_authority(host, scheme)
+            if authority in self.accepted:
+                if len(self._spellings) < _MOST_SPELLINGS:
+                    self._spellings[host] = authority
+                return authority
+        raise HttpProblem("wrong_authority", accepted=self.accepted)
+
+
+_NO_BODY = hashlib.sha256(b"").digest()
+_TOLD = {"window": "window", "not_yet_valid": "clock_skew", "expired": "clock_skew"}
+
+
+def _stated(head: Head, now: int) -> tuple[RequestSignature, bytes]:
+    """Return the signature, its times checked, and the digest that the request states."""
+    try:
+        signature = RequestSignature.parse(head.need(signing.SIGNATURE_HEADER))
+        if signing.DIGEST_HEADER in head.values or head.has_body:
+            digest = signing.parse_content_digest(head.need(signing.DIGEST_HEADER))
+        else:
+            digest = _NO_BODY
+    except Malformed as error:
+        raise HttpProblem("malformed", f"{error}.") from error
+    try:
+        signature.check_times(now)
+    except NotAccepted as error:
+        raise HttpProblem(_TOLD[error.rule], server_time=now, rule=error.rule) from error
+    return signature, digest
+
+
+def _digest(header: str) -> bytes:
+    return hashlib.sha256(header.encode()).digest()
+
+
+def _decoded(header: str, name: str) -> bytes:
+    try:
+        return base64url.decode(header)
+    except Malformed as error:
+        raise HttpProblem("malformed", f"{name}: {error}.") from error
+
+
+_SLICE = 60
+# A signature lives at most 120 s and is accepted 60 s around that: five slices, some 100 bytes for each read.
+_MOST = 1_000_000
+
+
+class SeenReads:
+    """Remembers reads until their signatures have run out, in slices of a minute."""
+
+    def __init__(self, *, most: int = _MOST) -> None:
+        self._most = most
+        self._slices: dict[int, set[bytes]] = {}
+        self._count = 0
+
+    def note(self, agent_key: bytes, nonce: bytes, *, expires: int, now: int) -> None:
+        """Remember a read; times in seconds since the epoch.
+
+        Raises:
+            HttpProblem: ``replayed``, or ``queue_full`` when there is no room: what cannot be remembered is not served.
+        """
+        seen = self._slices.get(expires // _SLICE)
+        if seen is None:
+            self._drop(now)
+            seen = self._slices[expires // _SLICE] = set()
+        read = agent_key[:16] + nonce
+        if read in seen:
+            raise HttpProblem("replayed")
+        if self._count >= self._most:
+            self._drop(now)
+            if self._count >= self._most:
+                raise HttpProblem("queue_full", retry_after=float(_SLICE), rule="seen_reads_full")
+        seen.add(read)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _drop(self, now: int) -> None:
+        for over in [at for at in self._slices if (at + 1) * _SLICE + SKEW_SECONDS < now]:
+            self._count -= len(self._slices.pop(over))
+
+
+_MOST_FIELDS = 16
+
+
+def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
+    """Parse a raw query.
+
+    Raises:
+        HttpProblem: ``malformed`` (not in form, or a name twice) or ``invalid``.
+    """
+    if schema is None:
+        if raw:
+            raise HttpProblem("malformed", "This route takes no query.")
+        return None
+    values: dict[str, Any] = {}
+    if raw:
+        try:
+            pairs = parse_qsl(
+                raw,
+                keep_blank_values=True,
+                strict_parsing=True,
+                errors="strict",
+                max_num_fields=_MOST_FIELDS,
+            )
+        except ValueError as error:
+            raise HttpProblem("malformed", "The query is not in form.") from error
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            raise HttpProblem("malformed", "The query has the same name twice.")
+    return validate(values, schema, within=("query",))
+
+
+# Bytes of a body that is parsed in the same step of the event loop: about half a millisecond's.
+_PARSED_AT_ONCE = 4096
+
+
+async def read_body(request: BaseRequest, head: Head, digest: bytes, *, seconds: float) -> bytes:
+    """Read the body and compare it with the signed digest.
+
+    Args:
+        request: positioned at its body.
+        head: of the request.
+        digest: SHA-256 that the signature covers.
+        seconds: the most this may take; never more than 15.
+
+    Raises:
+        HttpProblem: ``too_large``, ``body_timeout``, ``digest_mismatch`` or ``malformed``.
+    """
+    if head.values.get("expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+    stream = request.content
+    received = _Received(_most(head))
+    if stream.is_eof():
+        received.take(stream.read_nowait())
+    if not stream.at_eof():
+        try:
+            async with asyncio.timeout(min(seconds, READ_SECONDS)):
+                async for chunk in stream.iter_any():
+                    received.take(chunk)
+        except TimeoutError as error:
+            raise HttpProblem("body_timeout") from error
+        except (RequestPayloadError, ConnectionError) as error:
+            raise HttpProblem("malformed", "The body is not in form, or ended early.") from error
+    if received.digest.digest() != digest:
+        raise HttpProblem("digest_mismatch")
+    return b"".join(received.chunks)
+
+
+class _Received:
+    """What came of a body, digested piece by piece: in one, a large one would hold the event loop."""
+
+    def __init__(self, most: int) -> None:
+        self.chunks: list[bytes] = []
+        self.digest = hashlib.sha256()
+        self._length = 0
+        self._most = most
+
+    def take(self, chunk: bytes) -> None:
+        self._length += len(chunk)
+        if self._length > self._most:
+            raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
+        self.digest.update(chunk)
+        self.chunks.append(chunk)
+
+
+def unsealed(raw: bytes, key: SealedKey | None, nonce: bytes) -> bytes:
+    """Open a sealed body.
+
+    Raises:
+        HttpProblem: ``malformed``.
+    """
+    if key is None or not key.secret:
+        raise HttpProblem("malformed", "A sealed body needs a memory-key that holds the namespace's secret.")
+    try:
+        return open_body(key.secret, nonce, raw)
+    except UnsealError as error:
+        raise HttpProblem(
+            "malformed", "The body does not open with the secret in memory-key and the signature's nonce."
+        ) from error
+
+
+B = TypeVar("B", bound=BaseModel)
+
+
+def parse_body(body: bytes, schema: type[B]) -> B:
+    """Parse and validate; raises `HttpProblem` ``invalid_json`` or ``invalid``."""
+    return validate(parse_json(body), schema)
+
+
+# The largest object of the API has about twenty; each unknown one beyond is an error to collect.
+_MOST_KEYS = 64
+# The largest request has a hundred items with two or three in each.
+_MOST_OBJECTS = 4_096
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse one document.
+
+    Raises:
+        HttpProblem: ``invalid_json``, naming the rule and never a value.
+    """
+    try:
+        text = body.decode("utf-8")
+        value = _decoder().decode(text)
+        # A lone surrogate can only come from an escape; most bodies have none, and need no second look.
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _invalid("The body is not UTF-8.") from error
+    except UnicodeEncodeError as error:
+        raise _invalid("A string contains a lone surrogate.") from error
+    except RecursionError as error:
+        raise _invalid("The body is nested too deeply.") from error
+    except _Rule as error:
+        raise _invalid(str(error)) from None
+    except ValueError as error:
+        raise _invalid("The body is not one JSON document.") from error
+    return value
+
+
+class _Rule(ValueError):
+    pass
+
+
+def _invalid(detail: str) -> HttpProblem:
+    return HttpProblem("invalid_json", detail)
+
+
+def _decoder() -> json.JSONDecoder:
+    left = _MOST_OBJECTS
+
+    def counted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _Rule(f"The body has more than {_MOST_OBJECTS} objects.")
+        return _object(pairs)
+
+    return json.JSONDecoder(object_pairs_hook=counted, parse_constant=_constant)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MOST_KEYS:
+        raise _Rule(f"An object has more than {_MOST_KEYS} keys.")
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise _Rule("An object has the same key twice.")
+    return value
+
+
+def _constant(_: str) -> Never:
+    raise _Rule("NaN and Infinity are not JSON.")
+
+
+_MOST_ERRORS = 20
+
+
+def validate(value: Any, schema: type[B], *, within: tuple[str, ...] = ()) -> B:
+    """Validate what was parsed.
+
+    Raises:
+        HttpProblem: ``invalid`` with field, rule and length of each breach, and no value.
+    """
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+    # Outside of the except block, so that no traceback of this problem carries the value along.
+    raise HttpProblem("invalid", errors=tuple(_fields(found[:_MOST_ERRORS], within)))
+
+
+def _fields(found: Iterable[Any], within: tuple[str, ...]) -> Iterable[ProblemField]:
+    for item in found:
+        path = [*within, *(str(part) for part in item["loc"])]
+        # The name of an unknown field is the client's own text, and text is not echoed.
+        if item["type"] == "extra_forbidden":
+            path[-1] = "(unknown field)"
+        value = item.get("input")
+        length = len(value) if isinstance(value, str | bytes | list | tuple) else None
+        rule = item["msg"].removeprefix("Value error, ")
+        yield ProblemField(field=".".join(path) or "(body)", rule=rule, length=length)

@@ -1,0 +1,587 @@
+"""Every route in one table, what a handler works with, and the handlers: each calls one use case.
+
+A target is compared as sent: nothing is decoded, joined or cleaned, so ``%2F``, ``..`` and ``//`` reach no route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from relayer.access.accounts import Accounts
+from relayer.access.fleet import FleetKeys
+from relayer.access.principal import Access, Principal
+from relayer.access.quotas import Quotas
+from relayer.errors import Refused
+from relayer.http.health import CONTENT_TYPE, MetricsPage, Readiness
+from relayer.http.problems import HttpProblem, unauthorized
+from relayer.lib.deadline import Deadline
+from relayer.namespaces.context import Context
+from relayer.use_cases.capture import analyze, get_job
+from relayer.use_cases.changes import ChangeStreams, changes
+from relayer.use_cases.consolidate import propose, take
+from relayer.use_cases.erase import erase_memory, erase_namespace, get_erasure
+from relayer.use_cases.export import export
+from relayer.use_cases.insight import active_recall, ask
+from relayer.use_cases.lifecycle import delete, restore, supersede
+from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.overview import list_namespaces, newest_days, profile
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import import_memories, remember
+from relayer.use_cases.transcripts import transcript
+from relayer.wire import codec as base64url
+from relayer.wire import memories, schemas, service
+from relayer.wire.certificates import RevocationsRequest, RevocationsResponse, RevocationsView, Right
+from relayer.wire.errors import Malformed
+from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, AudienceName, KindName, StandingName, TrustName
+
+JSON = "application/json"
+JSON_LINES = "application/jsonl"
+EVENTS = "text/event-stream"
+
+RECALL_SECONDS = 14.0
+ANALYZE_SECONDS = 55.0
+# A model thinks for as long as its reader waits: the gateway's deadline decides, up to its longest setting.
+MODEL_SECONDS = 120.0
+# A whole namespace, read by whoever is slow.
+EXPORT_SECONDS = 600.0
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path.
+
+    Attributes:
+        method: upper case.
+        path: with at most one ``{id}``.
+        right: what the certificate must grant, on the request's namespace if it is about one; None: the route is open.
+        cost: in tokens of the rate limits.
+        takes: schema of a POST's or PUT's body, of any other method's query; None when the route takes none.
+        answer: schema of the answer, or of its lines; None for what is no JSON of ours.
+        handle: answers an accepted call.
+        summary: one line for the OpenAPI document.
+        namespaced: whether it is about one namespace.
+        bytes_a_token: of a body, which costs as long as it is: read, parsed, looked for.
+        seconds: the longest a request may take.
+        media_type: of the answer.
+        statuses: of good answers.
+        ends_with_caller: whether the work is cancelled when the connection is gone; never for what writes.
+    """
+
+    method: str
+    path: str
+    right: Right | None
+    cost: float
+    takes: type[BaseModel] | None
+    answer: type[BaseModel] | None
+    handle: Handler
+    summary: str
+    namespaced: bool = True
+    bytes_a_token: int = 4096
+    seconds: float = 30.0
+    media_type: str = JSON
+    statuses: tuple[int, ...] = (200,)
+    ends_with_caller: bool = False
+
+    @property
+    def body(self) -> type[BaseModel] | None:
+        """Schema of the body."""
+        return self.takes if self.method in {"POST", "PUT"} else None
+
+    @property
+    def query(self) -> type[BaseModel] | None:
+        """Schema of the query."""
+        return None if self.method in {"POST", "PUT"} else self.takes
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes anything: its repetition is answered by the log and never refused as a replay."""
+        return self.right in {Right.WRITE, Right.ADMIN} and self.method != "GET"
+
+
+def table() -> tuple[Route, ...]:
+    """Return the routes: method, path, right, cost, what it takes, what it answers, handler, summary.
+
+    Costs follow the work: an extraction is about five searches, and nothing that is signed is free.
+    """
+    read, write, admin = Right.READ, Right.WRITE, Right.ADMIN
+    # A row is a line or two, so that the table can be read as one.
+    # fmt: off
+    return (
+        Route("POST", "/v1/memories", write, 2, memories.RememberRequest, memories.RememberResponse, _given(remember),
+              "Remember 1 to 100 items; durable and recallable when it answers."),
+        Route("GET", "/v1/memories", read, 1, ListQuery, memories.ListResponse, _list, "List memories, newest first."),
+        Route("GET", "/v1/memories/{id}", read, 1, None, memories.MemoryResponse, _get, "One memory with its history."),
+        Route("DELETE", "/v1/memories/{id}", write, 2, ForgetQuery, memories.ForgetResponse, _forget,
+              "Forget a memory: hidden from recall, kept in its history; or erase it with its history."),
+        Route("POST", "/v1/recall", read, 1, memories.RecallRequest, memories.RecallResponse, _given(recall),
+              "Find memories by a query or a vector; may return nothing.", bytes_a_token=1024, seconds=RECALL_SECONDS),
+        Route("POST", "/v1/analyze", write, 5, memories.AnalyzeRequest, memories.AnalyzeResponse, _analyze,
+              "Keep what is worth keeping of a turn.", seconds=ANALYZE_SECONDS, statuses=(200, 202)),
+        Route("POST", "/v1/transcript", read, 1, service.TranscriptRequest, service.TranscriptResponse, _given(transcript),
+              "The turns of a session that were kept word for word."),
+        Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, memories.JobResponse, _job,
+              "The truth about a job, waiting for its end up to wait_ms."),
+        # Each page opens up to a hundred pointers.
+        Route("GET", "/v1/namespaces", read, 5, NamespacesQuery, service.NamespacesResponse, _namespaces,
+              "The account's namespaces that the certificate covers.", namespaced=False),
+        Route("GET", "/v1/account", read, 5, None, service.AccountResponse, _account,
+              "What the account keeps, and what it may keep.", namespaced=False),
+        Route("GET", "/v1/account/revocations", admin, 1, None, RevocationsView, _revocations,
+              "The account's list of revocations, as it signed it.", namespaced=False),
+        Route("PUT", "/v1/account/revocations", admin, 10, RevocationsRequest, RevocationsResponse, _revoke,
+              "Replace the account's list of revocations by a newer one.", namespaced=False),
+        Route("GET", "/v1/context", read, 1, ContextQuery, memories.ContextResponse, _newest,
+              "The newest memories of the newest days, for a session that begins."),
+        Route("GET", "/v1/profile", read, 2, ProfileQuery, service.ProfileResponse, _profile,
+              "What is known of the user and their work, as one Markdown document that cites its memories."),
+        Route("GET", "/v1/changes", read, 1, ChangesQuery, memories.ChangesResponse, _changes,
+              "What became of memories after a point in the log, waiting for it up to wait_ms; with the header "
+              "accept: text/event-stream, as server-sent events."),
+        Route("POST", "/v1/export", read, 10, service.ExportRequest, service.ExportLine, _export,
+              "The memories that pass a filter, as lines of JSON: a head, one line each, an end.",
+              seconds=EXPORT_SECONDS, media_type=JSON_LINES),
+        Route("POST", "/v1/import", write, 5, service.ImportRequest, service.ImportResponse, _given(import_memories),
+              "Store a page of what an export showed; the same page again stores nothing twice."),
+        Route("POST", "/v1/memories/{id}/supersede", write, 2, memories.SupersedeRequest, memories.SupersedeResponse, _supersede,
+              "Store a new version of a memory; the old one stays in its history."),
+        Route("POST", "/v1/memories/{id}/restore", write, 2, None, memories.RestoreResponse, _restore,
+              "Bring back a forgotten memory, or an old version of one."),
+        Route("POST", "/v1/memories/delete", write, 5, memories.DeleteRequest, memories.DeleteResponse, _delete,
+              "Forget, or erase, the memories that pass a filter; dry_run counts them."),
+        Route("POST", "/v1/consolidation", read, 10, service.ConsolidationRequest, service.ConsolidationResponse, _given(propose),
+              "What could be tidied up: repetitions, and what later memories replaced or contradict; changes nothing."),
+        Route("POST", "/v1/consolidation/take", write, 10, service.TakeRequest, service.TakeResponse, _given(take),
+              "Carry out proposals of a consolidation whose memories did not change meanwhile."),
+        Route("POST", "/v1/namespaces/erase", admin, 10, memories.EraseNamespaceRequest, memories.EraseNamespaceResponse,
+              _given(erase_namespace), "Erase a namespace; a dry run says what would go."),
+        Route("GET", "/v1/erasures/{id}", read, 1, None, memories.ErasureView, _erasure,
+              "How far an erasure is: erased, destroyed, confirmed.", namespaced=False),
+        Route("POST", "/v1/active-recall", read, 5, memories.ActiveRecallRequest, memories.ActiveRecallResponse, _given(active_recall),
+              "What to remind an assistant of before it answers; may be nothing.", seconds=MODEL_SECONDS, ends_with_caller=True),
+        Route("POST", "/v1/ask", read, 5, memories.AskRequest, memories.AskResponse, _given(ask),
+              "Answer a question from memories alone, with citations.", seconds=MODEL_SECONDS, ends_with_caller=True),
+        Route("GET", "/health", None, 0, None, schemas.HealthResponse, _health, "The process answers."),
+        Route("GET", "/ready", None, 0, None, schemas.ReadyResponse, _ready, "It can serve: each check by name.", statuses=(200, 503)),
+        Route("GET", "/version", None, 0, None, schemas.VersionResponse, _version, "What a client needs to know."),
+        Route("GET", "/metrics", None, 0, None, None, _metrics, "Prometheus metrics."),
+        Route("GET", "/openapi.json", None, 0, None, None, _openapi, "This document."),
+        Route("GET", "/v1/keys", None, 0, None, schemas.KeysResponse, _keys, "The keys to seal for, signed by the relayer."),
+    )
+    # fmt: on
+
+
+# What an id in a path may look like; which ids exist is the use cases' to say.
+_SEGMENT = r"([A-Za-z0-9_-]{1,128})"
+
+
+class Routes:
+    """Finds the route that a target names."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[re.Pattern[str], dict[str, Route]] = {}
+        for route in routes:
+            before, parameter, after = route.path.partition("{id}")
+            if not parameter:
+                self._exact.setdefault(route.path, {})[route.method] = route
+                continue
+            pattern = re.compile(re.escape(before) + _SEGMENT + re.escape(after))
+            self._patterns.setdefault(pattern, {})[route.method] = route
+
+    def find(self, method: str, target: str) -> tuple[Route, str, str]:
+        """Return the route, its parameter (or the empty string) and the raw query.
+
+        Raises:
+            HttpProblem: ``not_found`` or ``method_not_allowed``.
+        """
+        path, _, query = target.partition("?")
+        methods, parameter = self._exact.get(path), ""
+        if methods is None:
+            methods, parameter = self._match(path)
+        route = methods.get(method)
+        if route is None and method == "HEAD":
+            route = methods.get("GET")
+            # A signature covers the method; only open routes answer HEAD like GET.
+            route = None if route is None or route.right is not None else route
+        if route is None:
+            raise HttpProblem("method_not_allowed", allow=", ".join(sorted(methods)))
+        return route, parameter, query
+
+    def _match(self, path: str) -> tuple[dict[str, Route], str]:
+        for pattern, methods in self._patterns.items():
+            match = pattern.fullmatch(path)
+            if match is not None:
+                return methods, match[1]
+        raise HttpProblem("not_found")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request after everything was checked: what a handler works with.
+
+    ``signer`` and ``namespace_access`` are there where the route has them. ``events`` says that a stream of server-sent events is
+    asked for, ``last_event`` the id of the last one that was heard. ``peer`` is the address that an open route is asked from, and
+    ``authorization`` that header.
+    """
+
+    route: Route
+    deadline: Deadline
+    parameter: str = ""
+    query: BaseModel | None = None
+    body: BaseModel | None = None
+    signer: Principal | None = None
+    namespace_access: Access | None = None
+    events: bool = False
+    last_event: str = ""
+    peer: str = ""
+    authorization: str = ""
+
+    @property
+    def access(self) -> Access:
+        """The way into the request's namespace; for namespaced routes."""
+        if self.namespace_access is None:
+            raise unauthorized("no_namespace")
+        return self.namespace_access
+
+    @property
+    def principal(self) -> Principal:
+        """Who signed the request; for signed routes."""
+        if self.signer is None:
+            raise TypeError("the route is declared as open")
+        return self.signer
+
+    @property
+    def account(self) -> str:
+        """Whose answer it will be; the open routes' are nobody's."""
+        return self.signer.account if self.signer is not None else ""
+
+    def body_as(self, schema: type[M]) -> M:
+        """Return the body as the type that the route declares."""
+        if not isinstance(self.body, schema):
+            raise TypeError(f"the route declares no body of {schema.__name__}")
+        return self.body
+
+    def query_as(self, schema: type[M]) -> M:
+        """Return the query as the type that the route declares."""
+        if not isinstance(self.query, schema):
+            raise TypeError(f"the route declares no query of {schema.__name__}")
+        return self.query
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, encoded; with ``chunks`` it is sent piece by piece, and breaks off where those do.
+
+    ``endless`` says that the chunks come for as long as somebody listens: when the relayer stops, they just end.
+    """
+
+    body: bytes
+    status: int = 200
+    media_type: str = JSON
+    chunks: AsyncIterator[bytes] | None = None
+    endless: bool = False
+
+    @classmethod
+    def of(cls, answer: BaseModel, status: int = 200) -> Reply:
+        """Encode an answer of the API."""
+        # The serialiser's own bytes: `model_dump_json` would decode them into a string first.
+        return cls(answer.__pydantic_serializer__.to_json(answer), status)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What handlers work on; made by the composition root.
+
+    Attributes:
+        context: for the use cases.
+        accounts: keeps revocations.
+        quotas: what accounts may keep.
+        streams: of changes.
+        fleet: the keys to seal for.
+        readiness: whether it can serve.
+        metrics: the page of them.
+        version: what a client needs to know.
+        document: makes the OpenAPI document, encoded; about 0.1 s of work for the first time.
+    """
+
+    context: Context
+    accounts: Accounts
+    quotas: Quotas
+    streams: ChangeStreams
+    fleet: FleetKeys
+    readiness: Readiness
+    metrics: MetricsPage
+    version: schemas.VersionResponse
+    document: Callable[[], bytes]
+
+
+Handler: TypeAlias = Callable[[Services, Call], Awaitable[Reply]]
+
+
+def _given(use_case: Callable[[Context, Access, Any, Deadline], Awaitable[BaseModel]]) -> Handler:
+    """Return the handler that answers with what a use case makes of the body."""
+
+    async def handle(to: Services, call: Call) -> Reply:
+        return Reply.of(await use_case(to.context, call.access, call.body, call.deadline))
+
+    return handle
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+def _split(value: object) -> object:
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
+CURSOR = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
+_Cursor = Annotated[str, Field(min_length=1, max_length=1024)]
+_Comma = WithJsonSchema({"type": "string", "description": "names joined by commas"})
+
+
+class ListQuery(_Query):
+    """``GET /v1/memories``."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
+    cursor: _Cursor | None = None
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _Comma] = ()
+    states: Annotated[tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+
+
+async def _list(to: Services, call: Call) -> Reply:
+    query, deadline = call.query_as(ListQuery), call.deadline
+    limit, cursor, kinds, states = query.limit, query.cursor, query.kinds, query.states
+    answer = await list_memories(
+        to.context, call.access, limit=limit, cursor=cursor, kinds=kinds, states=states, deadline=deadline
+    )
+    return Reply.of(answer)
+
+
+async def _get(to: Services, call: Call) -> Reply:
+    return Reply.of(await get_memory(to.context, call.access, call.parameter, call.deadline))
+
+
+class ForgetQuery(_Query):
+    """``DELETE /v1/memories/{id}``."""
+
+    mode: Literal["forget", "erase"] = "forget"
+
+
+async def _forget(to: Services, call: Call) -> Reply:
+    if call.query_as(ForgetQuery).mode == "erase":
+        _check_may_erase(call)
+        return Reply.of(await erase_memory(to.context, call.access, call.parameter, call.deadline))
+    return Reply.of(await forget_memory(to.context, call.access, call.parameter, call.deadline))
+
+
+def _check_may_erase(call: Call) -> None:
+    """Refuse what only a person may do; raises `HttpProblem`."""
+    if not call.access.principal.may(call.access.namespace, Right.ADMIN):
+        raise unauthorized("admin_not_granted")
+
+
+async def _analyze(to: Services, call: Call) -> Reply:
+    answer = await analyze(to.context, call.access, call.body_as(memories.AnalyzeRequest), call.deadline)
+    return Reply.of(answer, 200 if answer.state == "done" else 202)
+
+
+class JobQuery(_Query):
+    """``GET /v1/jobs/{id}``."""
+
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+async def _job(to: Services, call: Call) -> Reply:
+    wait_ms = call.query_as(JobQuery).wait_ms
+    return Reply.of(await get_job(to.context, call.access, call.parameter, wait_ms, call.deadline))
+
+
+class NamespacesQuery(_Query):
+    """``GET /v1/namespaces``."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = MAX_LIMIT
+    cursor: _Cursor | None = None
+
+
+async def _namespaces(to: Services, call: Call) -> Reply:
+    query = call.query_as(NamespacesQuery)
+    answer = await list_namespaces(
+        to.context, call.principal, limit=query.limit, cursor=query.cursor, deadline=call.deadline
+    )
+    return Reply.of(answer)
+
+
+async def _account(to: Services, call: Call) -> Reply:
+    account = call.principal.account
+    quota = to.quotas.of(account)
+    async with call.deadline.step("usage"):
+        used = await to.quotas.used(account)
+    return Reply.of(
+        service.AccountResponse(
+            account=account,
+            bytes=service.QuotaView(used=used.amount.bytes, limit=quota.bytes or None),
+            namespaces=service.QuotaView(used=len(used.namespaces), limit=quota.namespaces or None),
+            memories=service.QuotaView(used=used.amount.memories, limit=quota.memories or None),
+        )
+    )
+
+
+async def _revocations(to: Services, call: Call) -> Reply:
+    async with call.deadline.step("revocations"):
+        encoded = await to.accounts.revocations(call.principal.account)
+    return Reply.of(RevocationsView(revocations=base64url.encode(encoded)))
+
+
+async def _revoke(to: Services, call: Call) -> Reply:
+    try:
+        encoded = base64url.decode(call.body_as(RevocationsRequest).revocations)
+    except Malformed as error:
+        raise Refused("revocations_invalid", "revocations must be base64url of a signed list") from error
+    principal = call.principal
+    async with call.deadline.step("revoke"):
+        revocations = await to.accounts.revoke(encoded, account=principal.account, address=principal.peer)
+    return Reply.of(RevocationsResponse(counter=revocations.counter))
+
+
+class ContextQuery(_Query):
+    """``GET /v1/context``; ``offset_minutes`` is how far the reader's clock is ahead of UTC."""
+
+    days: Annotated[int, Field(ge=1, le=31)] = 2
+    items: Annotated[int, Field(ge=1, le=200)] = 15
+    offset_minutes: Annotated[int, Field(ge=-24 * 60 + 1, le=24 * 60 - 1)] = 0
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = ()
+
+
+async def _newest(to: Services, call: Call) -> Reply:
+    query = call.query_as(ContextQuery)
+    answer = await newest_days(
+        to.context,
+        call.access,
+        days=query.days,
+        items=query.items,
+        offset_minutes=query.offset_minutes,
+        audiences=query.audiences,
+        trusts=query.trusts,
+        deadline=call.deadline,
+    )
+    return Reply.of(answer)
+
+
+class ProfileQuery(_Query):
+    """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 1000
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = (
+        "user",
+        "imported",
+    )
+
+
+async def _profile(to: Services, call: Call) -> Reply:
+    query = call.query_as(ProfileQuery)
+    answer = await profile(
+        to.context,
+        call.access,
+        max_tokens=query.max_tokens,
+        audiences=query.audiences,
+        trusts=query.trusts,
+        deadline=call.deadline,
+    )
+    return Reply.of(answer)
+
+
+class ChangesQuery(_Query):
+    """``GET /v1/changes``."""
+
+    after: Annotated[str, Field(pattern=CURSOR)] = "0"
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = MAX_LIMIT
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+async def _changes(to: Services, call: Call) -> Reply:
+    query = call.query_as(ChangesQuery)
+    if call.events:
+        if call.last_event and re.fullmatch(CURSOR, call.last_event) is None:
+            raise HttpProblem("malformed", "The header last-event-id is no id of an event of this feed.")
+        chunks = await to.streams.open(call.access, call.last_event or query.after, call.deadline)
+        return Reply(b"", media_type=EVENTS, chunks=chunks, endless=True)
+    after, limit, wait_ms = query.after, query.limit, query.wait_ms
+    answer = await changes(
+        to.context, call.access, after=after, limit=limit, wait_ms=wait_ms, deadline=call.deadline
+    )
+    return Reply.of(answer)
+
+
+async def _export(to: Services, call: Call) -> Reply:
+    chunks = await export(to.context, call.access, call.body_as(service.ExportRequest), call.deadline)
+    return Reply(b"", media_type=JSON_LINES, chunks=chunks)
+
+
+async def _supersede(to: Services, call: Call) -> Reply:
+    request = call.body_as(memories.SupersedeRequest)
+    return Reply.of(await supersede(to.context, call.access, call.parameter, request, call.deadline))
+
+
+async def _restore(to: Services, call: Call) -> Reply:
+    return Reply.of(await restore(to.context, call.access, call.parameter, call.deadline))
+
+
+async def _delete(to: Services, call: Call) -> Reply:
+    request = call.body_as(memories.DeleteRequest)
+    if request.mode == "erase":
+        _check_may_erase(call)
+    return Reply.of(await delete(to.context, call.access, request, call.deadline))
+
+
+async def _erasure(to: Services, call: Call) -> Reply:
+    return Reply.of(await get_erasure(to.context, call.principal, call.parameter, call.deadline))
+
+
+async def _health(to: Services, _: Call) -> Reply:
+    return Reply.of(schemas.HealthResponse(status="ok", version=to.version.version))
+
+
+async def _ready(to: Services, _: Call) -> Reply:
+    answer = await to.readiness.check()
+    return Reply.of(answer, 200 if answer.ready else 503)
+
+
+async def _version(to: Services, _: Call) -> Reply:
+    return Reply.of(to.version)
+
+
+async def _metrics(to: Services, call: Call) -> Reply:
+    return Reply(await to.metrics.read(call.peer, call.authorization), media_type=CONTENT_TYPE)
+
+
+async def _openapi(to: Services, _: Call) -> Reply:
+    # Beside the event loop: requests go on meanwhile.
+    return Reply(await asyncio.to_thread(to.document))
+
+
+async def _keys(to: Services, _: Call) -> Reply:
+    current = to.fleet.current()
+    views = tuple(
+        schemas.FleetKeyView(
+            day=key.day, public_key=base64url.encode(key.public_key), not_after=key.not_after
+        )
+        for key in current.keys
+    )
+    answer = schemas.KeysResponse(
+        identity=base64url.encode(current.identity),
+        issued_at=current.issued_at,
+        keys=views,
+        signature=base64url.encode(current.signature),
+    )
+    return Reply.of(answer)
