@@ -158,6 +158,10 @@ class Acceptance:
             trail.prover.opened(key.answer_key)
         # 11. Only now the query, and the body: read against the digest; opened, if it is sealed; then strict JSON; then the schema.
         query = parse_query(raw_query, route.query)
+        if route.rows_a_token is not None:
+            self._limits.charge(
+                signer.account, signer.author, getattr(query, "limit", 0) // route.rows_a_token
+            )
         body, signer = await self._body(request, head, route, signer, key, seconds=deadline.remaining())
         # 12. The body's namespace, if any, fits.
         access = self._access(route, route.right, signer, key, getattr(body, "namespace", None))

@@ -69,6 +69,7 @@ class Route:
         summary: one line for the OpenAPI document.
         namespaced: whether it is about one namespace.
         bytes_a_token: of a body, which costs as long as it is: read, parsed, looked for.
+        rows_a_token: of a page that costs as much as it may hold: each row is opened.
         seconds: the longest a request may take.
         media_type: of the answer.
         statuses: of good answers.
@@ -85,6 +86,7 @@ class Route:
     summary: str
     namespaced: bool = True
     bytes_a_token: int = 4096
+    rows_a_token: int | None = None
     seconds: float = 30.0
     media_type: str = JSON
     statuses: tuple[int, ...] = (200,)
@@ -131,7 +133,7 @@ def table() -> tuple[Route, ...]:
               "The truth about a job, waiting for its end up to wait_ms."),
         # Each page opens up to a hundred pointers.
         Route("GET", "/v1/namespaces", read, 5, NamespacesQuery, service.NamespacesResponse, _namespaces,
-              "The account's namespaces that the certificate covers.", namespaced=False),
+              "The account's namespaces that the certificate covers.", namespaced=False, rows_a_token=2),
         Route("GET", "/v1/account", read, 5, None, service.AccountResponse, _account,
               "What the account keeps, and what it may keep.", namespaced=False),
         Route("GET", "/v1/account/revocations", admin, 1, None, RevocationsView, _revocations,

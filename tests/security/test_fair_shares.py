@@ -106,6 +106,14 @@ async def test_long_queries_cost_as_much_as_they_are_long() -> None:
         assert answers[-1].json()["code"] == "rate_limited"
 
 
+async def test_a_listing_costs_as_much_as_its_page_may_hold() -> None:
+    async with border(clock=_Stopped()) as at:
+        assert (await at.call("POST", "/v1/memories", MEMORY)).status_code == 200
+        whole = [await at.call("GET", "/v1/namespaces", key=False) for _ in range(30)]
+        assert 15 < sum(answer.status_code == 200 for answer in whole) < 25
+        assert whole[-1].json()["code"] == "rate_limited"
+
+
 def test_nothing_that_is_signed_is_free() -> None:
     signed = [route for route in table() if route.right is not None]
     assert signed
