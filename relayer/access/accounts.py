@@ -204,14 +204,16 @@ class Accounts:
                 await self._refresh(account, known, force=True)
             if revocations.counter <= known.counter and encoded != known.revocations:
                 raise Refused("stale_counter", f"give a counter above {known.counter}")
-            if known.stored is None:
-                await self._create(account, known, address, encoded)
-            # The second object last: it is never the newer one, unless somebody put the first one back.
             before = known.counter
-            done = await self._put(account, known, encoded) and await self._put_beside(account, known)
-            await self._learnt(account, known, before)
-            if done:
-                return revocations
+            try:
+                if known.stored is None:
+                    await self._create(account, known, address, encoded)
+                # The second object last: it is never the newer one, unless somebody put the first one back.
+                if await self._put(account, known, encoded) and await self._put_beside(account, known):
+                    return revocations
+            finally:
+                # Whatever the store answered last: what this replica knows to be taken back counts here at once.
+                await self._learnt(account, known, before)
             await self._clock.sleep(0.2)
         raise StoreUnavailable("the account's object could not be changed")
 

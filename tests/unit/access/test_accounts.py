@@ -151,6 +151,22 @@ async def test_an_older_list_cannot_bring_a_key_back(house: House) -> None:
     await _refused(house.accounts(2), revoked, "revoked")
 
 
+@pytest.mark.parametrize("has_something_here", [True, False])
+async def test_a_list_is_told_once_also_where_it_makes_the_account_s_object(
+    house: House, has_something_here: bool
+) -> None:
+    accounts, told = house.accounts(), []
+
+    async def revoked(account: str) -> None:
+        told.append(account)
+
+    accounts.on_revoked = revoked
+    if has_something_here:
+        await accounts.make(ROOT.account)
+    await accounts.revoke(_revocations(1), account=ROOT.account)
+    assert told == [ROOT.account]
+
+
 async def test_only_the_account_itself_revokes(house: House) -> None:
     accounts, other = house.accounts(), RootKeys(b"o" * 32)
     forged = bytearray(_revocations(1))
