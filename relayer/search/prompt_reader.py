@@ -32,6 +32,7 @@ _HEAD, _TAIL = 240, 120
 _TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*|\d+|[^\w\s]|_")
 _LONGEST_WORD = 24
 _LENGTHS = (8, 16, 32, 64, 128, 256)
+_ASKING = ("?", "\uff1f", "\u061f")
 _NAME = re.compile(r"(?<=[\w,;] )[A-Z\u00c0-\u00de\u0410-\u042f][a-z\u00df-\u00ff\u0430-\u044f]+")
 
 
@@ -88,7 +89,7 @@ def _of_unspaced(run: str, *, first: bool) -> Iterator[str]:
 def _shape(text: str) -> Iterator[str]:
     stripped = text.strip()
     yield f"#length {sum(len(stripped) >= length for length in _LENGTHS)}"
-    yield f"#asks {stripped.endswith(('?', '？', '؟'))}"
+    yield f"#asks {stripped.endswith(_ASKING)}"
     yield f"#lines {min(stripped.count(chr(10)), 3)}"
     if _NAME.search(stripped):
         yield "#name"
@@ -101,8 +102,8 @@ def _shape(text: str) -> Iterator[str]:
 def vector(text: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The features as buckets and signed values of unit length, by hashing (Weinberger et al., 2009)."""
     hashes = np.fromiter((crc32(gram.encode()) for gram in set(n_grams(text))), np.uint32)
-    signs = np.where(hashes >> 31, np.float32(1), np.float32(-1))
-    return (hashes % BUCKETS).astype(np.int64), signs / np.float32(max(len(hashes), 1) ** 0.5)
+    signs = np.where(hashes >> 31, 1.0, -1.0)
+    return (hashes % BUCKETS).astype(np.int64), (signs / max(len(hashes), 1) ** 0.5).astype(np.float32)
 
 
 @cache
@@ -111,8 +112,7 @@ def _weights() -> dict[str, NDArray[np.float32]]:
     data = (files("relayer.search") / "data" / "prompt_reader.npz").read_bytes()
     stored = np.load(BytesIO(data), allow_pickle=False)
     return {
-        head: stored[head].astype(np.float32) * stored[f"{head}_scale"]
-        for head in ("purpose", "language")
+        head: stored[head].astype(np.float32) * stored[f"{head}_scale"] for head in ("purpose", "language")
     } | {f"{head}_bias": stored[f"{head}_bias"] for head in ("purpose", "language")}
 
 
