@@ -15,7 +15,15 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
 from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxFull, OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.outbox import (
+    Mark,
+    MarkMoved,
+    NamespaceRef,
+    Outbox,
+    OutboxFull,
+    OutboxItem,
+    OutboxUnavailable,
+)
 from gateway_plugin.outbox.sender import Sender, off_loop
 from gateway_plugin.query import ChatMessage, Role
 from gateway_plugin.recall import Recaller
@@ -302,7 +310,7 @@ class Capturer:
             detail = "another process keeps capturing the same session"
             return CaptureReport("failed", waiting=self._outbox.waiting(), detail=detail)
 
-    async def _queue(self, captured: Captured, owner: Waiting, mark: Mark, now_ms: int) -> CaptureReport:
+    async def _queue(self, captured: Captured, owner: NamespaceRef, mark: Mark, now_ms: int) -> CaptureReport:
         if captured.request is None:
             await off_loop(self._outbox, self._outbox.keep, mark)
             return self._report(captured, queued=0)

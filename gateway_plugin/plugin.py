@@ -28,10 +28,10 @@ from gateway_plugin.gates import Purpose
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox import (
     Letter,
+    NamespaceRef,
     Outbox,
     OutboxItem,
     OutboxUnavailable,
-    Waiting,
 )
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
@@ -394,7 +394,7 @@ class AsyncMemoryPlugin:
         with contextlib.suppress(GatewayError):
             former = named(self.settings.namespace.default)
             home = self._identities.of_turn(parse_session_key(f"agent:{DEFAULT_AGENT}:main"), NO_HOST)
-            seen = self._positions.of(Waiting(former, former, home.generation))
+            seen = self._positions.of(NamespaceRef(former, former, home.generation))
             if (
                 home.namespace.startswith(f"{DEFAULT_NAME}/")
                 and seen

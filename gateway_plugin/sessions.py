@@ -18,16 +18,16 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.gates import Purpose, explain, gate
 from gateway_plugin.identity import Identity, KeyHolder, identify
-from gateway_plugin.outbox import Mark, Outbox, OutboxUnavailable, Waiting
+from gateway_plugin.outbox import Mark, NamespaceRef, Outbox, OutboxUnavailable
 from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import ToldOnce, TurnTrace
 from gateway_plugin.turn import HostTurn, Turn
 
 
-def owner_of(identity: Identity) -> Waiting:
+def owner_of(identity: Identity) -> NamespaceRef:
     """Return whose items an identity's are."""
-    return Waiting(identity.agent, identity.namespace, identity.generation)
+    return NamespaceRef(identity.agent, identity.namespace, identity.generation)
 
 
 class Identities:
@@ -50,10 +50,10 @@ class Identities:
         return self.holder.account if self.holder is not None else ""
 
     @property
-    def gateway(self) -> Waiting:
+    def gateway(self) -> NamespaceRef:
         """An owner of no namespace, for what is the whole gateway's."""
         agent = self.holder.only_agent if self.holder is not None else None
-        return Waiting(agent or "", "", 0)
+        return NamespaceRef(agent or "", "", 0)
 
     def of_turn(self, ref: SessionRef, host: HostTurn) -> Identity:
         """Tell whose turn it is; raises `IdentityError`."""
@@ -70,7 +70,7 @@ class Identities:
             renamed=self._settings.namespace.renamed,
         )
 
-    def of_owner(self, owner: Waiting) -> Identity:
+    def of_owner(self, owner: NamespaceRef) -> Identity:
         """Return the identity that delivers an item; raises `IdentityError`."""
         holder = self._held()
         # What was captured before an agent's keys were rotated goes where its memories are now.
@@ -104,15 +104,15 @@ class Toggles:
         gateway: an owner of no namespace, under which the gateway's own switch is kept.
     """
 
-    def __init__(self, outbox: Outbox, gateway: Waiting) -> None:
+    def __init__(self, outbox: Outbox, gateway: NamespaceRef) -> None:
         self._outbox = outbox
         self._gateway = gateway
 
-    def session_enabled(self, owner: Waiting, session: str) -> bool:
+    def session_enabled(self, owner: NamespaceRef, session: str) -> bool:
         """Whether memory is on for a session of a namespace."""
         return self._is_on(owner, _name(session))
 
-    def set_session(self, owner: Waiting, session: str, *, enabled: bool) -> None:
+    def set_session(self, owner: NamespaceRef, session: str, *, enabled: bool) -> None:
         """Switch a session."""
         self._set(owner, _name(session), enabled=enabled)
 
@@ -125,10 +125,10 @@ class Toggles:
         """Switch the whole gateway."""
         self._set(self._gateway, _EVERYWHERE, enabled=enabled)
 
-    def _is_on(self, owner: Waiting, name: str) -> bool:
+    def _is_on(self, owner: NamespaceRef, name: str) -> bool:
         return self._outbox.kept(owner, name).value != _OFF
 
-    def _set(self, owner: Waiting, name: str, *, enabled: bool) -> None:
+    def _set(self, owner: NamespaceRef, name: str, *, enabled: bool) -> None:
         if self._is_on(owner, name) != enabled:
             self._outbox.keep(Mark(owner, name, _ON if enabled else _OFF, lasting=not enabled))
 
@@ -230,7 +230,7 @@ class Turns:
         except IdentityError as error:
             return error
 
-    def _is_on(self, owner: Waiting, ref: SessionRef) -> bool:
+    def _is_on(self, owner: NamespaceRef, ref: SessionRef) -> bool:
         return self._toggles.enabled_everywhere and self._toggles.session_enabled(owner, ref.key)
 
 
@@ -332,7 +332,7 @@ class LastTurn:
         self._outbox = outbox
         self._noted = noted
         self._known: OrderedDict[tuple[str, str], TurnTrace] = OrderedDict()
-        self._owed: tuple[Waiting, TurnTrace] | None = None
+        self._owed: tuple[NamespaceRef, TurnTrace] | None = None
 
     def of(self, namespace: str, session: str) -> TurnTrace:
         """Return the trace of a session of a namespace; an empty one if none is known."""
@@ -345,7 +345,7 @@ class LastTurn:
         if len(self._known) > MAX_SESSIONS:
             self._known.popitem(last=False)
 
-    def note(self, owner: Waiting, trace: TurnTrace) -> None:
+    def note(self, owner: NamespaceRef, trace: TurnTrace) -> None:
         """Have a trace written with the next `persist`."""
         self._owed = (owner, trace)
 

@@ -27,7 +27,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, RootHolder
-from gateway_plugin.outbox.contract import Outbox, OutboxItem, Waiting
+from gateway_plugin.outbox.contract import NamespaceRef, Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_transcript
 from relayer.wire.schemas import TurnItem
@@ -68,7 +68,7 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
     return sum(is_wanted(turn) for item in (*waiting, *dead) for turn in item.request.turns)
 
 
-def forget_namespace(outbox: Outbox, owner: Waiting) -> int:
+def forget_namespace(outbox: Outbox, owner: NamespaceRef) -> int:
     """Destroy what waits for a namespace, and what is remembered of its log; return how many turns there were.
 
     Raises:
@@ -185,7 +185,7 @@ def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json
         Output(as_json=False).say(f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes")
         return
     outbox = open_file_outbox(url)
-    whose = Waiting(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
+    whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
     waiting = guarded(lambda: forget_namespace(outbox, whose))
     outbox.close()
     _print(answer.erasure, waiting, as_json=as_json)

@@ -14,11 +14,11 @@ from gateway_plugin.outbox.contract import (
     Letter,
     Mark,
     MarkMoved,
+    NamespaceRef,
     Outbox,
     OutboxFull,
     OutboxItem,
     OutboxUnavailable,
-    Waiting,
 )
 
 __all__ = [
@@ -34,5 +34,5 @@ __all__ = [
     "OutboxFull",
     "OutboxItem",
     "OutboxUnavailable",
-    "Waiting",
+    "NamespaceRef",
 ]

@@ -33,8 +33,8 @@ class MarkMoved(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """For whom an item is delivered: enough to find the keys again after a restart."""
+class NamespaceRef:
+    """A namespace and whose it is: enough to find the keys again after a restart."""
 
     agent: str
     namespace: str
@@ -45,7 +45,7 @@ class Waiting:
 class OutboxItem:
     """One captured turn. The request's idempotency key is the item's identity."""
 
-    owner: Waiting
+    owner: NamespaceRef
     request: AnalyzeRequest = field(repr=False)
     queued_at: int
 
@@ -74,7 +74,7 @@ class Mark:
     Beyond 10,000 the one that was set longest ago is forgotten, unless it is ``lasting``.
     """
 
-    owner: Waiting
+    owner: NamespaceRef
     name: str = field(repr=False)
     value: bytes = field(repr=False)
     replaces: int | None = None
@@ -145,7 +145,7 @@ class Outbox(Protocol):
         """Destroy the items, waiting or dead, that match, and no others; return how many there were."""
         ...
 
-    def kept(self, owner: Waiting, name: str) -> Kept:
+    def kept(self, owner: NamespaceRef, name: str) -> Kept:
         """Return a mark; one that was never set has revision 0 and no value."""
         ...
 

@@ -24,7 +24,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from gateway_plugin.identity import KeyHolder
-from gateway_plugin.outbox.contract import OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.outbox.contract import NamespaceRef, OutboxItem, OutboxUnavailable
 from relayer.wire.codec import Field, Reader, lp
 from relayer.wire.errors import Malformed, UnsealError
 from relayer.wire.keys import derive
@@ -284,11 +284,11 @@ class OutboxSeal:
         """Return the 16 bytes by which a thing is found without being named."""
         return hmac.new(self._tags, lp(*fields), hashlib.sha256).digest()[:TAG_SIZE]
 
-    def seal_owner(self, owner: Waiting, row: bytes) -> bytes:
+    def seal_owner(self, owner: NamespaceRef, row: bytes) -> bytes:
         """Seal whose row it is."""
         return self._seal(self._names, row, _encoded(owner))
 
-    def open_owner(self, sealed: bytes, row: bytes) -> Waiting:
+    def open_owner(self, sealed: bytes, row: bytes) -> NamespaceRef:
         """Tell whose row it is; raises `Unreadable`."""
         return _read_owner(Reader(self._unseal(self._names, row, sealed)))
 
@@ -302,7 +302,7 @@ class OutboxSeal:
         content = lp(_FORMAT, _encoded(item.owner), item.queued_at, said)
         return self._seal(self._agent_key(item.owner.agent), row, content)
 
-    def open_item(self, owner: Waiting, sealed: bytes, row: bytes) -> OutboxItem:
+    def open_item(self, owner: NamespaceRef, sealed: bytes, row: bytes) -> OutboxItem:
         """Open an item.
 
         Raises:
@@ -323,11 +323,11 @@ class OutboxSeal:
             raise Unreadable
         return OutboxItem(owner, request, queued_at)
 
-    def seal_mark(self, owner: Waiting, tag: bytes, value: bytes) -> bytes:
+    def seal_mark(self, owner: NamespaceRef, tag: bytes, value: bytes) -> bytes:
         """Seal a mark's value; raises as `seal_item`."""
         return self._seal(self._agent_key(owner.agent), tag, value)
 
-    def open_mark(self, owner: Waiting, tag: bytes, sealed: bytes) -> bytes:
+    def open_mark(self, owner: NamespaceRef, tag: bytes, sealed: bytes) -> bytes:
         """Open a mark's value; raises as `open_item`."""
         return self._unseal(self._agent_key(owner.agent), tag, sealed)
 
@@ -352,13 +352,13 @@ def _sealing_key(secret: bytes) -> SealingKey:
     return SealingKey(derive(secret, "key id", length=KEY_ID_SIZE), derive(secret, "seal"))
 
 
-def _encoded(owner: Waiting) -> bytes:
+def _encoded(owner: NamespaceRef) -> bytes:
     return lp(owner.agent, owner.namespace, owner.generation)
 
 
-def _read_owner(reader: Reader) -> Waiting:
+def _read_owner(reader: Reader) -> NamespaceRef:
     try:
-        owner = Waiting(reader.text(), reader.text(), reader.integer())
+        owner = NamespaceRef(reader.text(), reader.text(), reader.integer())
         reader.end()
     except Malformed as error:
         raise Unreadable from error

@@ -27,10 +27,10 @@ from gateway_plugin.outbox.contract import (
     Letter,
     Mark,
     MarkMoved,
+    NamespaceRef,
     OutboxFull,
     OutboxItem,
     OutboxUnavailable,
-    Waiting,
 )
 from gateway_plugin.outbox.database import OutboxDatabase, OutboxSeal, Unreadable
 from gateway_plugin.private_files import state_directory
@@ -82,7 +82,7 @@ class OutboxMarks:
         self._database = database
         self._seal = seal
 
-    def kept(self, owner: Waiting, name: str) -> Kept:
+    def kept(self, owner: NamespaceRef, name: str) -> Kept:
         """Return a mark; one that does not open counts as never set.
 
         Raises:
@@ -126,7 +126,7 @@ class OutboxMarks:
                 (MAX_MARKS,),
             )
 
-    def _tag(self, owner: Waiting, name: str) -> bytes:
+    def _tag(self, owner: NamespaceRef, name: str) -> bytes:
         return self._seal.tag("mark", owner.namespace, name)
 
 
@@ -286,7 +286,7 @@ class FileOutbox:
         self._database.truncate_log()
         return len(rows)
 
-    def kept(self, owner: Waiting, name: str) -> Kept:
+    def kept(self, owner: NamespaceRef, name: str) -> Kept:
         """Return a mark; one that does not open counts as never set."""
         return self._marks.kept(owner, name)
 

@@ -14,9 +14,9 @@ from gateway_plugin.outbox.contract import (
     Letter,
     Mark,
     MarkMoved,
+    NamespaceRef,
     OutboxFull,
     OutboxItem,
-    Waiting,
 )
 
 
@@ -89,7 +89,7 @@ class MemoryOutbox:
             self._dead.remove(letter)
         return len(found) + len(letters)
 
-    def kept(self, owner: Waiting, name: str) -> Kept:
+    def kept(self, owner: NamespaceRef, name: str) -> Kept:
         """Return a mark; see `Outbox.kept`."""
         place = (owner.namespace, name)
         return self._lasting.get(place) or self._marks.get(place, NOTHING_KEPT)

@@ -164,13 +164,13 @@ def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(run, wire):
 
 
 def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ):
-    from gateway_plugin.outbox import Waiting
+    from gateway_plugin.outbox import NamespaceRef
     from gateway_plugin.outbox.sender import Positions
     from relayer.wire.schemas import Position
 
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         positions = Positions(plugin._plugin._outbox)
-        positions.saw(Waiting("default", "default", 1), Position(seq=5, digest="0" * 64))
+        positions.saw(NamespaceRef("default", "default", 1), Position(seq=5, digest="0" * 64))
         positions.persist()
     assert run("acknowledge").exit_code == 0
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:

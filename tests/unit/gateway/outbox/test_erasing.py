@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.commands.erase import erase_texts, forget_namespace
-from gateway_plugin.outbox import OutboxItem, Waiting
+from gateway_plugin.outbox import NamespaceRef, OutboxItem
 from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import AnalyzeRequest, Position
 
-OWNER = Waiting("researcher", "researcher", 0)
-OTHER = Waiting("coder", "coder", 0)
+OWNER = NamespaceRef("researcher", "researcher", 0)
+OTHER = NamespaceRef("coder", "coder", 0)
 
 
-def item(owner: Waiting, key: str, *texts: str) -> OutboxItem:
+def item(owner: NamespaceRef, key: str, *texts: str) -> OutboxItem:
     turns = [{"role": "user", "text": text} for text in texts]
     return OutboxItem(owner, AnalyzeRequest(turns=turns, idempotency_key=key), 1)
 

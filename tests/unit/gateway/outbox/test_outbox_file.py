@@ -19,10 +19,10 @@ from gateway_plugin.outbox import (
     MAX_DEAD,
     Mark,
     MarkMoved,
+    NamespaceRef,
     OutboxFull,
     OutboxItem,
     OutboxUnavailable,
-    Waiting,
 )
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.outbox.memory import MemoryOutbox
@@ -31,7 +31,7 @@ from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
 TEXT = "My sister Lena visits me in the first week of May."
-OWNER = Waiting("researcher", "researcher/private-corner", 1)
+OWNER = NamespaceRef("researcher", "researcher/private-corner", 1)
 
 
 def item(text=TEXT, owner=OWNER, key=None):
@@ -43,7 +43,7 @@ def item(text=TEXT, owner=OWNER, key=None):
 
 
 def other(namespace):
-    return Waiting(namespace, namespace, 1)
+    return NamespaceRef(namespace, namespace, 1)
 
 
 @pytest.fixture

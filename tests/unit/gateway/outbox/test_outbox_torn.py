@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.outbox import OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.outbox import NamespaceRef, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.file import FileOutbox
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
-OWNER = Waiting("researcher", "researcher", 1)
+OWNER = NamespaceRef("researcher", "researcher", 1)
 _FRAME, _HEADER, _PAGE = 24 + 4096, 32, 4096
 
 

@@ -15,7 +15,7 @@ from gateway_plugin.calls.transport import Endpoint
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.identity import RootHolder
-from gateway_plugin.outbox import Mark, OutboxUnavailable, Waiting, database
+from gateway_plugin.outbox import Mark, NamespaceRef, OutboxUnavailable, database
 from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from relayer.wire.keys import RootKeys
 
@@ -152,7 +152,7 @@ def test_a_file_that_another_process_holds_is_no_matter_of_room_or_permissions(
 ):
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.0)
     outbox = FileOutbox(tmp_path / "outbox.db", holder)
-    owner = Waiting("coder", "coder", 1)
+    owner = NamespaceRef("coder", "coder", 1)
     outbox.keep(Mark(owner, "seen", b"1"))
     outbox.close()
     with contextlib.closing(sqlite3.connect(outbox.path, isolation_level=None)) as other:
@@ -181,4 +181,4 @@ def test_what_a_person_can_do_about_it_follows_from_what_the_system_says(
     outbox = FileOutbox(tmp_path / "outbox.db", holder)
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(OutboxUnavailable, match=f"{error.strerror}\\); {advice}$"):
-        outbox.keep(Mark(Waiting("coder", "coder", 1), "seen", b"1"))
+        outbox.keep(Mark(NamespaceRef("coder", "coder", 1), "seen", b"1"))

@@ -6,7 +6,7 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.outbox import OutboxUnavailable, Waiting
+from gateway_plugin.outbox import NamespaceRef, OutboxUnavailable
 from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import Position
@@ -14,7 +14,7 @@ from relayer.wire.schemas import Position
 TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2 pm."}]
 QUESTION = "How do I take my coffee?"
 ANOTHER = "Which coffee do I drink in the morning?"
-OWNER = Waiting("coder", "coder", 1)
+OWNER = NamespaceRef("coder", "coder", 1)
 
 
 def at(seq):

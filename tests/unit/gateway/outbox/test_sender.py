@@ -10,7 +10,7 @@ from wire_relayer import answer
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import identify
-from gateway_plugin.outbox import OutboxFull, OutboxItem, Waiting
+from gateway_plugin.outbox import NamespaceRef, OutboxFull, OutboxItem
 from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.session_keys import parse_session_key
@@ -36,7 +36,7 @@ def item(namespace, text="I moved to Berlin"):
         turns=(TurnItem(role="user", text=text),),
         idempotency_key=f"{namespace}-{text}"[:100].replace(" ", "-"),
     )
-    return OutboxItem(Waiting(namespace, namespace, 1), request, 0)
+    return OutboxItem(NamespaceRef(namespace, namespace, 1), request, 0)
 
 
 @pytest.fixture
