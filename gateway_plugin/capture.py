@@ -30,7 +30,7 @@ from gateway_plugin.recall import Recaller
 from gateway_plugin.session_keys import audience_name
 from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog, owner_of
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.status import CaptureReport, ToldOnce, defect, status_of
+from gateway_plugin.status import CaptureReport, NotifyOnce, defect, status_of
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import HostTurn, Turn
 from relayer.wire import codec as base64url
@@ -355,7 +355,7 @@ class TurnCapture:
         turns: makes them.
         sessions: what was injected, and is no news when it comes back.
         watchdog: counts the turns that were handed over.
-        told: told what a person must put right.
+        notify_once: told what a person must put right.
     """
 
     def __init__(
@@ -368,7 +368,7 @@ class TurnCapture:
         turns: Turns,
         sessions: Sessions,
         watchdog: Watchdog,
-        told: ToldOnce,
+        notify_once: NotifyOnce,
     ) -> None:
         self._capturer = capturer
         self._outbox = outbox
@@ -377,7 +377,7 @@ class TurnCapture:
         self._turns = turns
         self._sessions = sessions
         self._watchdog = watchdog
-        self._told = told
+        self._notify_once = notify_once
 
     async def capture(
         self, messages: tuple[ChatMessage, ...], *, key: str | None, host: HostTurn, success: bool
@@ -393,7 +393,7 @@ class TurnCapture:
         try:
             return await self._capture(messages, key, host, success=success)
         except OutboxUnavailable as error:
-            self._told.tell(str(error))
+            self._notify_once(str(error))
             return CaptureReport("unwritable", detail=str(error))
         except OutboxFull as error:
             return CaptureReport("full", waiting=self._outbox.waiting(), detail=str(error))

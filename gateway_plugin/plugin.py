@@ -49,11 +49,11 @@ from gateway_plugin.setup import (
 from gateway_plugin.status import (
     CaptureReport,
     Injection,
+    NotifyOnce,
     PluginStatus,
-    ToldOnce,
     TurnTrace,
+    notify,
     status_of,
-    tell_person,
 )
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
 from gateway_plugin.turn import HostTurn
@@ -111,7 +111,7 @@ class AsyncMemoryPlugin:
             self._client,
             self._outbox,
             self._identities.of_owner,
-            notify=tell_person,
+            notify=notify,
             heard=self._positions.saw,
             meanwhile=self._persist,
         )
@@ -119,11 +119,11 @@ class AsyncMemoryPlugin:
         self._recaller = Recaller(
             self._client, self._sender, self.settings, self._clock, self._positions, traces=traces
         )
-        self._watchdog = Watchdog(self._clock, tell_person, enabled=self.settings.capture.enabled)
+        self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
         self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
-        told = ToldOnce()
-        self._turns = Turns(self._outbox, self._identities, self.settings, told)
+        notify_once = NotifyOnce()
+        self._turns = Turns(self._outbox, self._identities, self.settings, notify_once)
         self._recall = TurnRecall(
             self._recaller,
             turns=self._turns,
@@ -131,7 +131,7 @@ class AsyncMemoryPlugin:
             settings=self.settings,
             last=self._last,
             watchdog=self._watchdog,
-            told=told,
+            notify_once=notify_once,
         )
         self._capture = TurnCapture(
             Capturer(self._outbox, self.settings.capture, self._clock),
@@ -141,7 +141,7 @@ class AsyncMemoryPlugin:
             turns=self._turns,
             sessions=self._sessions,
             watchdog=self._watchdog,
-            told=told,
+            notify_once=notify_once,
         )
 
     async def start(self) -> None:
@@ -375,9 +375,9 @@ class AsyncMemoryPlugin:
             (letter.reason for letter in dead), "it did not answer in time"
         )
         if self._outbox.durable and waiting:
-            tell_person(f"memrelay: {waiting} captured turns wait on disk for the next start: {reason}")
+            notify(f"memrelay: {waiting} captured turns wait on disk for the next start: {reason}")
         elif not self._outbox.durable and waiting + len(dead):
-            tell_person(f"memrelay: {waiting + len(dead)} captured turns never reached the relayer: {reason}")
+            notify(f"memrelay: {waiting + len(dead)} captured turns never reached the relayer: {reason}")
         self._outbox.close()
 
     async def __aenter__(self) -> Self:
@@ -400,7 +400,7 @@ class AsyncMemoryPlugin:
                 and seen
                 and not self._positions.of(owner_of(home))
             ):
-                tell_person(
+                notify(
                     f"memrelay: {DEFAULT_AGENT}'s memories are in namespace {home.namespace}. If what this gateway knows of "
                     f"namespace {former} is from an earlier version and {DEFAULT_AGENT}'s: memrelay-gateway adopt {former}"
                 )

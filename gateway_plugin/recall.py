@@ -28,7 +28,7 @@ from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
 from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog, owner_of
 from gateway_plugin.settings import PluginSettings, RecallSettings
-from gateway_plugin.status import Injection, ToldOnce, TurnTrace, defect, status_of, tell_person
+from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
 from gateway_plugin.turn import HostTurn, Turn
 from relayer.wire.memories import ContextResponse
@@ -342,7 +342,7 @@ class TurnRecall:
         settings: all of them.
         last: keeps the trace.
         watchdog: counts the turns that recalled.
-        told: told what a person must put right.
+        notify_once: told what a person must put right.
     """
 
     def __init__(
@@ -354,7 +354,7 @@ class TurnRecall:
         settings: PluginSettings,
         last: LastTurn,
         watchdog: Watchdog,
-        told: ToldOnce,
+        notify_once: NotifyOnce,
     ) -> None:
         self._recaller = recaller
         self._turns = turns
@@ -362,7 +362,7 @@ class TurnRecall:
         self._settings = settings
         self._last = last
         self._watchdog = watchdog
-        self._told = told
+        self._notify_once = notify_once
 
     async def recall(
         self,
@@ -392,7 +392,7 @@ class TurnRecall:
             injection, trace = self._silent("failed", defect(error))
         self._last.saw(turn.namespace if turn else "", key or "", trace)
         if self._settings.logs_recalls and not self._settings.disabled:
-            tell_person(recall_line(injection, trace, turn.query if turn else "", self._settings))
+            notify(recall_line(injection, trace, turn.query if turn else "", self._settings))
         return injection
 
     async def _recall(
@@ -412,7 +412,7 @@ class TurnRecall:
         if self._settings.recall.namespace_instruction:
             injection = replace(injection, instruction=namespace_instruction(identity.namespace))
         if injection.status == "refused:rollback_detected":
-            self._told.tell(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
+            self._notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         trace = replace(trace, gates=turn.gates)
         self._last.note(owner_of(identity), trace)
         return injection, trace

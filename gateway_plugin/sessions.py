@@ -21,7 +21,7 @@ from gateway_plugin.identity import Identity, KeyHolder, identify
 from gateway_plugin.outbox import Mark, NamespaceRef, Outbox, OutboxUnavailable
 from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings, RecallMode
-from gateway_plugin.status import ToldOnce, TurnTrace
+from gateway_plugin.status import NotifyOnce, TurnTrace
 from gateway_plugin.turn import HostTurn, Turn
 
 
@@ -144,16 +144,16 @@ class Turns:
         outbox: where the switches are kept.
         identities: whose turns they are.
         settings: a fixed agent, if there is one, and what the gates go by.
-        told: told why the switches cannot be read.
+        notify_once: told why the switches cannot be read.
     """
 
     def __init__(
-        self, outbox: Outbox, identities: Identities, settings: PluginSettings, told: ToldOnce
+        self, outbox: Outbox, identities: Identities, settings: PluginSettings, notify_once: NotifyOnce
     ) -> None:
         self._toggles = Toggles(outbox, identities.gateway)
         self._identities = identities
         self._settings = settings
-        self._told = told
+        self._notify_once = notify_once
 
     def of(
         self, key: str | None, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
@@ -169,7 +169,7 @@ class Turns:
         """
         turn = self.known(key, host, query, success=success)
         if turn.outbox_error:
-            self._told.tell(turn.outbox_error)
+            self._notify_once(turn.outbox_error)
         asked = self._settings.recall.mode is RecallMode.ACTIVE and self._settings.active.mode != "off"
         wanted = asked and purpose is Purpose.RECALL
         return replace(

@@ -19,7 +19,7 @@ from gateway_plugin.outbox.file import FileOutbox, outbox_path
 from gateway_plugin.outbox.memory import MemoryOutbox
 from gateway_plugin.private_files import config_directory, state_directory
 from gateway_plugin.settings import PluginSettings, load_settings
-from gateway_plugin.status import tell_person
+from gateway_plugin.status import notify
 
 IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 
@@ -46,7 +46,7 @@ def holder_for(
     """
     if secret is None and settings.key is not None:
         secret = settings.key.get_secret_value()
-    return load_keys(environ, given=secret, notify=tell_person)
+    return load_keys(environ, given=secret, notify=notify)
 
 
 def secret_source(settings: PluginSettings, environ: MutableMapping[str, str]) -> str:
@@ -89,9 +89,9 @@ def open_outbox(
     try:
         path = outbox_path(environ, holder, origin)
     except IdentityError as error:
-        tell_person(f"memrelay: captured turns wait in memory only: {error}")
+        notify(f"memrelay: captured turns wait in memory only: {error}")
         return MemoryOutbox()
-    return FileOutbox(path, holder, notify=tell_person)
+    return FileOutbox(path, holder, notify=notify)
 
 
 def active_traces(settings: PluginSettings, environ: Mapping[str, str]) -> ActiveTraces | None:

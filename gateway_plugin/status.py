@@ -195,19 +195,19 @@ class PluginStatus:
     notes: tuple[str, ...] = ()
 
 
-def tell_person(sentence: str) -> None:
+def notify(sentence: str) -> None:
     """Say something on standard error."""
     sys.stderr.write(f"{sentence}\n")
 
 
-class ToldOnce:
+class NotifyOnce:
     """Says each sentence once in a process's life: a condition that lasts must not fill the terminal."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def tell(self, sentence: str) -> None:
+    def __call__(self, sentence: str) -> None:
         """Say it, unless it was said before."""
         if sentence not in self._told:
             self._told.add(sentence)
-            tell_person(f"memrelay: {sentence}")
+            notify(f"memrelay: {sentence}")
