@@ -15,14 +15,14 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
 from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox import (
-    Mark,
-    MarkMoved,
+from gateway_plugin.outbox.queue import (
     NamespaceRef,
     Outbox,
     OutboxFull,
     OutboxItem,
     OutboxUnavailable,
+    RevisionConflict,
+    ValueUpdate,
 )
 from gateway_plugin.outbox.sender import Sender, off_loop
 from gateway_plugin.query import ChatMessage, Role
@@ -267,8 +267,8 @@ class Capturer:
         session = turn.session.key
         owner, name = owner_of(turn.identity), f"ended:{session}"
         async with self._lock:
-            turns = _decoded(self._outbox.kept(owner, f"cursor:{session}").value).turns
-            ended = self._outbox.kept(owner, name)
+            turns = _decoded(self._outbox.get(owner, f"cursor:{session}").value).turns
+            ended = self._outbox.get(owner, name)
             place = str(turns).encode()
             if not session or not turns or ended.value == place:
                 return False
@@ -282,8 +282,10 @@ class Capturer:
             )
             item = OutboxItem(owner, request, int(self._clock.now() * 1000))
             try:
-                await off_loop(self._outbox, self._outbox.put, item, Mark(owner, name, place, ended.revision))
-            except MarkMoved:
+                await off_loop(
+                    self._outbox, self._outbox.put, item, ValueUpdate(owner, name, place, ended.revision)
+                )
+            except RevisionConflict:
                 return False  # another process said so
             return True
 
@@ -293,7 +295,7 @@ class Capturer:
         owner, name = owner_of(turn.identity), f"cursor:{turn.session.key}"
         async with self._lock:
             for _ in range(_ATTEMPTS):
-                kept = self._outbox.kept(owner, name)
+                kept = self._outbox.get(owner, name)
                 cursor = _decoded(kept.value)
                 now_ms = int(self._clock.now() * 1000)
                 captured = capture_turn(
@@ -301,20 +303,22 @@ class Capturer:
                 )
                 if captured.cursor == cursor:
                     return self._report(captured, queued=0)
-                mark = Mark(owner, name, captured.cursor.encode().encode(), kept.revision)
+                update = ValueUpdate(owner, name, captured.cursor.encode().encode(), kept.revision)
                 try:
-                    return await self._queue(captured, owner, mark, now_ms)
-                except MarkMoved:
+                    return await self._queue(captured, owner, update, now_ms)
+                except RevisionConflict:
                     # Another process captured this session just now: what is new is another question now.
                     continue
             detail = "another process keeps capturing the same session"
             return CaptureReport("failed", waiting=self._outbox.waiting(), detail=detail)
 
-    async def _queue(self, captured: Captured, owner: NamespaceRef, mark: Mark, now_ms: int) -> CaptureReport:
+    async def _queue(
+        self, captured: Captured, owner: NamespaceRef, update: ValueUpdate, now_ms: int
+    ) -> CaptureReport:
         if captured.request is None:
-            await off_loop(self._outbox, self._outbox.keep, mark)
+            await off_loop(self._outbox, self._outbox.compare_and_set, update)
             return self._report(captured, queued=0)
-        await off_loop(self._outbox, self._outbox.put, OutboxItem(owner, captured.request, now_ms), mark)
+        await off_loop(self._outbox, self._outbox.put, OutboxItem(owner, captured.request, now_ms), update)
         return self._report(captured, queued=len(captured.request.turns))
 
     def _report(self, captured: Captured, *, queued: int) -> CaptureReport:

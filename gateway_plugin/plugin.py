@@ -26,13 +26,7 @@ from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import Purpose
 from gateway_plugin.no_effect import without_effect
-from gateway_plugin.outbox import (
-    Letter,
-    NamespaceRef,
-    Outbox,
-    OutboxItem,
-    OutboxUnavailable,
-)
+from gateway_plugin.outbox.queue import DeadLetter, NamespaceRef, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
 from gateway_plugin.recall import Recaller, TurnRecall
@@ -410,10 +404,10 @@ class AsyncMemoryPlugin:
         self._positions.persist()
         self._last.persist()
 
-    def _dead(self) -> tuple[tuple[Letter, ...], str]:
+    def _dead(self) -> tuple[tuple[DeadLetter, ...], str]:
         """Return what was refused for good; where the outbox cannot be read, why."""
         try:
-            return self._outbox.letters(dead=True), ""
+            return self._outbox.dead_letters(), ""
         except OutboxUnavailable as error:
             return (), str(error)
 

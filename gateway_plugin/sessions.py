@@ -18,7 +18,7 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.gates import Purpose, explain, gate
 from gateway_plugin.identity import Identity, KeyHolder, identify
-from gateway_plugin.outbox import Mark, NamespaceRef, Outbox, OutboxUnavailable
+from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxUnavailable, ValueUpdate
 from gateway_plugin.session_keys import SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import NotifyOnce, TurnTrace
@@ -126,11 +126,13 @@ class Toggles:
         self._set(self._gateway, _EVERYWHERE, enabled=enabled)
 
     def _is_on(self, owner: NamespaceRef, name: str) -> bool:
-        return self._outbox.kept(owner, name).value != _OFF
+        return self._outbox.get(owner, name).value != _OFF
 
     def _set(self, owner: NamespaceRef, name: str, *, enabled: bool) -> None:
         if self._is_on(owner, name) != enabled:
-            self._outbox.keep(Mark(owner, name, _ON if enabled else _OFF, lasting=not enabled))
+            self._outbox.compare_and_set(
+                ValueUpdate(owner, name, _ON if enabled else _OFF, lasting=not enabled)
+            )
 
 
 def _name(session: str) -> str:
@@ -358,7 +360,7 @@ class LastTurn:
         owed, self._owed = self._owed, None
         if owed is not None and self._noted:
             owner, trace = owed
-            self._outbox.keep(Mark(owner, WHY_MARK, json.dumps(asdict(trace)).encode()))
+            self._outbox.compare_and_set(ValueUpdate(owner, WHY_MARK, json.dumps(asdict(trace)).encode()))
 
 
 TURNS: Final = 10

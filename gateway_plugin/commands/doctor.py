@@ -130,7 +130,7 @@ def why(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption
     """Show why the last turn was given what it was given: gate by gate, hit by hit."""
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
-    kept = guarded(lambda: outbox.kept(owner_of(context.identity), WHY_MARK))
+    kept = guarded(lambda: outbox.get(owner_of(context.identity), WHY_MARK))
     outbox.close()
     if not kept.value:
         fail(

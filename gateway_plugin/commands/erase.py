@@ -27,7 +27,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, RootHolder
-from gateway_plugin.outbox.contract import NamespaceRef, Outbox, OutboxItem
+from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_transcript
 from relayer.wire.schemas import TurnItem
@@ -55,8 +55,8 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
     def holds(item: OutboxItem) -> bool:
         return item.owner.namespace == namespace and any(map(is_wanted, item.request.turns))
 
-    waiting = [letter.item for letter in outbox.letters(dead=False) if letter.item and holds(letter.item)]
-    dead = [letter.item for letter in outbox.letters(dead=True) if letter.item and holds(letter.item)]
+    waiting = [letter.item for letter in outbox.queued() if letter.item and holds(letter.item)]
+    dead = [letter.item for letter in outbox.dead_letters() if letter.item and holds(letter.item)]
     if waiting or dead:
         outbox.remove(holds)
     for item in waiting:

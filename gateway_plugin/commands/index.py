@@ -137,7 +137,7 @@ def memory_status(
         with_client(context.settings, lambda client: run.look(client, force=False))
     outbox = open_file_outbox(url)
     mended = guarded(lambda: outbox.retry(None)) if fix else 0
-    dead, waiting = len(guarded(lambda: outbox.letters(dead=True))), outbox.waiting()
+    dead, waiting = len(guarded(outbox.dead_letters)), outbox.waiting()
     outbox.close()
     listed = with_client(context.settings, lambda client: client.list_memories(context.identity, limit=1))
     files, left_out = found.files()

@@ -9,7 +9,7 @@ import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import AgentOption, CliContext, Output, UrlOption, find_context, guarded
-from gateway_plugin.outbox.file import FileOutbox
+from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sessions import Identities, Toggles, owner_of
 from gateway_plugin.turn import HostTurn
@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(on)
 
 
-def gateway_toggles(context: CliContext, outbox: FileOutbox) -> Toggles:
+def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
     """Return the switches of this gateway, as its outbox keeps them."""
     return Toggles(outbox, Identities(context.holder, context.settings).gateway)
 

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox.contract import Mark, NamespaceRef, Outbox, OutboxItem, OutboxUnavailable
+from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
 from relayer.wire.memories import without_transcript
@@ -382,7 +382,7 @@ class Sender:
 
 async def off_loop(outbox: Outbox, work: Callable[..., _T], *arguments: object) -> _T:
     """Do something that writes to an outbox, off the event loop where it waits for a disk."""
-    if not outbox.blocking:
+    if not outbox.durable:
         return work(*arguments)
     try:
         thread = asyncio.get_running_loop().run_in_executor(None, lambda: work(*arguments))
@@ -450,7 +450,7 @@ class Positions:
                 position = self._known[namespace]
                 del self._changed[namespace]
             try:
-                self._outbox.keep(Mark(owner, _POSITION, _encoded(position)))
+                self._outbox.compare_and_set(ValueUpdate(owner, _POSITION, _encoded(position)))
             except OutboxUnavailable:
                 with self._lock:
                     self._changed.setdefault(namespace, owner)
@@ -458,7 +458,7 @@ class Positions:
 
     def _read(self, owner: NamespaceRef) -> Position | None:
         try:
-            value = self._outbox.kept(owner, _POSITION).value
+            value = self._outbox.get(owner, _POSITION).value
             if not value:
                 return None
             reader = Reader(value)

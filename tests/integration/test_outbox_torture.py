@@ -25,8 +25,7 @@ from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import RootHolder, identify
-from gateway_plugin.outbox import OutboxFull, OutboxItem
-from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
 from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sessions import owner_of
@@ -79,7 +78,7 @@ class Harbour:
         """Queue what the relayer will refuse for good, between the turns of all the others."""
         turns = (TurnItem(role="user", text="too long for any relayer " * 2400),) * 40
         request = AnalyzeRequest(turns=turns, idempotency_key=f"poison-{secrets.token_hex(4)}")
-        outbox = FileOutbox(outbox_path(self.environment, self.holder, url), self.holder)
+        outbox = Outbox(outbox_path(self.environment, self.holder, url), self.holder)
         try:
             return outbox.put(OutboxItem(owner_of(self.identity), request, 0))
         except OutboxFull:

@@ -6,8 +6,7 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.outbox import NamespaceRef, OutboxUnavailable
-from gateway_plugin.outbox.memory import MemoryOutbox
+from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import Position
 
@@ -39,7 +38,7 @@ def asked(wire):
 
 
 def test_the_newest_position_wins_and_is_found_again():
-    outbox = MemoryOutbox()
+    outbox = Outbox.in_memory()
     positions = Positions(outbox)
     positions.saw(OWNER, at(7))
     positions.saw(OWNER, at(3))
@@ -49,15 +48,15 @@ def test_the_newest_position_wins_and_is_found_again():
 
 
 def test_what_could_not_be_written_is_written_the_next_time():
-    class Full(MemoryOutbox):
+    class Full(Outbox):
         full = True
 
-        def keep(self, mark):
+        def compare_and_set(self, update):
             if self.full:
                 raise OutboxUnavailable("no room")
-            super().keep(mark)
+            super().compare_and_set(update)
 
-    outbox = Full()
+    outbox = Full.in_memory()
     positions = Positions(outbox)
     positions.saw(OWNER, at(7))
     with pytest.raises(OutboxUnavailable):
