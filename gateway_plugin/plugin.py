@@ -11,13 +11,14 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import functools
 import html
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 import httpx
 
@@ -507,9 +508,40 @@ async def _turns() -> None:
 
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
-class MemoryPlugin:
+class OnThread(Generic[_T]):
+    """An asynchronous object on a loop of its own, for code that is not asynchronous; see `waited`."""
+
+    def __init__(self, inner: _T, name: str) -> None:
+        self._inner = inner
+        self._loop = LoopThread(name)
+
+
+def waited(
+    method: Callable[Concatenate[_T, _P], Coroutine[Any, Any, _R]],
+) -> Callable[Concatenate[OnThread[_T], _P], _R]:
+    """Return a method that waits for an asynchronous one: same arguments, same errors, same documentation."""
+
+    @functools.wraps(method)
+    def call(self: OnThread[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return self._loop.call(method(self._inner, *args, **kwargs))
+
+    return call
+
+
+def on_loop(method: Callable[Concatenate[_T, _P], _R]) -> Callable[Concatenate[OnThread[_T], _P], _R]:
+    """Return a method that does on the loop's thread, to which all state belongs, what another does at once."""
+
+    @functools.wraps(method)
+    async def run(inner: _T, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return method(inner, *args, **kwargs)
+
+    return waited(run)
+
+
+class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     """The same plugin for code that is not asynchronous; takes the same arguments as `AsyncMemoryPlugin`.
 
     Captures are delivered in the background. A recall waits, within its own deadline, for what this plugin captured
@@ -517,17 +549,16 @@ class MemoryPlugin:
     """
 
     def __init__(self, url: str | None = None, agent: str | None = None, **options: Any) -> None:
-        self._plugin = AsyncMemoryPlugin(url, agent, **options)
-        self._loop = LoopThread("memrelay-plugin")
+        super().__init__(AsyncMemoryPlugin(url, agent, **options), "memrelay-plugin")
         self._closed = False
         # A program that ends without closing still gets its last turns delivered, or is told that it did not.
         atexit.register(self.close)
-        self._loop.call(self._plugin.start())
+        self._loop.call(self._inner.start())
 
     @property
     def settings(self) -> PluginSettings:
         """The settings in force."""
-        return self._plugin.settings
+        return self._inner.settings
 
     def before_turn(
         self,
@@ -541,7 +572,7 @@ class MemoryPlugin:
         """Recall for a turn; see `AsyncMemoryPlugin.before_turn`. A closed plugin says so in the status."""
         try:
             return self._loop.call(
-                self._plugin.before_turn(
+                self._inner.before_turn(
                     prompt, session_key=session_key, messages=messages, host=host, deadline=deadline
                 )
             )
@@ -559,76 +590,34 @@ class MemoryPlugin:
         """Capture a turn; see `AsyncMemoryPlugin.after_turn`. A closed plugin says so in the status."""
         try:
             return self._loop.call(
-                self._plugin.after_turn(messages, session_key=session_key, success=success, host=host)
+                self._inner.after_turn(messages, session_key=session_key, success=success, host=host)
             )
         except LoopClosed as error:
-            return CaptureReport("failed", waiting=self._plugin.status().waiting, detail=str(error))
+            return CaptureReport("failed", waiting=self._inner.status().waiting, detail=str(error))
 
-    def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
-        """Deliver what waits; see `AsyncMemoryPlugin.flush`."""
-        return self._loop.call(self._plugin.flush(seconds))
-
-    def flush_session(
-        self,
-        messages: Messages = (),
-        *,
-        session_key: str | None = None,
-        host: HostTurn = NO_HOST,
-        seconds: float = 0.0,
-        ended: bool = False,
-    ) -> CaptureReport:
-        """Capture what is left of a session; see `AsyncMemoryPlugin.flush_session`."""
-        return self._loop.call(
-            self._plugin.flush_session(
-                messages, session_key=session_key, host=host, seconds=seconds, ended=ended
-            )
-        )
-
-    def tool(
-        self,
-        name: str,
-        arguments: Mapping[str, object],
-        *,
-        session_key: str | None = None,
-        host: HostTurn = NO_HOST,
-    ) -> ToolAnswer:
-        """Do what the model asks of a memory tool; see `AsyncMemoryPlugin.tool`."""
-        return self._loop.call(self._plugin.tool(name, arguments, session_key=session_key, host=host))
-
-    def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
-        """Turn memory off or on for one chat session; see `AsyncMemoryPlugin.set_session`."""
-        self._here(lambda: self._plugin.set_session(session_key, enabled=enabled, host=host))
-
-    def set_everywhere(self, *, enabled: bool) -> None:
-        """Turn memory off or on for the whole gateway; see `AsyncMemoryPlugin.set_everywhere`."""
-        self._here(lambda: self._plugin.set_everywhere(enabled=enabled))
-
-    def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
-        """Whether memory is on for a session; see `AsyncMemoryPlugin.session_enabled`."""
-        return self._here(lambda: self._plugin.session_enabled(session_key, host=host))
-
-    def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
-        """Destroy what waits and matches; see `AsyncMemoryPlugin.erase_waiting`."""
-        return self._here(lambda: self._plugin.erase_waiting(matches))
-
-    def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
-        """Accept a namespace's log as it is; see `AsyncMemoryPlugin.forget_position`."""
-        self._here(lambda: self._plugin.forget_position(session_key, host=host))
+    flush = waited(AsyncMemoryPlugin.flush)
+    flush_session = waited(AsyncMemoryPlugin.flush_session)
+    tool = waited(AsyncMemoryPlugin.tool)
+    set_session = on_loop(AsyncMemoryPlugin.set_session)
+    set_everywhere = on_loop(AsyncMemoryPlugin.set_everywhere)
+    session_enabled = on_loop(AsyncMemoryPlugin.session_enabled)
+    erase_waiting = on_loop(AsyncMemoryPlugin.erase_waiting)
+    forget_position = on_loop(AsyncMemoryPlugin.forget_position)
 
     def status(self) -> PluginStatus:
         """Return how things stand, also after `close`."""
-        return self._plugin.status() if self._closed else self._here(self._plugin.status)
+        return self._inner.status() if self._closed else _status(self)
 
     def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
         """Return why the last turn was given what it was given; see `AsyncMemoryPlugin.why`."""
-        return self._plugin.why(session_key, host=host)
+        return self._inner.why(session_key, host=host)
 
     def close(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; a second call does nothing."""
         if not self._closed:
             self._closed = True
             atexit.unregister(self.close)
-            self._loop.call(self._plugin.aclose())
+            self._loop.call(self._inner.aclose())
             self._loop.close()
 
     def __enter__(self) -> Self:
@@ -639,10 +628,5 @@ class MemoryPlugin:
     ) -> None:
         self.close()
 
-    def _here(self, work: Callable[[], _T]) -> _T:
-        """Do something on the loop's thread, to which all state belongs."""
 
-        async def run() -> _T:
-            return work()
-
-        return self._loop.call(run())
+_status = on_loop(AsyncMemoryPlugin.status)

@@ -96,7 +96,7 @@ def test_a_relayer_killed_under_the_plugin_loses_nothing_that_was_said(serve, en
         assert not memory.flush(2)
         assert memory.status().waiting == 1
         serve("--port", relayer.url.rpartition(":")[2], data=relayer.data)
-        memory._plugin._client.breaker.succeeded()
+        memory._inner._client.breaker.succeeded()
         assert memory.flush(PATIENCE)
         lena = memory.before_turn("Where does my sister Lena live?", deadline=PATIENCE)
         assert news in lena.text

@@ -44,7 +44,7 @@ def kept():
 
 
 def own(plugin):
-    return plugin._plugin._identities.of_owner(NamespaceRef("default", "default", 1))
+    return plugin._inner._identities.of_owner(NamespaceRef("default", "default", 1))
 
 
 def call(plugin, work):
@@ -52,7 +52,7 @@ def call(plugin, work):
 
 
 def client(plugin):
-    return plugin._plugin._client
+    return plugin._inner._client
 
 
 def test_an_answer_is_kept_for_its_life_and_no_longer(kept):

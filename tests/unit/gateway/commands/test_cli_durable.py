@@ -169,7 +169,7 @@ def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ)
     from relayer.wire.schemas import Position
 
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
-        positions = Positions(plugin._plugin._outbox)
+        positions = Positions(plugin._inner._outbox)
         positions.saw(NamespaceRef("default", "default", 1), Position(seq=5, digest="0" * 64))
         positions.persist()
     assert run("acknowledge").exit_code == 0
