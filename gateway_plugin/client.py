@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Hashable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
 
+from cachetools import TTLCache
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway_plugin.calls.calling import DEFAULT_DEADLINE, Call, Caller, body_of, paged, segment
+from gateway_plugin.calls.calling import DEFAULT_DEADLINE, ApiCall, Caller, body_of, paged, segment
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import RelayerUnreachable
@@ -54,7 +54,7 @@ class OwnerCalls(Caller):
     ) -> schemas.ForgetResponse:
         """Destroy a memory and what was made of it; the identity must be a person's, see `RootHolder.person`."""
         target = f"/v1/memories/{segment(memory_id)}?mode=erase"
-        call = Call("erase", "DELETE", target, identity)
+        call = ApiCall("erase", "DELETE", target, identity)
         return await self._write(call, identity, schemas.ForgetResponse, deadline)
 
     async def erase_namespace(
@@ -62,26 +62,28 @@ class OwnerCalls(Caller):
     ) -> erasure.EraseNamespaceResponse:
         """Say what is in a namespace, or destroy it: ``confirm`` is the answer's to the call without it."""
         request = erasure.EraseNamespaceRequest(dry_run=confirm is None, confirm=confirm)
-        call = Call("erase", "POST", "/v1/namespaces/erase", identity, body=body_of(request))
+        call = ApiCall("erase", "POST", "/v1/namespaces/erase", identity, body=body_of(request))
         return await self._write(call, identity, erasure.EraseNamespaceResponse, deadline)
 
     async def erasure(
         self, identity: Identity, erasure_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> erasure.ErasureView:
         """Ask how far an erasure is."""
-        call = Call("erasure", "GET", f"/v1/erasures/{segment(erasure_id)}", identity, keyed=False)
+        call = ApiCall("erasure", "GET", f"/v1/erasures/{segment(erasure_id)}", identity, keyed=False)
         return await self._run(call, erasure.ErasureView, deadline)
 
     async def revocations(self, identity: Identity, *, deadline: float = DEFAULT_DEADLINE) -> RevocationsView:
         """Fetch the account's list of revocations; the identity must be a person's, see `RootHolder.person`."""
-        call = Call("revocations", "GET", "/v1/account/revocations", identity, keyed=False)
+        call = ApiCall("revocations", "GET", "/v1/account/revocations", identity, keyed=False)
         return await self._run(call, RevocationsView, deadline)
 
     async def revoke(
         self, identity: Identity, request: RevocationsRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> RevocationsResponse:
         """Put a newer list of revocations in place; the identity must be a person's."""
-        call = Call("revoke", "PUT", "/v1/account/revocations", identity, body=body_of(request), keyed=False)
+        call = ApiCall(
+            "revoke", "PUT", "/v1/account/revocations", identity, body=body_of(request), keyed=False
+        )
         return await self._run(call, RevocationsResponse, deadline)
 
 
@@ -116,7 +118,7 @@ class RelayerClient(OwnerCalls):
         self, identity: Identity, request: schemas.RecallRequest, *, deadline: float = _RECALL_DEADLINE
     ) -> schemas.RecallResponse:
         """Search; an empty answer is a good one."""
-        call = Call(
+        call = ApiCall(
             "recall", "POST", "/v1/recall", identity, body=body_of(request), attempts=_RECALL_ATTEMPTS
         )
         return await self._run(call, schemas.RecallResponse, deadline)
@@ -125,7 +127,7 @@ class RelayerClient(OwnerCalls):
         self, identity: Identity, request: answers.ActiveRecallRequest, *, deadline: float = _ACTIVE_DEADLINE
     ) -> answers.ActiveRecallResponse:
         """Have a model say what to be reminded of; whoever cancels the call ends the model's work, too."""
-        call = Call(
+        call = ApiCall(
             "active recall",
             "POST",
             "/v1/active-recall",
@@ -140,7 +142,7 @@ class RelayerClient(OwnerCalls):
         self, identity: Identity, request: answers.AskRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> answers.AskResponse:
         """Have a question answered from memories alone, with the memories that the answer rests on."""
-        call = Call("ask", "POST", "/v1/ask", identity, body=body_of(request), attempts=1, margin=_MARGIN)
+        call = ApiCall("ask", "POST", "/v1/ask", identity, body=body_of(request), attempts=1, margin=_MARGIN)
         return await self._run(call, answers.AskResponse, deadline)
 
     async def context(
@@ -161,7 +163,7 @@ class RelayerClient(OwnerCalls):
             if values
         ]
         query = [("days", days), ("items", items), ("offset_minutes", offset_minutes), *filters]
-        call = Call(
+        call = ApiCall(
             "context", "GET", f"/v1/context?{urlencode(query, safe=',')}", identity, attempts=_RECALL_ATTEMPTS
         )
         return await self._run(call, ContextResponse, deadline)
@@ -181,7 +183,7 @@ class RelayerClient(OwnerCalls):
             *((name, ",".join(v)) for name, v in (("audiences", audiences), ("trusts", trusts)) if v),
         ]
         target = "/v1/profile" + (f"?{urlencode(query, safe=',', errors='replace')}" if query else "")
-        return await self._run(Call("profile", "GET", target, identity), ProfileResponse, deadline)
+        return await self._run(ApiCall("profile", "GET", target, identity), ProfileResponse, deadline)
 
     async def remember(
         self, identity: Identity, request: schemas.RememberRequest, *, deadline: float = DEFAULT_DEADLINE
@@ -189,7 +191,7 @@ class RelayerClient(OwnerCalls):
         """Store items; durable and recallable when it returns."""
         if request.idempotency_key is None:
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
-        call = Call("remember", "POST", "/v1/memories", identity, body=body_of(request))
+        call = ApiCall("remember", "POST", "/v1/memories", identity, body=body_of(request))
         return await self._write(call, identity, schemas.RememberResponse, deadline)
 
     async def analyze(
@@ -198,14 +200,14 @@ class RelayerClient(OwnerCalls):
         """Send a turn, of which the relayer keeps what is worth keeping."""
         if request.idempotency_key is None:
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
-        call = Call("analyze", "POST", "/v1/analyze", identity, body=body_of(request))
+        call = ApiCall("analyze", "POST", "/v1/analyze", identity, body=body_of(request))
         return await self._write(call, identity, schemas.AnalyzeResponse, deadline)
 
     async def transcript(
         self, identity: Identity, request: TranscriptRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> TranscriptResponse:
         """Fetch the dialogue of a session, of the turns that were kept word for word."""
-        call = Call("transcript", "POST", "/v1/transcript", identity, body=body_of(request))
+        call = ApiCall("transcript", "POST", "/v1/transcript", identity, body=body_of(request))
         return await self._run(call, TranscriptResponse, deadline)
 
     async def list_memories(
@@ -223,21 +225,21 @@ class RelayerClient(OwnerCalls):
             (name, ",".join(values)) for name, values in (("kinds", kinds), ("states", states)) if values
         ]
         target = paged("/v1/memories", limit, cursor, filters)
-        return await self._run(Call("list", "GET", target, identity), schemas.ListResponse, deadline)
+        return await self._run(ApiCall("list", "GET", target, identity), schemas.ListResponse, deadline)
 
     async def get_memory(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.MemoryResponse:
         """Fetch one memory with its history."""
         target = f"/v1/memories/{segment(memory_id)}"
-        return await self._run(Call("get", "GET", target, identity), schemas.MemoryResponse, deadline)
+        return await self._run(ApiCall("get", "GET", target, identity), schemas.MemoryResponse, deadline)
 
     async def forget(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.ForgetResponse:
         """Hide a memory from recall; doing it twice is doing it once."""
         target = f"/v1/memories/{segment(memory_id)}?mode=forget"
-        call = Call("forget", "DELETE", target, identity)
+        call = ApiCall("forget", "DELETE", target, identity)
         return await self._write(call, identity, schemas.ForgetResponse, deadline)
 
     async def changes(
@@ -251,7 +253,7 @@ class RelayerClient(OwnerCalls):
     ) -> ChangesResponse:
         """Fetch what became of memories after a cursor, waiting up to ``wait_ms`` for the first change."""
         query = urlencode([("after", after), ("limit", limit), ("wait_ms", wait_ms)], errors="replace")
-        call = Call("changes", "GET", f"/v1/changes?{query}", identity)
+        call = ApiCall("changes", "GET", f"/v1/changes?{query}", identity)
         return await self._run(call, ChangesResponse, deadline)
 
     async def export(
@@ -263,7 +265,7 @@ class RelayerClient(OwnerCalls):
         """
         # An ordinary call settles clock and keys, which a stream has no second attempt for.
         await self.list_memories(identity, limit=1)
-        call = Call("export", "POST", "/v1/export", identity, body=body_of(request))
+        call = ApiCall("export", "POST", "/v1/export", identity, body=body_of(request))
         ended = False
         async with aclosing(self._lines(call, deadline)) as lines:
             async for line in lines:
@@ -287,7 +289,7 @@ class RelayerClient(OwnerCalls):
         if request.idempotency_key is None:
             digest = hashlib.sha256(body_of(request)).hexdigest()
             request = request.model_copy(update={"idempotency_key": f"import-{digest}"})
-        call = Call("import", "POST", "/v1/import", identity, body=body_of(request))
+        call = ApiCall("import", "POST", "/v1/import", identity, body=body_of(request))
         return await self._write(call, identity, transfer.ImportResponse, deadline)
 
     async def supersede(
@@ -302,21 +304,21 @@ class RelayerClient(OwnerCalls):
         if request.idempotency_key is None:
             request = request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
         target = f"/v1/memories/{segment(memory_id)}/supersede"
-        call = Call("supersede", "POST", target, identity, body=body_of(request))
+        call = ApiCall("supersede", "POST", target, identity, body=body_of(request))
         return await self._write(call, identity, life.SupersedeResponse, deadline)
 
     async def restore(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> life.RestoreResponse:
         """Bring back a forgotten memory or an old version; doing it twice is doing it once."""
-        call = Call("restore", "POST", f"/v1/memories/{segment(memory_id)}/restore", identity)
+        call = ApiCall("restore", "POST", f"/v1/memories/{segment(memory_id)}/restore", identity)
         return await self._write(call, identity, life.RestoreResponse, deadline)
 
     async def delete(
         self, identity: Identity, request: life.DeleteRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> life.DeleteResponse:
         """Forget what passes a filter, a thousand at most; ``remaining`` says how many are left for the next call."""
-        call = Call("delete", "POST", "/v1/memories/delete", identity, body=body_of(request))
+        call = ApiCall("delete", "POST", "/v1/memories/delete", identity, body=body_of(request))
         return await self._write(call, identity, life.DeleteResponse, deadline)
 
     async def proposals(
@@ -327,14 +329,14 @@ class RelayerClient(OwnerCalls):
         deadline: float = DEFAULT_DEADLINE,
     ) -> consolidation.ConsolidationResponse:
         """Ask what could be tidied up among a page of memories; changes nothing."""
-        call = Call("consolidation", "POST", "/v1/consolidation", identity, body=body_of(request))
+        call = ApiCall("consolidation", "POST", "/v1/consolidation", identity, body=body_of(request))
         return await self._run(call, consolidation.ConsolidationResponse, deadline)
 
     async def take_proposals(
         self, identity: Identity, request: consolidation.TakeRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> consolidation.TakeResponse:
         """Carry out proposals of a consolidation; doing it twice is doing it once."""
-        call = Call("take", "POST", "/v1/consolidation/take", identity, body=body_of(request))
+        call = ApiCall("take", "POST", "/v1/consolidation/take", identity, body=body_of(request))
         return await self._write(call, identity, consolidation.TakeResponse, deadline)
 
     async def namespaces(
@@ -347,7 +349,7 @@ class RelayerClient(OwnerCalls):
     ) -> schemas.NamespacesResponse:
         """List the namespaces that the identity's certificate covers."""
         target = paged("/v1/namespaces", limit, cursor, [])
-        call = Call("namespaces", "GET", target, identity, keyed=False)
+        call = ApiCall("namespaces", "GET", target, identity, keyed=False)
         return await self._run(call, schemas.NamespacesResponse, deadline)
 
     async def job(
@@ -355,11 +357,11 @@ class RelayerClient(OwnerCalls):
     ) -> schemas.JobResponse:
         """Ask for a job's state, waiting up to ``wait_ms`` for its end."""
         target = f"/v1/jobs/{segment(job_id)}?wait_ms={wait_ms}"
-        return await self._run(Call("job", "GET", target, identity), schemas.JobResponse, deadline)
+        return await self._run(ApiCall("job", "GET", target, identity), schemas.JobResponse, deadline)
 
     async def version(self, *, deadline: float = DEFAULT_DEADLINE) -> schemas.VersionResponse:
         """Ask what runs there; needs no identity and sends no key."""
-        return await self._run(Call("version", "GET", "/version"), schemas.VersionResponse, deadline)
+        return await self._run(ApiCall("version", "GET", "/version"), schemas.VersionResponse, deadline)
 
     async def fleet(self, *, deadline: float = DEFAULT_DEADLINE) -> FleetList:
         """Fetch the fleet keys and check the relayer's identity."""
@@ -384,27 +386,21 @@ class RecallCache(Generic[_Q, _A]):
     """
 
     def __init__(self, clock: Clock, *, life: float = LIFE_SECONDS) -> None:
-        self._clock = clock
-        self._life = life
         self.writes = 0
-        self._kept: OrderedDict[tuple[str, _Q], tuple[float, _A]] = OrderedDict()
+        self._answers: TTLCache[tuple[str, _Q], _A] = TTLCache(MAX_ENTRIES, life, timer=clock.monotonic)
 
     def get(self, namespace: str, request: _Q) -> _A | None:
         """Return the answer, if one is fresh."""
-        found = self._kept.get((namespace, request))
-        return found[1] if found is not None and self._clock.monotonic() < found[0] else None
+        return self._answers.get((namespace, request))
 
     def put(self, namespace: str, request: _Q, answer: _A, *, since: int) -> None:
         """Keep an answer, unless something was written since it was asked for: then it may be from before."""
-        if since != self.writes:
-            return
-        self._kept[(namespace, request)] = (self._clock.monotonic() + self._life, answer)
-        self._kept.move_to_end((namespace, request))
-        while len(self._kept) > MAX_ENTRIES:
-            self._kept.popitem(last=False)
+        if since == self.writes:
+            self._answers[namespace, request] = answer
 
     def drop(self, namespace: str) -> None:
         """Forget a namespace's answers: something was, or may have been, written."""
         self.writes += 1
-        for key in [key for key in self._kept if key[0] == namespace]:
-            del self._kept[key]
+        for key in [key for key in self._answers if key[0] == namespace]:
+            with suppress(KeyError):  # it may end by itself meanwhile
+                del self._answers[key]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
+
+from cachetools import LRUCache
 
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError
@@ -254,7 +255,7 @@ class EchoFilter:
     """The memories injected into one session; the oldest are let go beyond 500."""
 
     def __init__(self) -> None:
-        self._injected: OrderedDict[tuple[str, ...], None] = OrderedDict()
+        self._injected: LRUCache[tuple[str, ...], None] = LRUCache(_MAX_MEMORIES)
 
     def injected(self, texts: Iterable[str]) -> None:
         """Note memories that entered the prompt."""
@@ -263,9 +264,6 @@ class EchoFilter:
                 gist = _gist(part)
                 if len(gist) >= _MIN_WORDS:
                     self._injected[gist] = None
-                    self._injected.move_to_end(gist)
-        while len(self._injected) > _MAX_MEMORIES:
-            self._injected.popitem(last=False)
 
     def without_echoes(self, text: str) -> str:
         """Return a text without the lines that are echoes; "" when all of it is."""
@@ -305,16 +303,11 @@ class Sessions:
     """Sessions by namespace and key; the least recently used are forgotten."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
-        self._limit = limit
-        self._known: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._known: LRUCache[tuple[str, str], Session] = LRUCache(limit)
 
     def of(self, namespace: str, key: str) -> Session:
         """Return a session, a new one if it is not known."""
-        session = self._known.setdefault((namespace, key), Session())
-        self._known.move_to_end((namespace, key))
-        if len(self._known) > self._limit:
-            self._known.popitem(last=False)
-        return session
+        return self._known.setdefault((namespace, key), Session())
 
 
 WHY_MARK: Final = "why"
@@ -333,7 +326,7 @@ class LastTurn:
         self.trace = TurnTrace("")
         self._outbox = outbox
         self._noted = noted
-        self._known: OrderedDict[tuple[str, str], TurnTrace] = OrderedDict()
+        self._known: LRUCache[tuple[str, str], TurnTrace] = LRUCache(MAX_SESSIONS)
         self._owed: tuple[NamespaceRef, TurnTrace] | None = None
 
     def of(self, namespace: str, session: str) -> TurnTrace:
@@ -343,9 +336,6 @@ class LastTurn:
     def saw(self, namespace: str, session: str, trace: TurnTrace) -> None:
         """Take the trace of a session's turn, "" being the namespace where it could not be told."""
         self.trace = self._known[namespace, session] = trace
-        self._known.move_to_end((namespace, session))
-        if len(self._known) > MAX_SESSIONS:
-            self._known.popitem(last=False)
 
     def note(self, owner: NamespaceRef, trace: TurnTrace) -> None:
         """Have a trace written with the next `persist`."""

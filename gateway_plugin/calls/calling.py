@@ -9,10 +9,12 @@ proven to be the relayer's answer to this request, see `relayer.wire.proofs`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import math
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -20,8 +22,8 @@ from urllib.parse import quote, urlencode
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from gateway_plugin.calls.transport import MAX_ANSWER_BYTES, Answer, Endpoint, Transport, signed_headers
-from gateway_plugin.calls.trust import FleetKeys, SealedKeyCache, TrustStore
+from gateway_plugin import __version__
+from gateway_plugin.calls.trust import NO_KEYS, Endpoint, FleetKeys, SealedKeyCache, TrustStore
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import (
     DeadlineExceeded,
@@ -36,6 +38,165 @@ from relayer.wire.errors import NotAccepted
 from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.service import Problem
+
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_REQUEST_HEADERS: Final = {"accept": "application/json", "user-agent": f"memrelay-gateway/{__version__}"}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+
+def signed_headers(
+    identity: Identity,
+    endpoint: Endpoint,
+    *,
+    method: str,
+    target: str,
+    body: bytes,
+    memory_key: str,
+    now: int,
+    nonce: bytes | None = None,
+    route: str = "",
+) -> dict[str, str]:
+    """Return the headers that authenticate a request.
+
+    Args:
+        identity: who signs.
+        endpoint: whom the request is for; a signature is worth nothing elsewhere.
+        method: upper case.
+        target: path and query exactly as they are sent.
+        body: as it is sent; empty when there is none.
+        memory_key: the ``memory-key`` header, empty when the route needs none.
+        now: seconds since the epoch, by the relayer's clock as far as it is known.
+        nonce: 16 random bytes that no other request has; made here unless they are needed before.
+        route: the identity's, if it is at hand.
+    """
+    digest = hashlib.sha256(body).digest()
+    certificate = identity.certificate_header(now)
+    signature = signing.sign(
+        identity.keys.identity,
+        method=method,
+        authority=endpoint.authority,
+        target=target,
+        body_sha256=digest,
+        created=now,
+        nonce=nonce or secrets.token_bytes(signing.NONCE_SIZE),
+        certificate=certificate,
+        memory_key=memory_key,
+    )
+    headers = {
+        signing.CERTIFICATE_HEADER: certificate,
+        signing.DIGEST_HEADER: signing.content_digest(digest),
+        signing.SIGNATURE_HEADER: signature.header(),
+    }
+    if memory_key:
+        headers |= {signing.KEY_HEADER: memory_key, signing.ROUTE_HEADER: route or identity.route}
+    return headers
+
+
+class Transport:
+    """An HTTP connection pool to one relayer.
+
+    Args:
+        endpoint: the relayer.
+        http: a client to use instead of an own one; not closed by `aclose`.
+    """
+
+    def __init__(self, endpoint: Endpoint, http: httpx.AsyncClient | None = None) -> None:
+        self.endpoint = endpoint
+        self._own = http is None
+        # A proxy named by the environment has no business between two processes of one machine; an authority named by
+        # SSL_CERT_FILE has.
+        self._http = http or httpx.AsyncClient(
+            trust_env=not endpoint.loopback,
+            verify=httpx.create_ssl_context(trust_env=True) if endpoint.scheme == "https" else False,
+            follow_redirects=False,
+        )
+
+    async def send(
+        self, method: str, target: str, *, body: bytes = b"", headers: Mapping[str, str], patience: float
+    ) -> HttpAnswer:
+        """Send one request and read its answer.
+
+        Args:
+            method: upper case.
+            target: path and query, already percent-encoded; sent as it is, because it was signed.
+            body: JSON, or empty; ``headers`` may say that it is something else.
+            headers: in addition to the plain ones.
+            patience: seconds for each wait of the connection; the caller bounds the whole.
+
+        Raises:
+            RelayerUntrusted: the TLS certificate does not verify.
+            RelayerUnreachable: no complete HTTP answer came, or one longer than any relayer's.
+        """
+        async with self._sent(method, target, body, headers, patience) as response:
+            content = bytearray()
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise RelayerUnreachable(
+                        f"{self.endpoint.origin} sent more than {MAX_ANSWER_BYTES} bytes"
+                    )
+            return HttpAnswer(response.status_code, dict(response.headers), bytes(content))
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, body: bytes, headers: Mapping[str, str], patience: float
+    ) -> AsyncIterator[tuple[HttpAnswer, AsyncIterator[bytes]]]:
+        """Send one request and read a good answer piece by piece; any other is whole in `HttpAnswer`. Raises as `send`."""
+        async with self._sent(method, target, body, headers, patience) as response:
+            content = b"" if response.status_code < 300 else await response.aread()
+            yield HttpAnswer(response.status_code, dict(response.headers), content), response.aiter_bytes()
+
+    @contextlib.asynccontextmanager
+    async def _sent(
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str], patience: float
+    ) -> AsyncIterator[httpx.Response]:
+        typed = {"content-type": "application/json"} if body else {}
+        request = self._http.build_request(
+            method,
+            httpx.URL(self.endpoint.origin).copy_with(raw_path=target.encode("ascii")),
+            content=body or None,
+            headers={**_REQUEST_HEADERS, **typed, **headers},
+            timeout=patience,
+        )
+        try:
+            response = await self._http.send(request, stream=True, follow_redirects=False)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except httpx.ConnectError as error:
+            if _is_untrusted(error):
+                raise RelayerUntrusted(
+                    f"the TLS certificate of {self.endpoint.origin} is not trusted by this machine; if its authority is "
+                    "your own, set SSL_CERT_FILE to that authority's PEM file"
+                ) from error
+            raise RelayerUnreachable(f"no relayer answers at {self.endpoint.origin}") from error
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            # The kind of failure is safe to show; its text may hold a URL of a proxy with credentials.
+            raise RelayerUnreachable(
+                f"the connection to {self.endpoint.origin} failed ({type(error).__name__})"
+            ) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._own:
+            await self._http.aclose()
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Whether a certificate that does not verify is behind a failed connection."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
 
 _TEMPORARY: Final = frozenset({429, 502, 503})
 # What a proxy says of itself, or of a relayer that it does not reach.
@@ -66,7 +227,7 @@ class Refusal:
     server_time: int | None = None
 
     @classmethod
-    def parse(cls, answer: Answer) -> Refusal:
+    def parse(cls, answer: HttpAnswer) -> Refusal:
         """Read an answer whose status is 300 or more."""
         request_id = answer.headers.get("x-request-id", "")[:128]
         header = _seconds(answer.headers.get("retry-after", ""))
@@ -95,7 +256,7 @@ class Refusal:
         return RelayerRefused(self.code, self.detail, status=self.status, request_id=self.request_id)
 
 
-def unproven(answer: Answer, origin: str) -> GatewayError:
+def unproven(answer: HttpAnswer, origin: str) -> GatewayError:
     """Return the error for an answer without a relayer's proof: nothing in it counts but its status."""
     if 300 <= answer.status < 400:
         # Following would send a signed request where nobody decided to send it.
@@ -183,7 +344,7 @@ _jitter = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """A request before it is signed. ``identity`` is None for public routes; ``keyed`` ones carry a sealed key.
 
     ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends.
@@ -258,14 +419,16 @@ class Caller:
         """Close the connections."""
         await self._transport.aclose()
 
-    async def _write(self, call: Call, identity: Identity, shape: type[_AnswerT], seconds: float) -> _AnswerT:
+    async def _write(
+        self, call: ApiCall, identity: Identity, shape: type[_AnswerT], seconds: float
+    ) -> _AnswerT:
         try:
             return await self._run(call, shape, seconds)
         finally:
             for watcher in self._watchers:
                 watcher(identity.namespace)
 
-    async def _run(self, call: Call, shape: type[_AnswerT], seconds: float) -> _AnswerT:
+    async def _run(self, call: ApiCall, shape: type[_AnswerT], seconds: float) -> _AnswerT:
         self.breaker.check()
         limit = _Deadline(self._clock, seconds)
         try:
@@ -285,7 +448,7 @@ class Caller:
         self.breaker.succeeded()
         return self._parsed(answer, shape)
 
-    async def _attempts(self, call: Call, limit: _Deadline) -> Answer:
+    async def _attempts(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
         corrected = refetched = False
         pause = _FIRST_PAUSE
         attempt = 0
@@ -317,7 +480,7 @@ class Caller:
             await self._clock.sleep(wait)
             pause = min(pause * 3, _LONGEST_PAUSE)
 
-    async def _lines(self, call: Call, seconds: float) -> AsyncGenerator[bytes, None]:
+    async def _lines(self, call: ApiCall, seconds: float) -> AsyncGenerator[bytes, None]:
         """Make a call whose answer is read line by line, each proven; one attempt, for ``seconds`` in all."""
         self.breaker.check()
         limit = _Deadline(self._clock, seconds)
@@ -333,7 +496,7 @@ class Caller:
                         raise Refusal.parse(self._proven(answer, signed)).error()
                     proven = signed.verifier.lines(chunks, most=MAX_ANSWER_BYTES)
                     try:
-                        async with aclosing(proven) as lines:
+                        async with contextlib.aclosing(proven) as lines:
                             async for line in lines:
                                 yield line
                     except NotAccepted as error:
@@ -344,7 +507,7 @@ class Caller:
             self.breaker.failed(error)
             raise
 
-    async def _once(self, call: Call, limit: _Deadline) -> Answer:
+    async def _once(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
         signed = await self._signed(call, limit)
         remaining = max(limit.remaining, 0.001)
         # The transport's own bound comes after the call's: it is the call that decides.
@@ -353,7 +516,7 @@ class Caller:
         )
         return self._proven(answer, signed)
 
-    def _proven(self, answer: Answer, signed: _Signed) -> Answer:
+    def _proven(self, answer: HttpAnswer, signed: _Signed) -> HttpAnswer:
         """Return an answer that is the relayer's, or that of a public route, whose word counts only where it is good.
 
         Raises:
@@ -368,32 +531,37 @@ class Caller:
             raise self._unproven(answer) from error
         return answer
 
-    def _unproven(self, answer: Answer) -> GatewayError:
+    def _unproven(self, answer: HttpAnswer) -> GatewayError:
         error = unproven(answer, self.endpoint.origin)
         if isinstance(error, RelayerUntrusted):
             # If it is another relayer, its list of keys shows that; if a person trusted that one since, its answers count.
             self._fleet.drop()
         return error
 
-    async def _signed(self, call: Call, limit: _Deadline) -> _Signed:
+    async def _signed(self, call: ApiCall, limit: _Deadline) -> _Signed:
         """Sign a call, with the keys that it needs."""
         signed = _Signed({}, call.body, None)
         if call.identity is not None:
             limit.step = "keys"
-            signed = await (self._keyed if call.keyed else self._unkeyed)(call, call.identity)
+            signed = await self._authenticated(call, call.identity)
         limit.step = call.name
         remaining = max(limit.remaining, 0.001)
         signed.headers["x-deadline-ms"] = str(max(int(remaining * (1 - call.margin) * 1000), 1))
         return signed
 
-    async def _keyed(self, call: Call, identity: Identity) -> _Signed:
-        """Sign a call about a namespace. What says that it comes from this machine may be anybody there: it is not sent text."""
-        now = self._now()
-        fleet_key, relayer = await self._fleet.current(now), await self._fleet.identity(now)
-        keys, nonce = self._sealed.keys(identity, fleet_key, now), secrets.token_bytes(signing.NONCE_SIZE)
-        body, typed = call.body, {}
-        if body and self.endpoint.scheme == "http":
-            body, typed = seal_body(keys.secret, nonce, body), {"content-type": SEALED_TYPE}
+    async def _authenticated(self, call: ApiCall, identity: Identity) -> _Signed:
+        """Sign a call, with the namespace's key where it is about one.
+
+        What says that it comes from this machine may be anybody there: it is not sent text. A call about the account says nothing of
+        what is in its memories.
+        """
+        now, nonce, body, typed = self._now(), secrets.token_bytes(signing.NONCE_SIZE), call.body, {}
+        keys = NO_KEYS
+        if call.keyed:
+            keys = self._sealed.keys(identity, await self._fleet.current(now), now)
+            if body and self.endpoint.scheme == "http":
+                body, typed = seal_body(keys.secret, nonce, body), {"content-type": SEALED_TYPE}
+        relayer = await self._fleet.identity(now)
         headers = signed_headers(
             identity,
             self.endpoint,
@@ -408,20 +576,6 @@ class Caller:
         verifier = Verifier(headers[signing.SIGNATURE_HEADER], relayer, keys.answer_key)
         return _Signed({**headers, **typed}, body, verifier)
 
-    async def _unkeyed(self, call: Call, identity: Identity) -> _Signed:
-        """Sign a call about the account, which says nothing of what is in its memories."""
-        relayer = await self._fleet.identity(self._now())
-        headers = signed_headers(
-            identity,
-            self.endpoint,
-            method=call.method,
-            target=call.target,
-            body=call.body,
-            memory_key="",
-            now=self._now(),
-        )
-        return _Signed(headers, call.body, Verifier(headers[signing.SIGNATURE_HEADER], relayer))
-
     async def _fetch_keys(self) -> schemas.KeysResponse:
         answer = await self._transport.send("GET", "/v1/keys", headers={}, patience=DEFAULT_DEADLINE)
         if answer.status >= 300:
@@ -435,7 +589,7 @@ class Caller:
         except TimeoutError as error:
             raise DeadlineExceeded(step) from error
 
-    def _parsed(self, answer: Answer, shape: type[_AnswerT]) -> _AnswerT:
+    def _parsed(self, answer: HttpAnswer, shape: type[_AnswerT]) -> _AnswerT:
         try:
             return shape.model_validate_json(answer.body)
         except ValidationError as error:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.bounded_files import named
-from gateway_plugin.calls.transport import Endpoint
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.doctor import doctor

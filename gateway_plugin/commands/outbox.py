@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.calls.transport import Endpoint
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,

@@ -20,8 +20,8 @@ import httpx
 import pytest
 
 from demo.relayer_process import RelayerProcess
-from gateway_plugin.calls.transport import Endpoint, signed_headers
-from gateway_plugin.calls.trust import SealedKeyCache, TrustStore
+from gateway_plugin.calls.calling import signed_headers
+from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, RootHolder, identify

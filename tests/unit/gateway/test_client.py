@@ -9,7 +9,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from wire_relayer import WireRelayer, answer, hang, strangers
 
-from gateway_plugin.calls.transport import MAX_ANSWER_BYTES
+from gateway_plugin.calls.calling import MAX_ANSWER_BYTES
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import (
@@ -369,7 +369,8 @@ async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, 
 def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRelayer, identity):
     import httpx
 
-    from gateway_plugin.calls.transport import Endpoint, signed_headers
+    from gateway_plugin.calls.calling import signed_headers
+    from gateway_plugin.calls.trust import Endpoint
 
     headers = signed_headers(
         identity,

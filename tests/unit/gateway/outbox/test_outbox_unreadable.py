@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.calls.transport import Endpoint
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.identity import RootHolder
