@@ -14,7 +14,7 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
 from gateway_plugin.gates import Purpose
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, audience_name
 from gateway_plugin.outbox.queue import (
     NamespaceRef,
     Outbox,
@@ -27,7 +27,6 @@ from gateway_plugin.outbox.queue import (
 from gateway_plugin.outbox.sender import Sender, off_loop
 from gateway_plugin.query import ChatMessage, Role
 from gateway_plugin.recall import Recaller
-from gateway_plugin.session_keys import audience_name
 from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog, owner_of
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.status import CaptureReport, NotifyOnce, defect, status_of

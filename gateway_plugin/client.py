@@ -20,9 +20,8 @@ from gateway_plugin.calls.calling import DEFAULT_DEADLINE, ApiCall, Caller, body
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import RelayerUnreachable
-from gateway_plugin.identity import Identity, identify
+from gateway_plugin.identity import Identity, identify, parse_session_key
 from gateway_plugin.keys.secret_store import load_keys
-from gateway_plugin.session_keys import parse_session_key
 from relayer.wire import memories as answers
 from relayer.wire import memories as erasure
 from relayer.wire import memories as life

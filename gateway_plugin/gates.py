@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from gateway_plugin.session_keys import RunKind
+from gateway_plugin.identity import RunKind
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.text.measures import effective_length
 from gateway_plugin.text.patterns import compile_pattern, matches

@@ -26,12 +26,12 @@ from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.gates import Purpose
+from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox.queue import DeadLetter, NamespaceRef, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
 from gateway_plugin.recall import Recaller, TurnRecall
-from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
 from gateway_plugin.sessions import Identities, LastTurn, Sessions, Turns, Watchdog, owner_of
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (

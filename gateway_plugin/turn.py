@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.identity import Identity
-from gateway_plugin.session_keys import Audience, SessionRef
+from gateway_plugin.identity import Audience, Identity, SessionRef
 
 
 class SessionLogs(Protocol):

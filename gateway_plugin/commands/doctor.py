@@ -43,9 +43,8 @@ from gateway_plugin.hosts.openclaw.examination import (
     check_names,
     command_environment,
 )
-from gateway_plugin.identity import Identity, KeyHolder, RootHolder
+from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, Identity, KeyHolder, RootHolder, named
 from gateway_plugin.outbox.sender import Positions
-from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named
 from gateway_plugin.sessions import WHY_MARK, owner_of
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source

@@ -31,9 +31,8 @@ from gateway_plugin.errors import (
     SettingsError,
 )
 from gateway_plugin.formatting import age_in_words
-from gateway_plugin.identity import Identity, KeyHolder, RootHolder, identify
+from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
 from gateway_plugin.keys.secret_store import secret_path
-from gateway_plugin.session_keys import DEFAULT_NAME, parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify

@@ -9,8 +9,8 @@ import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import AgentOption, CliContext, Output, UrlOption, find_context, guarded
+from gateway_plugin.identity import parse_session_key
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sessions import Identities, Toggles, owner_of
 from gateway_plugin.turn import HostTurn
 

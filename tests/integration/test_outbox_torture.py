@@ -24,10 +24,9 @@ from processes import CLEAN
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import RootHolder, identify
+from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
-from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sessions import owner_of
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem

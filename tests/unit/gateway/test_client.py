@@ -19,8 +19,7 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.identity import identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import identify, parse_session_key
 from gateway_plugin.sync_client import SyncRelayerClient
 from relayer.wire import codec as base64url
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
@@ -358,8 +357,7 @@ def test_an_address_that_would_leak_or_break_signatures_is_refused(url, trust_st
 
 
 async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, identity):
-    from gateway_plugin.identity import identify
-    from gateway_plugin.session_keys import parse_session_key
+    from gateway_plugin.identity import identify, parse_session_key
 
     other = identify(holder, parse_session_key("agent:coder:uuid-789"), default_agent=None)
     await client.remember(identity, COFFEE)

@@ -9,10 +9,9 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import identify
+from gateway_plugin.identity import identify, parse_session_key
 from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxFull, OutboxItem
 from gateway_plugin.outbox.sender import Sender
-from gateway_plugin.session_keys import parse_session_key
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
