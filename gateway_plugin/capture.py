@@ -13,7 +13,6 @@ from typing import Final
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
-from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import Identity, audience_name
 from gateway_plugin.outbox.queue import (
     NamespaceRef,
@@ -31,7 +30,7 @@ from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog, owner
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.status import CaptureReport, NotifyOnce, defect, status_of
 from gateway_plugin.text.wrappers import strip
-from gateway_plugin.turn import HostTurn, Turn
+from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire import codec as base64url
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed

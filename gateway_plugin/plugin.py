@@ -25,7 +25,6 @@ import httpx
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
 from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox.queue import DeadLetter, NamespaceRef, Outbox, OutboxItem, OutboxUnavailable
@@ -51,7 +50,7 @@ from gateway_plugin.status import (
     status_of,
 )
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn import HostTurn, Purpose
 
 CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()

@@ -22,7 +22,6 @@ from gateway_plugin.formatting import (
     namespace_instruction,
     select,
 )
-from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
@@ -30,7 +29,7 @@ from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
-from gateway_plugin.turn import HostTurn, Turn
+from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AudienceName, RecallRequest, RecallResponse, SourcePenalty

@@ -17,12 +17,11 @@ from cachetools import LRUCache
 
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.gates import Purpose, explain, gate
 from gateway_plugin.identity import Identity, KeyHolder, SessionRef, identify, parse_session_key
 from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import NotifyOnce, TurnTrace
-from gateway_plugin.turn import HostTurn, Turn
+from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
 
 
 def owner_of(identity: Identity) -> NamespaceRef:
