@@ -3,7 +3,7 @@
 A deadline covers the whole call: fetching keys, connecting, every retry and every pause between them. When it passes,
 the request is aborted, not abandoned. A call is tried again when nothing answered, when the relayer is busy, once when
 the clocks disagree and once when the relayer does not know the fleet key. Whatever is answered counts only if it is
-proven to be the relayer's answer to this request, see `relayer.wire.proofs`.
+proven to be the relayer's answer to this request, see `relayer.wire.signing`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from gateway_plugin.errors import (
 from gateway_plugin.identity import Identity
 from relayer.wire import schemas, signing
 from relayer.wire.errors import NotAccepted
-from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.service import Problem
+from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 _REQUEST_HEADERS: Final = {"accept": "application/json", "user-agent": f"memrelay-gateway/{__version__}"}

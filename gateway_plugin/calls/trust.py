@@ -278,7 +278,7 @@ class CallKeys:
         header: the ``memory-key`` header.
         not_after: when it ends, in seconds since the epoch.
         secret: the namespace's, which seals bodies.
-        answer_key: proves answers, see `relayer.wire.proofs`.
+        answer_key: proves answers, see `relayer.wire.signing`.
         route: the ``memory-route`` header.
     """
 
