@@ -330,6 +330,7 @@ class Breaker:
 
 
 DEFAULT_DEADLINE: Final = 30.0
+ATTEMPTS: Final = 4
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 # Beyond this, the clock is wrong in a way that a person should know about.
@@ -338,7 +339,7 @@ _MAX_SKEW_SECONDS: Final = 24 * 3600
 # The relayer answered, and would answer others: sparing it would cost them their memory, and it nothing.
 _ABOUT_ONE: Final = frozenset({"internal_error", "corrupt_namespace", "upgrade_required", "queue_full"})
 
-_AnswerT = TypeVar("_AnswerT", bound=BaseModel)
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _FleetWork = Callable[[int], Awaitable[FleetList]]
 _jitter = secrets.SystemRandom()
 
@@ -347,17 +348,18 @@ _jitter = secrets.SystemRandom()
 class ApiCall:
     """A request before it is signed. ``identity`` is None for public routes; ``keyed`` ones carry a sealed key.
 
-    ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends.
+    ``writes`` says that what its namespace answers may change. ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends.
     """
 
     name: str
     method: str
     target: str
     identity: Identity | None = None
-    keyed: bool = True
     body: bytes = b""
-    attempts: int = 4
+    keyed: bool = True
+    attempts: int = ATTEMPTS
     margin: float = 0.0
+    writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,16 +421,15 @@ class Caller:
         """Close the connections."""
         await self._transport.aclose()
 
-    async def _write(
-        self, call: ApiCall, identity: Identity, shape: type[_AnswerT], seconds: float
-    ) -> _AnswerT:
+    async def _run(self, call: ApiCall, shape: type[AnswerT], seconds: float) -> AnswerT:
         try:
-            return await self._run(call, shape, seconds)
+            return await self._bounded_call(call, shape, seconds)
         finally:
-            for watcher in self._watchers:
-                watcher(identity.namespace)
+            if call.writes and call.identity is not None:
+                for watcher in self._watchers:
+                    watcher(call.identity.namespace)
 
-    async def _run(self, call: ApiCall, shape: type[_AnswerT], seconds: float) -> _AnswerT:
+    async def _bounded_call(self, call: ApiCall, shape: type[AnswerT], seconds: float) -> AnswerT:
         self.breaker.check()
         limit = _Deadline(self._clock, seconds)
         try:
@@ -589,7 +590,7 @@ class Caller:
         except TimeoutError as error:
             raise DeadlineExceeded(step) from error
 
-    def _parsed(self, answer: HttpAnswer, shape: type[_AnswerT]) -> _AnswerT:
+    def _parsed(self, answer: HttpAnswer, shape: type[AnswerT]) -> AnswerT:
         try:
             return shape.model_validate_json(answer.body)
         except ValidationError as error:
