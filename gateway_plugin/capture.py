@@ -13,9 +13,8 @@ from typing import Final
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
-from gateway_plugin.identity import Identity, audience_name
+from gateway_plugin.identity import Identity, NamespaceRef, audience_name
 from gateway_plugin.outbox.queue import (
-    NamespaceRef,
     Outbox,
     OutboxFull,
     OutboxItem,
@@ -26,7 +25,7 @@ from gateway_plugin.outbox.queue import (
 from gateway_plugin.outbox.sender import Sender, off_loop
 from gateway_plugin.query import ChatMessage, Role
 from gateway_plugin.recall import Recaller
-from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog, owner_of
+from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.status import CaptureReport, NotifyOnce, defect, status_of
 from gateway_plugin.text.wrappers import strip
@@ -263,7 +262,7 @@ class Capturer:
 
     async def _end(self, turn: Turn) -> bool:
         session = turn.session.key
-        owner, name = owner_of(turn.identity), f"ended:{session}"
+        owner, name = turn.identity.ref, f"ended:{session}"
         async with self._lock:
             turns = _decoded(self._outbox.get(owner, f"cursor:{session}").value).turns
             ended = self._outbox.get(owner, name)
@@ -290,7 +289,7 @@ class Capturer:
     async def _capture(
         self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter
     ) -> CaptureReport:
-        owner, name = owner_of(turn.identity), f"cursor:{turn.session.key}"
+        owner, name = turn.identity.ref, f"cursor:{turn.session.key}"
         async with self._lock:
             for _ in range(_ATTEMPTS):
                 kept = self._outbox.get(owner, name)

@@ -409,6 +409,15 @@ class KeyHolder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceRef:
+    """A namespace and whose it is: enough to find the keys again after a restart."""
+
+    agent: str
+    namespace: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Everything that a request of one agent on one namespace needs."""
 
@@ -420,6 +429,11 @@ class Identity:
     credential: Credential = field(repr=False, compare=False)
     owner: AgentKeys | None = field(default=None, repr=False)
     """Whose the namespace is, where that is not the agent that signs."""
+
+    @property
+    def ref(self) -> NamespaceRef:
+        """The namespace, as it is kept."""
+        return NamespaceRef(self.agent, self.namespace, self.generation)
 
     @property
     def namespace_secret(self) -> bytes:

@@ -25,13 +25,13 @@ import httpx
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
+from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, NamespaceRef, named, parse_session_key
 from gateway_plugin.no_effect import without_effect
-from gateway_plugin.outbox.queue import DeadLetter, NamespaceRef, Outbox, OutboxItem, OutboxUnavailable
+from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
 from gateway_plugin.recall import Recaller, TurnRecall
-from gateway_plugin.sessions import Identities, LastTurn, Sessions, Turns, Watchdog, owner_of
+from gateway_plugin.sessions import Identities, LastTurn, Sessions, Toggles, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -117,7 +117,8 @@ class AsyncMemoryPlugin:
         self._sessions = Sessions()
         self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
         notify_once = NotifyOnce()
-        self._turns = Turns(self._outbox, self._identities, self.settings, notify_once)
+        self._toggles = Toggles(self._outbox, self._identities.gateway)
+        self._turns = Turns(self._toggles, self._identities, self.settings, notify_once)
         self._recall = TurnRecall(
             self._recaller,
             turns=self._turns,
@@ -296,11 +297,12 @@ class AsyncMemoryPlugin:
             IdentityError: whose session it is cannot be told.
             OutboxUnavailable: the choice cannot be kept.
         """
-        self._turns.set_session(session_key, host, enabled=enabled)
+        ref = parse_session_key(session_key or "")
+        self._toggles.set_session(self._identities.of_turn(ref, host).ref, ref.key, enabled=enabled)
 
     def set_everywhere(self, *, enabled: bool) -> None:
         """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
-        self._turns.set_everywhere(enabled=enabled)
+        self._toggles.set_everywhere(enabled=enabled)
 
     def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
         """Whether memory is on for a session, by its own switch and the gateway's.
@@ -309,7 +311,8 @@ class AsyncMemoryPlugin:
             IdentityError: whose session it is cannot be told.
             OutboxUnavailable: the switches cannot be read; until they can, memory is silent.
         """
-        return self._turns.is_on(session_key, host)
+        ref = parse_session_key(session_key or "")
+        return self._toggles.is_on(self._identities.of_turn(ref, host).ref, ref.key)
 
     def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
         """Destroy what waits or was refused and matches; return how many there were. What the relayer has stays there.
@@ -323,7 +326,7 @@ class AsyncMemoryPlugin:
 
     def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
         """Accept the log of a namespace as it is: a person restored or erased it; raises as `set_session`."""
-        owner = owner_of(self._identities.of_turn(parse_session_key(session_key or ""), host))
+        owner = self._identities.of_turn(parse_session_key(session_key or ""), host).ref
         self._positions.replace(owner, None)
         self._positions.persist()
 
@@ -389,11 +392,7 @@ class AsyncMemoryPlugin:
             former = named(self.settings.namespace.default)
             home = self._identities.of_turn(parse_session_key(f"agent:{DEFAULT_AGENT}:main"), NO_HOST)
             seen = self._positions.of(NamespaceRef(former, former, home.generation))
-            if (
-                home.namespace.startswith(f"{DEFAULT_NAME}/")
-                and seen
-                and not self._positions.of(owner_of(home))
-            ):
+            if home.namespace.startswith(f"{DEFAULT_NAME}/") and seen and not self._positions.of(home.ref):
                 notify(
                     f"memrelay: {DEFAULT_AGENT}'s memories are in namespace {home.namespace}. If what this gateway knows of "
                     f"namespace {former} is from an earlier version and {DEFAULT_AGENT}'s: memrelay-gateway adopt {former}"

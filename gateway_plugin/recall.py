@@ -25,7 +25,7 @@ from gateway_plugin.formatting import (
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
-from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog, owner_of
+from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
@@ -266,7 +266,7 @@ class Recaller:
 
     async def _ask(self, request: RecallRequest, identity: Identity, end: float) -> RecallResponse:
         """Ask with the newest position that was seen, so that a log that was set back does not answer."""
-        owner = owner_of(identity)
+        owner = identity.ref
         seen = self._positions.of(owner)
         asked = request if seen is None else request.model_copy(update={"min_position": seen})
         try:
@@ -413,14 +413,14 @@ class TurnRecall:
         if injection.status == "refused:rollback_detected":
             self._notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         trace = replace(trace, gates=turn.gates)
-        self._last.note(owner_of(identity), trace)
+        self._last.note(identity.ref, trace)
         return injection, trace
 
     def _note_stopped(self, turn: Turn, trace: TurnTrace) -> None:
         """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""
         if trace.status.removeprefix("skipped:") in _WONDERED_ABOUT:
             with contextlib.suppress(GatewayError):
-                self._last.note(owner_of(turn.identity), trace)
+                self._last.note(turn.identity.ref, trace)
 
     def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
         injection = Injection("", self._settings.recall.position, status, detail=detail)

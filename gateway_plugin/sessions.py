@@ -17,16 +17,11 @@ from cachetools import LRUCache
 
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.identity import Identity, KeyHolder, SessionRef, identify, parse_session_key
-from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxUnavailable, ValueUpdate
+from gateway_plugin.identity import Identity, KeyHolder, NamespaceRef, SessionRef, identify, parse_session_key
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import NotifyOnce, TurnTrace
 from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
-
-
-def owner_of(identity: Identity) -> NamespaceRef:
-    """Return whose items an identity's are."""
-    return NamespaceRef(identity.agent, identity.namespace, identity.generation)
 
 
 class Identities:
@@ -96,7 +91,7 @@ _EVERYWHERE: Final = "everywhere"
 
 
 class Toggles:
-    """The switches of one gateway.
+    """The switches of one gateway; all of it raises `OutboxUnavailable` where they cannot be read or kept.
 
     Args:
         outbox: where they are kept.
@@ -107,9 +102,9 @@ class Toggles:
         self._outbox = outbox
         self._gateway = gateway
 
-    def session_enabled(self, owner: NamespaceRef, session: str) -> bool:
-        """Whether memory is on for a session of a namespace."""
-        return self._is_on(owner, _name(session))
+    def is_on(self, owner: NamespaceRef, session: str) -> bool:
+        """Whether memory is on for a session of a namespace, by its own switch and the gateway's."""
+        return self.enabled_everywhere and self._is_on(owner, _name(session))
 
     def set_session(self, owner: NamespaceRef, session: str, *, enabled: bool) -> None:
         """Switch a session."""
@@ -129,9 +124,8 @@ class Toggles:
 
     def _set(self, owner: NamespaceRef, name: str, *, enabled: bool) -> None:
         if self._is_on(owner, name) != enabled:
-            self._outbox.compare_and_set(
-                ValueUpdate(owner, name, _ON if enabled else _OFF, lasting=not enabled)
-            )
+            value = _ON if enabled else _OFF
+            self._outbox.compare_and_set(ValueUpdate(owner, name, value, lasting=not enabled))
 
 
 def _name(session: str) -> str:
@@ -139,19 +133,19 @@ def _name(session: str) -> str:
 
 
 class Turns:
-    """Makes the turns of one plugin, and switches memory off and on by session key.
+    """Makes the turns of one plugin.
 
     Args:
-        outbox: where the switches are kept.
+        toggles: the gateway's switches.
         identities: whose turns they are.
         settings: a fixed agent, if there is one, and what the gates go by.
         notify_once: told why the switches cannot be read.
     """
 
     def __init__(
-        self, outbox: Outbox, identities: Identities, settings: PluginSettings, notify_once: NotifyOnce
+        self, toggles: Toggles, identities: Identities, settings: PluginSettings, notify_once: NotifyOnce
     ) -> None:
-        self._toggles = Toggles(outbox, identities.gateway)
+        self._toggles = toggles
         self._identities = identities
         self._settings = settings
         self._notify_once = notify_once
@@ -185,7 +179,7 @@ class Turns:
         whose, enabled, unreadable = self._identified(ref, host), True, ""
         if isinstance(whose, Identity):
             try:
-                enabled = self._is_on(owner_of(whose), ref)
+                enabled = self._toggles.is_on(whose.ref, ref.key)
             except OutboxUnavailable as error:
                 enabled, unreadable = False, str(error)
         return Turn(
@@ -206,33 +200,11 @@ class Turns:
         except IdentityError:
             return ""
 
-    def is_on(self, key: str | None, host: HostTurn) -> bool:
-        """Whether memory is on for a session, by its own switch and the gateway's.
-
-        Raises:
-            IdentityError: whose session it is cannot be told.
-            OutboxUnavailable: the switches cannot be read.
-        """
-        ref = parse_session_key(key or "")
-        return self._is_on(owner_of(self._identities.of_turn(ref, host)), ref)
-
-    def set_session(self, key: str | None, host: HostTurn, *, enabled: bool) -> None:
-        """Switch a session; raises as `is_on`."""
-        ref = parse_session_key(key or "")
-        self._toggles.set_session(owner_of(self._identities.of_turn(ref, host)), ref.key, enabled=enabled)
-
-    def set_everywhere(self, *, enabled: bool) -> None:
-        """Switch every session; raises `OutboxUnavailable`."""
-        self._toggles.set_everywhere(enabled=enabled)
-
     def _identified(self, ref: SessionRef, host: HostTurn) -> Identity | IdentityError:
         try:
             return self._identities.of_turn(ref, host)
         except IdentityError as error:
             return error
-
-    def _is_on(self, owner: NamespaceRef, ref: SessionRef) -> bool:
-        return self._toggles.enabled_everywhere and self._toggles.session_enabled(owner, ref.key)
 
 
 _MAX_MEMORIES: Final = 500

@@ -26,8 +26,8 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder
-from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxItem
+from gateway_plugin.identity import Identity, NamespaceRef, RootHolder
+from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_transcript
 from relayer.wire.schemas import TurnItem

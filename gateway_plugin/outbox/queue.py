@@ -29,7 +29,7 @@ from typing import Any, Final, Self
 from pydantic import ValidationError
 
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.identity import KeyHolder, RootHolder
+from gateway_plugin.identity import KeyHolder, NamespaceRef, RootHolder
 from gateway_plugin.private_files import open_lock, state_directory, try_lock
 from relayer.wire.codec import Field, Reader, lp
 from relayer.wire.errors import Malformed, UnsealError
@@ -56,15 +56,6 @@ class OutboxUnavailable(GatewayError):
 
 class RevisionConflict(Exception):
     """Raised when a value is not what it was when it was read: another process captured; read it and decide again."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceRef:
-    """A namespace and whose it is: enough to find the keys again after a restart."""
-
-    agent: str
-    namespace: str
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from typing import Final, TypeVar
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.identity import Identity
-from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
+from gateway_plugin.identity import Identity, NamespaceRef
+from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
 from relayer.wire.memories import without_transcript

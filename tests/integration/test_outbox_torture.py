@@ -27,7 +27,6 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
-from gateway_plugin.sessions import owner_of
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
@@ -79,7 +78,7 @@ class Harbour:
         request = AnalyzeRequest(turns=turns, idempotency_key=f"poison-{secrets.token_hex(4)}")
         outbox = Outbox(outbox_path(self.environment, self.holder, url), self.holder)
         try:
-            return outbox.put(OutboxItem(owner_of(self.identity), request, 0))
+            return outbox.put(OutboxItem(self.identity.ref, request, 0))
         except OutboxFull:
             return False
         finally:

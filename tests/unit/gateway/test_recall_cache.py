@@ -9,7 +9,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import LIFE_SECONDS, RecallCache
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.outbox.queue import NamespaceRef
+from gateway_plugin.identity import NamespaceRef
 from relayer.wire.schemas import MemoryItem, RecallRequest, RecallResponse, RememberRequest
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."

@@ -7,8 +7,8 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.commands.erase import forget_namespace
-from gateway_plugin.identity import RootHolder
-from gateway_plugin.outbox.queue import NamespaceRef, Outbox, outbox_path
+from gateway_plugin.identity import NamespaceRef, RootHolder
+from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.turn import HostTurn
 from relayer.wire.keys import RootKeys
 

@@ -164,7 +164,7 @@ def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(run, wire):
 
 
 def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ):
-    from gateway_plugin.outbox.queue import NamespaceRef
+    from gateway_plugin.identity import NamespaceRef
     from gateway_plugin.outbox.sender import Positions
     from relayer.wire.schemas import Position
 

@@ -14,9 +14,9 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.host import run_command
-from gateway_plugin.identity import RootHolder
+from gateway_plugin.identity import NamespaceRef, RootHolder
 from gateway_plugin.outbox import queue
-from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxUnavailable, ValueUpdate, outbox_path
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate, outbox_path
 from relayer.wire.keys import RootKeys
 
 SECRET = "11" * 32

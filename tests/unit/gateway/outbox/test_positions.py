@@ -6,7 +6,8 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.outbox.queue import NamespaceRef, Outbox, OutboxUnavailable
+from gateway_plugin.identity import NamespaceRef
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import Position
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway_plugin.identity import AgentHolder, RootHolder, mint
+from gateway_plugin.identity import AgentHolder, NamespaceRef, RootHolder, mint
 from gateway_plugin.outbox.queue import (
     MAX_DEAD,
-    NamespaceRef,
     Outbox,
     OutboxFull,
     OutboxItem,
