@@ -177,7 +177,7 @@ def capture_turn(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptMessage:
     """A message that goes to the relayer, as it goes there."""
 
     message: ChatMessage
@@ -188,7 +188,7 @@ class _Kept:
 
 def _cleaned(
     message: ChatMessage, echoes: EchoFilter, settings: CaptureSettings, dropped: Counter[str]
-) -> _Kept | None:
+) -> _KeptMessage | None:
     origin = Origin.USER if message.role is Role.USER else Origin.ASSISTANT
     looked = message.text[: looked_at(settings)]
     cleaned = message.cleaned if looked == message.text else strip(looked)
@@ -206,10 +206,10 @@ def _cleaned(
     if clean.blocked:
         dropped[_HELD_BACK] += 1
         return None
-    return _Kept(message, clean.text, bool(judgement.suspect), clean.kinds)
+    return _KeptMessage(message, clean.text, bool(judgement.suspect), clean.kinds)
 
 
-def _item(item: _Kept, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
+def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
     message = item.message
     calls = tuple(redact(name, settings.redaction).text for name in message.calls) if stored else ()
     return TurnItem(
@@ -223,7 +223,7 @@ def _item(item: _Kept, now_ms: int, settings: CaptureSettings, *, stored: bool) 
     )
 
 
-def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_Kept]) -> str:
+def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_KeptMessage]) -> str:
     """Derive the key from what is sent: by message ids where all have one, else by the turn's ordinal."""
     identified = all(item.message.id is not None for item in kept)
     place: list[str] = [item.message.id or "" for item in kept] if identified else [str(ordinal)]

@@ -37,7 +37,7 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.transcript import read_transcript
 from gateway_plugin.transfer.exports import ImportProblem
-from gateway_plugin.transfer.indexed import Found, Index, Root, RootKind
+from gateway_plugin.transfer.indexed import Index, IndexedFile, IndexRoot, RootKind
 from gateway_plugin.transfer.sending import send_items
 from relayer.wire.schemas import RecallRequest
 
@@ -80,7 +80,7 @@ def index(
     for kind, path in places:
         if not path.exists():
             fail(USAGE, f"{path}: there is nothing there", "name a file or folder that exists")
-        found.roots.add(Root(kind, named(path)))
+        found.roots.add(IndexRoot(kind, named(path)))
     if not found.roots:
         guarded(found.save)
         fail(
@@ -261,7 +261,7 @@ class _Run:
         return Counter(unreadable=1)
 
     async def _store(
-        self, client: RelayerClient, one: Found, before: Container[str], *, anew: bool
+        self, client: RelayerClient, one: IndexedFile, before: Container[str], *, anew: bool
     ) -> Counter[str]:
         try:
             items = await asyncio.to_thread(one.root.read, one.path, self.context.settings.capture)
