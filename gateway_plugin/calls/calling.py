@@ -35,6 +35,7 @@ from gateway_plugin.errors import (
 from gateway_plugin.identity import Identity
 from relayer.wire import schemas, signing
 from relayer.wire.errors import NotAccepted
+from relayer.wire.retries import Breaker
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.service import Problem
 from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
@@ -282,51 +283,32 @@ def _seconds(text: str) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
-class Breaker:
-    """Counts failures in a row; ``limit`` of them open it for ``cooldown`` seconds (AM-26: 3 and 60)."""
+class RelayerBreaker(Breaker):
+    """Holds calls to a relayer back for a minute from the third failure in a row on (AM-26)."""
 
-    def __init__(self, clock: Clock, *, limit: int = 3, cooldown: float = 60.0) -> None:
-        self._clock = clock
-        self._limit = limit
-        self._cooldown = cooldown
-        self._failures = 0
-        self._closed_at = 0.0
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock.monotonic, limit=3, first=60.0, longest=60.0)
         self._last: GatewayError | None = None
 
-    @property
-    def remaining(self) -> float:
-        """Seconds until the next call may try; 0 while calls go through."""
-        if self._failures < self._limit:
-            return 0.0
-        return max(self._closed_at - self._clock.monotonic(), 0.0)
-
     def check(self) -> None:
-        """Let a call through.
+        """Let a call through, of which one is the trial when the pause is over.
 
         Raises:
             RelayerUnreachable: not now.
             RelayerUntrusted: not now, and who answered last did not prove to be the relayer.
         """
-        if self._failures < self._limit:
-            return
-        if self.remaining > 0 and isinstance(self._last, RelayerUntrusted):
-            raise RelayerUntrusted(f"{self._last} (the next try is in {self.remaining:.0f} s)")
-        if self.remaining > 0:
+        seconds = self.wait()
+        if seconds and isinstance(self._last, RelayerUntrusted):
+            raise RelayerUntrusted(f"{self._last} (the next try is in {seconds:.0f} s)")
+        if seconds:
             raise RelayerUnreachable(
-                f"the relayer failed {self._failures} times in a row; the next try is in {self.remaining:.0f} s"
+                f"the relayer failed {self.failures} times in a row; the next try is in {seconds:.0f} s"
             )
-        # This call is the trial; until it is over, the others are held off.
-        self._closed_at = self._clock.monotonic() + self._cooldown
 
-    def succeeded(self) -> None:
-        """Note that the relayer answered."""
-        self._failures = 0
-
-    def failed(self, error: GatewayError | None = None) -> None:
-        """Note that it did not, and why."""
-        self._failures += 1
+    def failed_by(self, error: GatewayError | None) -> None:
+        """Note that it did not answer, and why."""
         self._last = error
-        self._closed_at = self._clock.monotonic() + self._cooldown
+        self.failed()
 
 
 DEFAULT_DEADLINE: Final = 30.0
@@ -407,7 +389,7 @@ class Caller:
         self.endpoint = Endpoint.parse(url)
         self.clock_offset = 0
         self._clock = clock or SystemClock()
-        self.breaker = Breaker(self._clock)
+        self.breaker = RelayerBreaker(self._clock)
         self._transport = Transport(self.endpoint, http)
         self._fleet = FleetKeys(self.endpoint.origin, trust, self._fetch_keys, identity=relayer_identity)
         self._sealed = SealedKeyCache()
@@ -436,15 +418,18 @@ class Caller:
             async with asyncio.timeout(seconds):
                 answer = await self._attempts(call, limit)
         except TimeoutError as error:
-            self.breaker.failed()
+            self.breaker.failed_by(None)
             raise DeadlineExceeded(limit.step) from error
         except (RelayerUnreachable, RelayerUntrusted, DeadlineExceeded) as error:
-            self.breaker.failed(error)
+            self.breaker.failed_by(error)
             raise
         except RelayerRefused as error:
             # A busy relayer is spared like one that is down; one that says no is well.
             busy = error.status >= 500 and error.code not in _ABOUT_ONE
-            (self.breaker.failed if busy else self.breaker.succeeded)()
+            if busy:
+                self.breaker.failed_by(None)
+            else:
+                self.breaker.succeeded()
             raise
         self.breaker.succeeded()
         return self._parsed(answer, shape)
@@ -474,7 +459,7 @@ class Caller:
                 failure, again, wanted = refusal.error(), refusal.temporary, refusal.retry_after
             except RelayerUnreachable as error:
                 failure, again = error, True
-            wait = max(wanted, pause * _jitter.uniform(0.5, 1.0))
+            wait = max(wanted, uneven(pause))
             if not again or attempt >= call.attempts or wait >= limit.remaining:
                 raise failure
             limit.step = "wait for the relayer"
@@ -505,7 +490,7 @@ class Caller:
         except TimeoutError as error:
             raise DeadlineExceeded(limit.step) from error
         except RelayerUntrusted as error:
-            self.breaker.failed(error)
+            self.breaker.failed_by(error)
             raise
 
     async def _once(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
@@ -609,6 +594,11 @@ class Caller:
 
     def _now(self) -> int:
         return int(self._clock.now()) + self.clock_offset
+
+
+def uneven(pause: float) -> float:
+    """Return a pause shortened by up to a half at random: gateways that failed together do not come back together."""
+    return pause * _jitter.uniform(0.5, 1.0)
 
 
 def body_of(request: BaseModel) -> bytes:

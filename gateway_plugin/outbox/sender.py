@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from gateway_plugin.calls.calling import uneven
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.identity import Identity, NamespaceRef
@@ -26,11 +26,10 @@ from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, V
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
 from relayer.wire.memories import without_transcript
+from relayer.wire.retries import doubled
 from relayer.wire.schemas import AnalyzeResponse, Position
 
 _LONGEST: Final = 60.0
-_MOST_DOUBLINGS: Final = 10
-_jitter = secrets.SystemRandom()
 
 
 @dataclass(slots=True)
@@ -80,8 +79,7 @@ class Pauses:
         self.failures += 1
         before = self._pauses.get(namespace)
         failures = before.failures + 1 if before is not None else 1
-        longest = min(self._first * 2 ** min(failures - 1, _MOST_DOUBLINGS), _LONGEST)
-        pause = max(at_least, longest * _jitter.uniform(0.5, 1.0))
+        pause = max(at_least, uneven(doubled(self._first, failures - 1, _LONGEST)))
         self._pauses[namespace] = _Pause(error, failures, self.failures, now + pause)
 
     def delivered(self, namespace: str) -> None:
