@@ -28,7 +28,7 @@ from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity, identify, parse_session_key
-from gateway_plugin.keys.secret_store import load_keys
+from gateway_plugin.keys import load_keys
 from relayer.wire import memories, schemas, service
 from relayer.wire.certificates import RevocationsRequest, RevocationsResponse, RevocationsView
 from relayer.wire.sealed_keys import FleetList

@@ -14,10 +14,10 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
-from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.status import without_effect
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
 
 CANARY: Final = "memrelay-canary"

@@ -26,7 +26,6 @@ from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, NamespaceRef, named, parse_session_key
-from gateway_plugin.no_effect import without_effect
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
@@ -48,6 +47,7 @@ from gateway_plugin.status import (
     TurnTrace,
     notify,
     status_of,
+    without_effect,
 )
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
 from gateway_plugin.turn import HostTurn, Purpose

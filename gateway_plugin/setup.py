@@ -13,7 +13,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import KeyHolder
-from gateway_plugin.keys.secret_store import load_keys, secret_path, taken_variable
+from gateway_plugin.keys import load_keys, secret_path, taken_variable
 from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.private_files import config_directory, state_directory
 from gateway_plugin.settings import PluginSettings, load_settings

@@ -32,7 +32,7 @@ from gateway_plugin.errors import (
 )
 from gateway_plugin.formatting import age_in_words
 from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
-from gateway_plugin.keys.secret_store import secret_path
+from gateway_plugin.keys import secret_path
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify

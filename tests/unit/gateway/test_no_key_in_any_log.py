@@ -11,10 +11,9 @@ from nacl.signing import SigningKey
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import MemoryPlugin, keys
 from gateway_plugin.cli import app
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.keys import secret_store
 from gateway_plugin.settings import load_settings
 from relayer.wire.keys import RootKeys
 
@@ -108,7 +107,7 @@ def test_the_command_line_shows_a_key_only_where_it_is_asked_for_one(wire, envir
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(secret_store, "_taken", {})
+        monkeypatch.setattr(keys, "_taken", {})
         monkeypatch.setenv("MEMRELAY_SECRET", SECRET.hex())
         return CliRunner().invoke(app, arguments).output
 

@@ -14,7 +14,7 @@ from wire_relayer import WireRelayer, answer, hang
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.errors import IdentityError, SettingsError
 from gateway_plugin.identity import Audience
-from gateway_plugin.keys.secret_store import secret_path
+from gateway_plugin.keys import secret_path
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.turn import HostTurn
 

@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import MemoryPlugin, keys
 from gateway_plugin.cli import app
-from gateway_plugin.keys import secret_store
 from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
@@ -123,7 +122,7 @@ def test_a_doctor_without_complaint_ends_with_zero(run, wire):
 
 def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(run, monkeypatch, tmp_path):
     assert run("doctor").stdout.splitlines()[1].endswith("; from MEMRELAY_SECRET")
-    monkeypatch.setattr(secret_store, "_taken", {})
+    monkeypatch.setattr(keys, "_taken", {})
     file = tmp_path / "of-its-own"
     file.write_text(SECRET)
     file.chmod(0o600)
