@@ -345,10 +345,11 @@ def _decoded(value: bytes) -> TurnCursor:
 _ENDING: Final = "The session ends."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCapture:
     """Captures the turns of one plugin.
 
-    Args:
+    Attributes:
         capturer: puts what is new into the outbox.
         outbox: counts what waits.
         sender: woken when something does.
@@ -359,26 +360,14 @@ class TurnCapture:
         notify_once: told what a person must put right.
     """
 
-    def __init__(
-        self,
-        capturer: Capturer,
-        outbox: Outbox,
-        sender: Sender,
-        recaller: Recaller,
-        *,
-        turns: Turns,
-        sessions: Sessions,
-        watchdog: Watchdog,
-        notify_once: NotifyOnce,
-    ) -> None:
-        self._capturer = capturer
-        self._outbox = outbox
-        self._sender = sender
-        self._recaller = recaller
-        self._turns = turns
-        self._sessions = sessions
-        self._watchdog = watchdog
-        self._notify_once = notify_once
+    capturer: Capturer
+    outbox: Outbox
+    sender: Sender
+    recaller: Recaller
+    turns: Turns
+    sessions: Sessions
+    watchdog: Watchdog
+    notify_once: NotifyOnce
 
     async def capture(
         self, messages: tuple[ChatMessage, ...], *, key: str | None, host: HostTurn, success: bool
@@ -394,41 +383,41 @@ class TurnCapture:
         try:
             return await self._capture(messages, key, host, success=success)
         except OutboxUnavailable as error:
-            self._notify_once(str(error))
+            self.notify_once(str(error))
             return CaptureReport("unwritable", detail=str(error))
         except OutboxFull as error:
-            return CaptureReport("full", waiting=self._outbox.waiting(), detail=str(error))
+            return CaptureReport("full", waiting=self.outbox.waiting(), detail=str(error))
         except GatewayError as error:
-            return CaptureReport(status_of(error), waiting=self._outbox.waiting(), detail=str(error))
+            return CaptureReport(status_of(error), waiting=self.outbox.waiting(), detail=str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
-            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=defect(error))
+            return CaptureReport("failed", waiting=self.outbox.waiting(), detail=defect(error))
 
     async def end(self, key: str | None, host: HostTurn) -> bool:
         """Queue that a session ended; False where memory is off for it, nothing was captured, or there is no room."""
         try:
-            turn = self._turns.of(key, host, _ENDING, Purpose.CAPTURE)
-            told = turn.decision.allowed and await self._capturer.end(turn)
+            turn = self.turns.of(key, host, _ENDING, Purpose.CAPTURE)
+            told = turn.decision.allowed and await self.capturer.end(turn)
         except (GatewayError, OutboxFull):
             return False
         if told:
-            self._sender.wake()
+            self.sender.wake()
         return told
 
     async def _capture(
         self, messages: tuple[ChatMessage, ...], key: str | None, host: HostTurn, *, success: bool
     ) -> CaptureReport:
         if messages:
-            self._watchdog.handed_over()
+            self.watchdog.handed_over()
         said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")
-        turn = self._turns.of(key, host, said, Purpose.CAPTURE, success=success)
+        turn = self.turns.of(key, host, said, Purpose.CAPTURE, success=success)
         decision = turn.decision
         if not decision.allowed:
-            waiting = self._outbox.waiting()
+            waiting = self.outbox.waiting()
             return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
         identity = turn.identity
-        echoes = self._sessions.of(identity.namespace, turn.session.key).echoes
-        report = await self._capturer.capture(messages, turn, echoes)
+        echoes = self.sessions.of(identity.namespace, turn.session.key).echoes
+        report = await self.capturer.capture(messages, turn, echoes)
         if report.queued:
-            self._recaller.drop(identity.namespace)
-            self._sender.wake()
+            self.recaller.drop(identity.namespace)
+            self.sender.wake()
         return report

@@ -120,7 +120,7 @@ class AsyncMemoryPlugin:
         self._toggles = Toggles(self._outbox, self._identities.gateway)
         self._turns = Turns(self._toggles, self._identities, self.settings, notify_once)
         self._recall = TurnRecall(
-            self._recaller,
+            recaller=self._recaller,
             turns=self._turns,
             sessions=self._sessions,
             settings=self.settings,
@@ -129,10 +129,10 @@ class AsyncMemoryPlugin:
             notify_once=notify_once,
         )
         self._capture = TurnCapture(
-            Capturer(self._outbox, self.settings.capture, self._clock),
-            self._outbox,
-            self._sender,
-            self._recaller,
+            capturer=Capturer(self._outbox, self.settings.capture, self._clock),
+            outbox=self._outbox,
+            sender=self._sender,
+            recaller=self._recaller,
             turns=self._turns,
             sessions=self._sessions,
             watchdog=self._watchdog,

@@ -331,10 +331,11 @@ _ROLLED_BACK: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecall:
     """Recalls for the turns of one plugin; `last` tells of the latest.
 
-    Args:
+    Attributes:
         recaller: searches.
         turns: makes them.
         sessions: what was injected before.
@@ -344,24 +345,13 @@ class TurnRecall:
         notify_once: told what a person must put right.
     """
 
-    def __init__(
-        self,
-        recaller: Recaller,
-        *,
-        turns: Turns,
-        sessions: Sessions,
-        settings: PluginSettings,
-        last: LastTurn,
-        watchdog: Watchdog,
-        notify_once: NotifyOnce,
-    ) -> None:
-        self._recaller = recaller
-        self._turns = turns
-        self._sessions = sessions
-        self._settings = settings
-        self._last = last
-        self._watchdog = watchdog
-        self._notify_once = notify_once
+    recaller: Recaller
+    turns: Turns
+    sessions: Sessions
+    settings: PluginSettings
+    last: LastTurn
+    watchdog: Watchdog
+    notify_once: NotifyOnce
 
     async def recall(
         self,
@@ -383,47 +373,47 @@ class TurnRecall:
         """
         turn: Turn | None = None
         try:
-            turn = self._turns.of(key, host, clean_query(prompt), Purpose.RECALL)
+            turn = self.turns.of(key, host, clean_query(prompt), Purpose.RECALL)
             injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:
             injection, trace = self._silent(status_of(error), str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
-        self._last.saw(turn.namespace if turn else "", key or "", trace)
-        if self._settings.logs_recalls and not self._settings.disabled:
-            notify(recall_line(injection, trace, turn.query if turn else "", self._settings))
+        self.last.saw(turn.namespace if turn else "", key or "", trace)
+        if self.settings.logs_recalls and not self.settings.disabled:
+            notify(recall_line(injection, trace, turn.query if turn else "", self.settings))
         return injection
 
     async def _recall(
         self, turn: Turn, earlier: tuple[ChatMessage, ...], seconds: float
     ) -> tuple[Injection, TurnTrace]:
-        objection = self._recaller.gated(turn)
+        objection = self.recaller.gated(turn)
         if objection is not None:
             self._note_stopped(turn, objection[1])
             return objection
         identity = turn.identity
-        self._watchdog.recalled()
-        session = self._sessions.of(identity.namespace, turn.session.key)
+        self.watchdog.recalled()
+        session = self.sessions.of(identity.namespace, turn.session.key)
         try:
-            injection, trace = await self._recaller.recall(turn, earlier, session, seconds)
+            injection, trace = await self.recaller.recall(turn, earlier, session, seconds)
         except Exception as error:  # noqa: BLE001 - as in `recall`; whose turn it is stays known
             injection, trace = self._silent("failed", defect(error))
-        if self._settings.recall.namespace_instruction:
+        if self.settings.recall.namespace_instruction:
             injection = replace(injection, instruction=namespace_instruction(identity.namespace))
         if injection.status == "refused:rollback_detected":
-            self._notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
+            self.notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         trace = replace(trace, gates=turn.gates)
-        self._last.note(identity.ref, trace)
+        self.last.note(identity.ref, trace)
         return injection, trace
 
     def _note_stopped(self, turn: Turn, trace: TurnTrace) -> None:
         """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""
         if trace.status.removeprefix("skipped:") in _WONDERED_ABOUT:
             with contextlib.suppress(GatewayError):
-                self._last.note(turn.identity.ref, trace)
+                self.last.note(turn.identity.ref, trace)
 
     def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
-        injection = Injection("", self._settings.recall.position, status, detail=detail)
+        injection = Injection("", self.settings.recall.position, status, detail=detail)
         return injection, TurnTrace(status, detail)
 
 
