@@ -318,6 +318,7 @@ class _Database:
                 if not _is_damage(error):
                     raise
                 self._set_aside()
+                connection.close()
                 connection.opened = self._opened()
         return connection.opened
 
@@ -385,6 +386,8 @@ class _Database:
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
     def _set_aside(self) -> None:
+        # The other connection may be in use by another thread, which must not be waited for here.
+        self._reader.stale = self._writer.stale = True
         aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
@@ -397,8 +400,6 @@ class _Database:
     def _refusal(self, connection: _Connection, error: Exception) -> OutboxUnavailable:
         connection.close()
         if _is_damage(error):
-            # The other one may be in use by another thread, which must not be waited for here.
-            self._reader.stale = self._writer.stale = True
             with contextlib.suppress(OSError):
                 self._set_aside()
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -288,6 +288,35 @@ def test_a_damaged_file_is_set_aside_and_said_and_captures_go_on(reopened, path,
     assert [entry for entry in path.parent.iterdir() if ".damaged-" in entry.name]
 
 
+def test_damage_that_is_read_while_another_thread_writes_is_not_waited_for(reopened, path, told):
+    outbox = reopened()
+    for number in range(20):
+        outbox.put(item(f"turn {number}"))
+    outbox.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    writing, read = threading.Event(), threading.Event()
+
+    def write():
+        with outbox._database._writer.lock:
+            writing.set()
+            assert read.wait(10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert writing.wait(10)
+    try:
+        with pytest.raises(OutboxUnavailable):
+            outbox.queued()
+        assert writer.is_alive()
+    finally:
+        read.set()
+        writer.join()
+    assert "damaged" in told[0]
+    assert outbox.put(item("after the damage"))
+    assert outbox.waiting() == 1
+
+
 def test_a_file_of_a_newer_version_is_left_alone(reopened, path):
     reopened().put(item())
     raw = sqlite3.connect(path)
