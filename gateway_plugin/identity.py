@@ -527,18 +527,9 @@ class RootHolder:
 
     def __init__(self, root: RootKeys) -> None:
         self.root = root
-        self._account = root.account
+        self.account = root.account
+        self.local_key = derive(root.root, "memrelay/v1/local")
         self._credentials: dict[str, Credential] = {}
-
-    @property
-    def account(self) -> str:
-        """The account's id."""
-        return self._account
-
-    @property
-    def local_key(self) -> bytes:
-        """The key that hides names in local files."""
-        return derive(self.root.root, "memrelay/v1/local")
 
     def agent(self, agent: str) -> AgentKeys:
         """Return an agent's keys, by its normal name."""
@@ -555,7 +546,7 @@ class RootHolder:
         """
         return Identity(
             agent=OWNER,
-            account=self._account,
+            account=self.account,
             namespace=namespace or agent,
             generation=FIRST_GENERATION,
             keys=self.root.agent(OWNER),
@@ -568,8 +559,11 @@ class AgentHolder:
     """Holds one agent's secret and the certificate that the gateway with the root gave it."""
 
     def __init__(self, keys: AgentKeys, certificate: Certificate, header: str) -> None:
+        self.account = certificate.account
+        self.only_agent = certificate.agent
+        self.local_key = derive(keys.secret, "local")
         self._keys = keys
-        self._certificate = certificate
+        self._not_after = certificate.not_after
         self._header = header
 
     @classmethod
@@ -590,28 +584,13 @@ class AgentHolder:
             )
         return cls(keys, certificate, header.strip())
 
-    @property
-    def account(self) -> str:
-        """The account's id."""
-        return self._certificate.account
-
-    @property
-    def only_agent(self) -> str:
-        """The agent whose keys are held."""
-        return self._certificate.agent
-
-    @property
-    def local_key(self) -> bytes:
-        """The key that hides names in local files."""
-        return derive(self._keys.secret, "local")
-
     def agent(self, agent: str) -> AgentKeys:
         """Return the agent's keys.
 
         Raises:
             IdentityError: another agent's are asked for.
         """
-        if agent != self._certificate.agent:
+        if agent != self.only_agent:
             raise IdentityError(f"this host holds the keys of agent {self.only_agent!r} only")
         return self._keys
 
@@ -626,7 +605,7 @@ class AgentHolder:
         Raises:
             IdentityError: it ran out.
         """
-        if now > self._certificate.not_after:
+        if now > self._not_after:
             raise IdentityError(
                 f"the certificate of agent {self.only_agent!r} ran out; "
                 "`memrelay-gateway keys export` on the host that holds the root secret makes a new one"
