@@ -14,8 +14,8 @@ from nacl.signing import SigningKey
 from bench.bare_handler import SIGNATURE
 from bench.http_load import http_request
 from bench.http_servers import Server
-from gateway_plugin.calls.transport import Endpoint, signed_headers
-from gateway_plugin.calls.trust import SealedKeyCache, TrustStore
+from gateway_plugin.calls.calling import signed_headers
+from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import FIRST_GENERATION, Identity, RootHolder
 from relayer.wire import schemas

@@ -19,10 +19,9 @@ from demo.conversation import AgentScript, Probe, ProbeKind, ScriptTurn
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder, identify
+from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.private_files import create_private
-from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect
 from gateway_plugin.status import Injection

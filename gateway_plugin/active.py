@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gateway_plugin.calls.calling import Breaker
 from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreachable
+from gateway_plugin.errors import DeadlineExceeded, GatewayError
 from gateway_plugin.formatting import TRUSTED, audible_to, format_summary
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
@@ -28,6 +27,7 @@ from gateway_plugin.status import status_of
 from gateway_plugin.turn import Turn
 from relayer.wire.memories import ActiveRecallRequest, ActiveRecallResponse
 from relayer.wire.redaction import redact
+from relayer.wire.retries import Breaker
 from relayer.wire.schemas import RecallResponse
 
 MOST_KEPT: Final = 200
@@ -128,10 +128,9 @@ class ActiveRecaller:
         self._settings = settings
         self._clock = clock
         self._traces = traces
+        pause = active.circuit_breaker_cooldown_ms / 1000
         self._breaker = Breaker(
-            clock,
-            limit=active.circuit_breaker_max_timeouts,
-            cooldown=active.circuit_breaker_cooldown_ms / 1000,
+            clock.monotonic, limit=active.circuit_breaker_max_timeouts, first=pause, longest=pause
         )
 
     async def remind(self, turn: Turn, query: Query, direct: RecallResponse, seconds: float) -> Reminder:
@@ -148,13 +147,10 @@ class ActiveRecaller:
             return Reminder("empty")
         if seconds < _LEAST_SECONDS:
             return Reminder("fallback:timeout", detail="no time was left to ask the model")
-        try:
-            self._breaker.check()
-        except RelayerUnreachable:
-            return Reminder(
-                "fallback:spared",
-                detail=f"the model failed repeatedly; it is asked again in {self._breaker.remaining:.0f} s",
-            )
+        spared = self._breaker.wait()
+        if spared:
+            detail = f"the model failed repeatedly; it is asked again in {spared:.0f} s"
+            return Reminder("fallback:spared", detail=detail)
         try:
             answer = await self._ask(self._request(turn, query), turn.identity, seconds)
         except GatewayError as error:

@@ -13,18 +13,23 @@ from typing import Final
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
-from gateway_plugin.gates import Purpose
-from gateway_plugin.identity import Identity
-from gateway_plugin.outbox import Mark, MarkMoved, Outbox, OutboxFull, OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.identity import Identity, NamespaceRef, audience_name
+from gateway_plugin.outbox.queue import (
+    Outbox,
+    OutboxFull,
+    OutboxItem,
+    OutboxUnavailable,
+    RevisionConflict,
+    ValueUpdate,
+)
 from gateway_plugin.outbox.sender import Sender, off_loop
 from gateway_plugin.query import ChatMessage, Role
 from gateway_plugin.recall import Recaller
-from gateway_plugin.session_keys import audience_name
-from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog, owner_of
+from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.status import CaptureReport, ToldOnce, defect, status_of
+from gateway_plugin.status import CaptureReport, NotifyOnce, defect, status_of
 from gateway_plugin.text.wrappers import strip
-from gateway_plugin.turn import HostTurn, Turn
+from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire import codec as base64url
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
@@ -172,7 +177,7 @@ def capture_turn(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptMessage:
     """A message that goes to the relayer, as it goes there."""
 
     message: ChatMessage
@@ -183,7 +188,7 @@ class _Kept:
 
 def _cleaned(
     message: ChatMessage, echoes: EchoFilter, settings: CaptureSettings, dropped: Counter[str]
-) -> _Kept | None:
+) -> _KeptMessage | None:
     origin = Origin.USER if message.role is Role.USER else Origin.ASSISTANT
     looked = message.text[: looked_at(settings)]
     cleaned = message.cleaned if looked == message.text else strip(looked)
@@ -201,10 +206,10 @@ def _cleaned(
     if clean.blocked:
         dropped[_HELD_BACK] += 1
         return None
-    return _Kept(message, clean.text, bool(judgement.suspect), clean.kinds)
+    return _KeptMessage(message, clean.text, bool(judgement.suspect), clean.kinds)
 
 
-def _item(item: _Kept, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
+def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
     message = item.message
     calls = tuple(redact(name, settings.redaction).text for name in message.calls) if stored else ()
     return TurnItem(
@@ -218,7 +223,7 @@ def _item(item: _Kept, now_ms: int, settings: CaptureSettings, *, stored: bool) 
     )
 
 
-def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_Kept]) -> str:
+def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_KeptMessage]) -> str:
     """Derive the key from what is sent: by message ids where all have one, else by the turn's ordinal."""
     identified = all(item.message.id is not None for item in kept)
     place: list[str] = [item.message.id or "" for item in kept] if identified else [str(ordinal)]
@@ -257,10 +262,10 @@ class Capturer:
 
     async def _end(self, turn: Turn) -> bool:
         session = turn.session.key
-        owner, name = owner_of(turn.identity), f"ended:{session}"
+        owner, name = turn.identity.ref, f"ended:{session}"
         async with self._lock:
-            turns = _decoded(self._outbox.kept(owner, f"cursor:{session}").value).turns
-            ended = self._outbox.kept(owner, name)
+            turns = _decoded(self._outbox.get(owner, f"cursor:{session}").value).turns
+            ended = self._outbox.get(owner, name)
             place = str(turns).encode()
             if not session or not turns or ended.value == place:
                 return False
@@ -274,18 +279,20 @@ class Capturer:
             )
             item = OutboxItem(owner, request, int(self._clock.now() * 1000))
             try:
-                await off_loop(self._outbox, self._outbox.put, item, Mark(owner, name, place, ended.revision))
-            except MarkMoved:
+                await off_loop(
+                    self._outbox, self._outbox.put, item, ValueUpdate(owner, name, place, ended.revision)
+                )
+            except RevisionConflict:
                 return False  # another process said so
             return True
 
     async def _capture(
         self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter
     ) -> CaptureReport:
-        owner, name = owner_of(turn.identity), f"cursor:{turn.session.key}"
+        owner, name = turn.identity.ref, f"cursor:{turn.session.key}"
         async with self._lock:
             for _ in range(_ATTEMPTS):
-                kept = self._outbox.kept(owner, name)
+                kept = self._outbox.get(owner, name)
                 cursor = _decoded(kept.value)
                 now_ms = int(self._clock.now() * 1000)
                 captured = capture_turn(
@@ -293,20 +300,22 @@ class Capturer:
                 )
                 if captured.cursor == cursor:
                     return self._report(captured, queued=0)
-                mark = Mark(owner, name, captured.cursor.encode().encode(), kept.revision)
+                update = ValueUpdate(owner, name, captured.cursor.encode().encode(), kept.revision)
                 try:
-                    return await self._queue(captured, owner, mark, now_ms)
-                except MarkMoved:
+                    return await self._queue(captured, owner, update, now_ms)
+                except RevisionConflict:
                     # Another process captured this session just now: what is new is another question now.
                     continue
             detail = "another process keeps capturing the same session"
             return CaptureReport("failed", waiting=self._outbox.waiting(), detail=detail)
 
-    async def _queue(self, captured: Captured, owner: Waiting, mark: Mark, now_ms: int) -> CaptureReport:
+    async def _queue(
+        self, captured: Captured, owner: NamespaceRef, update: ValueUpdate, now_ms: int
+    ) -> CaptureReport:
         if captured.request is None:
-            await off_loop(self._outbox, self._outbox.keep, mark)
+            await off_loop(self._outbox, self._outbox.compare_and_set, update)
             return self._report(captured, queued=0)
-        await off_loop(self._outbox, self._outbox.put, OutboxItem(owner, captured.request, now_ms), mark)
+        await off_loop(self._outbox, self._outbox.put, OutboxItem(owner, captured.request, now_ms), update)
         return self._report(captured, queued=len(captured.request.turns))
 
     def _report(self, captured: Captured, *, queued: int) -> CaptureReport:
@@ -336,10 +345,11 @@ def _decoded(value: bytes) -> TurnCursor:
 _ENDING: Final = "The session ends."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCapture:
     """Captures the turns of one plugin.
 
-    Args:
+    Attributes:
         capturer: puts what is new into the outbox.
         outbox: counts what waits.
         sender: woken when something does.
@@ -347,29 +357,17 @@ class TurnCapture:
         turns: makes them.
         sessions: what was injected, and is no news when it comes back.
         watchdog: counts the turns that were handed over.
-        told: told what a person must put right.
+        notify_once: told what a person must put right.
     """
 
-    def __init__(
-        self,
-        capturer: Capturer,
-        outbox: Outbox,
-        sender: Sender,
-        recaller: Recaller,
-        *,
-        turns: Turns,
-        sessions: Sessions,
-        watchdog: Watchdog,
-        told: ToldOnce,
-    ) -> None:
-        self._capturer = capturer
-        self._outbox = outbox
-        self._sender = sender
-        self._recaller = recaller
-        self._turns = turns
-        self._sessions = sessions
-        self._watchdog = watchdog
-        self._told = told
+    capturer: Capturer
+    outbox: Outbox
+    sender: Sender
+    recaller: Recaller
+    turns: Turns
+    sessions: Sessions
+    watchdog: Watchdog
+    notify_once: NotifyOnce
 
     async def capture(
         self, messages: tuple[ChatMessage, ...], *, key: str | None, host: HostTurn, success: bool
@@ -385,41 +383,41 @@ class TurnCapture:
         try:
             return await self._capture(messages, key, host, success=success)
         except OutboxUnavailable as error:
-            self._told.tell(str(error))
+            self.notify_once(str(error))
             return CaptureReport("unwritable", detail=str(error))
         except OutboxFull as error:
-            return CaptureReport("full", waiting=self._outbox.waiting(), detail=str(error))
+            return CaptureReport("full", waiting=self.outbox.waiting(), detail=str(error))
         except GatewayError as error:
-            return CaptureReport(status_of(error), waiting=self._outbox.waiting(), detail=str(error))
+            return CaptureReport(status_of(error), waiting=self.outbox.waiting(), detail=str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
-            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=defect(error))
+            return CaptureReport("failed", waiting=self.outbox.waiting(), detail=defect(error))
 
     async def end(self, key: str | None, host: HostTurn) -> bool:
         """Queue that a session ended; False where memory is off for it, nothing was captured, or there is no room."""
         try:
-            turn = self._turns.of(key, host, _ENDING, Purpose.CAPTURE)
-            told = turn.decision.allowed and await self._capturer.end(turn)
+            turn = self.turns.of(key, host, _ENDING, Purpose.CAPTURE)
+            told = turn.decision.allowed and await self.capturer.end(turn)
         except (GatewayError, OutboxFull):
             return False
         if told:
-            self._sender.wake()
+            self.sender.wake()
         return told
 
     async def _capture(
         self, messages: tuple[ChatMessage, ...], key: str | None, host: HostTurn, *, success: bool
     ) -> CaptureReport:
         if messages:
-            self._watchdog.handed_over()
+            self.watchdog.handed_over()
         said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")
-        turn = self._turns.of(key, host, said, Purpose.CAPTURE, success=success)
+        turn = self.turns.of(key, host, said, Purpose.CAPTURE, success=success)
         decision = turn.decision
         if not decision.allowed:
-            waiting = self._outbox.waiting()
+            waiting = self.outbox.waiting()
             return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
         identity = turn.identity
-        echoes = self._sessions.of(identity.namespace, turn.session.key).echoes
-        report = await self._capturer.capture(messages, turn, echoes)
+        echoes = self.sessions.of(identity.namespace, turn.session.key).echoes
+        report = await self.capturer.capture(messages, turn, echoes)
         if report.queued:
-            self._recaller.drop(identity.namespace)
-            self._sender.wake()
+            self.recaller.drop(identity.namespace)
+            self.sender.wake()
         return report

@@ -36,7 +36,7 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox import OutboxUnavailable
+from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from

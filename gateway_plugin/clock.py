@@ -18,7 +18,7 @@ class Clock(Protocol):
         """Return seconds from an arbitrary start, never going back."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds: float, /) -> None:
         """Suspend the calling task."""
         ...
 
@@ -26,14 +26,6 @@ class Clock(Protocol):
 class SystemClock:
     """This machine's clock."""
 
-    def now(self) -> float:
-        """Return seconds since the epoch."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Return seconds from an arbitrary start, never going back."""
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        """Suspend the calling task."""
-        await asyncio.sleep(seconds)
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(asyncio.sleep)

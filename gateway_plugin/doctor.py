@@ -14,11 +14,10 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
-from gateway_plugin.no_effect import without_effect
-from gateway_plugin.outbox import OutboxUnavailable
-from gateway_plugin.outbox.file import FileOutbox
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.status import without_effect
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
 
 CANARY: Final = "memrelay-canary"
@@ -46,7 +45,7 @@ async def examine(
     *,
     settings: PluginSettings,
     secret_from: str,
-    outbox: FileOutbox,
+    outbox: Outbox,
     toggles: Toggles,
     clock: Clock,
 ) -> AsyncIterator[Check]:
@@ -131,9 +130,9 @@ def _switches(settings: PluginSettings, toggles: Toggles) -> Check:
     return Check("switches", not off, "; ".join(off) or "all on", "; ".join(fixes))
 
 
-def _outbox(outbox: FileOutbox) -> Check:
+def _outbox(outbox: Outbox) -> Check:
     try:
-        dead, waiting = len(outbox.letters(dead=True)), outbox.waiting()
+        dead, waiting = len(outbox.dead_letters()), outbox.waiting()
     except GatewayError as error:
         found = f"{error}. Memory may be switched off in it: until it can be read, nothing is recalled or captured"
         return Check("outbox", False, found, "mend the file as it says; memory goes on with the next turn")

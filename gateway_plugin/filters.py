@@ -13,11 +13,11 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Final
 
-from gateway_plugin.gates import is_control_text, is_slash_command
 from gateway_plugin.injection import InjectionClass, scan
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.text.measures import effective_length, one_line
 from gateway_plugin.text.wrappers import strip
+from gateway_plugin.turn import is_control_text, is_slash_command
 
 FILLER: Final = frozenset(
     (files("gateway_plugin.text") / "data" / "filler.txt")

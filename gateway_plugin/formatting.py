@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from gateway_plugin.identity import Audience, audience_name
 from gateway_plugin.injection import scan
-from gateway_plugin.session_keys import Audience, audience_name
 from gateway_plugin.sessions import Session
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
 from gateway_plugin.status import HitTrace

@@ -11,33 +11,26 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import functools
 import html
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 import httpx
 
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.gates import Purpose
-from gateway_plugin.no_effect import without_effect
-from gateway_plugin.outbox import (
-    Letter,
-    Outbox,
-    OutboxItem,
-    OutboxUnavailable,
-    Waiting,
-)
+from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, NamespaceRef, named, parse_session_key
+from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
 from gateway_plugin.recall import Recaller, TurnRecall
-from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named, parse_session_key
-from gateway_plugin.sessions import Identities, LastTurn, Sessions, Turns, Watchdog, owner_of
+from gateway_plugin.sessions import Identities, LastTurn, Sessions, Toggles, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -49,14 +42,15 @@ from gateway_plugin.setup import (
 from gateway_plugin.status import (
     CaptureReport,
     Injection,
+    NotifyOnce,
     PluginStatus,
-    ToldOnce,
     TurnTrace,
+    notify,
     status_of,
-    tell_person,
+    without_effect,
 )
 from gateway_plugin.tools import READING, ToolAnswer, Toolbox
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn import HostTurn, Purpose
 
 CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()
@@ -111,7 +105,7 @@ class AsyncMemoryPlugin:
             self._client,
             self._outbox,
             self._identities.of_owner,
-            notify=tell_person,
+            notify=notify,
             heard=self._positions.saw,
             meanwhile=self._persist,
         )
@@ -119,29 +113,30 @@ class AsyncMemoryPlugin:
         self._recaller = Recaller(
             self._client, self._sender, self.settings, self._clock, self._positions, traces=traces
         )
-        self._watchdog = Watchdog(self._clock, tell_person, enabled=self.settings.capture.enabled)
+        self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
         self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
-        told = ToldOnce()
-        self._turns = Turns(self._outbox, self._identities, self.settings, told)
+        notify_once = NotifyOnce()
+        self._toggles = Toggles(self._outbox, self._identities.gateway)
+        self._turns = Turns(self._toggles, self._identities, self.settings, notify_once)
         self._recall = TurnRecall(
-            self._recaller,
+            recaller=self._recaller,
             turns=self._turns,
             sessions=self._sessions,
             settings=self.settings,
             last=self._last,
             watchdog=self._watchdog,
-            told=told,
+            notify_once=notify_once,
         )
         self._capture = TurnCapture(
-            Capturer(self._outbox, self.settings.capture, self._clock),
-            self._outbox,
-            self._sender,
-            self._recaller,
+            capturer=Capturer(self._outbox, self.settings.capture, self._clock),
+            outbox=self._outbox,
+            sender=self._sender,
+            recaller=self._recaller,
             turns=self._turns,
             sessions=self._sessions,
             watchdog=self._watchdog,
-            told=told,
+            notify_once=notify_once,
         )
 
     async def start(self) -> None:
@@ -302,11 +297,12 @@ class AsyncMemoryPlugin:
             IdentityError: whose session it is cannot be told.
             OutboxUnavailable: the choice cannot be kept.
         """
-        self._turns.set_session(session_key, host, enabled=enabled)
+        ref = parse_session_key(session_key or "")
+        self._toggles.set_session(self._identities.of_turn(ref, host).ref, ref.key, enabled=enabled)
 
     def set_everywhere(self, *, enabled: bool) -> None:
         """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
-        self._turns.set_everywhere(enabled=enabled)
+        self._toggles.set_everywhere(enabled=enabled)
 
     def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
         """Whether memory is on for a session, by its own switch and the gateway's.
@@ -315,7 +311,8 @@ class AsyncMemoryPlugin:
             IdentityError: whose session it is cannot be told.
             OutboxUnavailable: the switches cannot be read; until they can, memory is silent.
         """
-        return self._turns.is_on(session_key, host)
+        ref = parse_session_key(session_key or "")
+        return self._toggles.is_on(self._identities.of_turn(ref, host).ref, ref.key)
 
     def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
         """Destroy what waits or was refused and matches; return how many there were. What the relayer has stays there.
@@ -329,7 +326,7 @@ class AsyncMemoryPlugin:
 
     def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
         """Accept the log of a namespace as it is: a person restored or erased it; raises as `set_session`."""
-        owner = owner_of(self._identities.of_turn(parse_session_key(session_key or ""), host))
+        owner = self._identities.of_turn(parse_session_key(session_key or ""), host).ref
         self._positions.replace(owner, None)
         self._positions.persist()
 
@@ -375,9 +372,9 @@ class AsyncMemoryPlugin:
             (letter.reason for letter in dead), "it did not answer in time"
         )
         if self._outbox.durable and waiting:
-            tell_person(f"memrelay: {waiting} captured turns wait on disk for the next start: {reason}")
+            notify(f"memrelay: {waiting} captured turns wait on disk for the next start: {reason}")
         elif not self._outbox.durable and waiting + len(dead):
-            tell_person(f"memrelay: {waiting + len(dead)} captured turns never reached the relayer: {reason}")
+            notify(f"memrelay: {waiting + len(dead)} captured turns never reached the relayer: {reason}")
         self._outbox.close()
 
     async def __aenter__(self) -> Self:
@@ -394,13 +391,9 @@ class AsyncMemoryPlugin:
         with contextlib.suppress(GatewayError):
             former = named(self.settings.namespace.default)
             home = self._identities.of_turn(parse_session_key(f"agent:{DEFAULT_AGENT}:main"), NO_HOST)
-            seen = self._positions.of(Waiting(former, former, home.generation))
-            if (
-                home.namespace.startswith(f"{DEFAULT_NAME}/")
-                and seen
-                and not self._positions.of(owner_of(home))
-            ):
-                tell_person(
+            seen = self._positions.of(NamespaceRef(former, former, home.generation))
+            if home.namespace.startswith(f"{DEFAULT_NAME}/") and seen and not self._positions.of(home.ref):
+                notify(
                     f"memrelay: {DEFAULT_AGENT}'s memories are in namespace {home.namespace}. If what this gateway knows of "
                     f"namespace {former} is from an earlier version and {DEFAULT_AGENT}'s: memrelay-gateway adopt {former}"
                 )
@@ -410,10 +403,10 @@ class AsyncMemoryPlugin:
         self._positions.persist()
         self._last.persist()
 
-    def _dead(self) -> tuple[tuple[Letter, ...], str]:
+    def _dead(self) -> tuple[tuple[DeadLetter, ...], str]:
         """Return what was refused for good; where the outbox cannot be read, why."""
         try:
-            return self._outbox.letters(dead=True), ""
+            return self._outbox.dead_letters(), ""
         except OutboxUnavailable as error:
             return (), str(error)
 
@@ -513,9 +506,40 @@ async def _turns() -> None:
 
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
-class MemoryPlugin:
+class OnThread(Generic[_T]):
+    """An asynchronous object on a loop of its own, for code that is not asynchronous; see `waited`."""
+
+    def __init__(self, inner: _T, name: str) -> None:
+        self._inner = inner
+        self._loop = LoopThread(name)
+
+
+def waited(
+    method: Callable[Concatenate[_T, _P], Coroutine[Any, Any, _R]],
+) -> Callable[Concatenate[OnThread[_T], _P], _R]:
+    """Return a method that waits for an asynchronous one: same arguments, same errors, same documentation."""
+
+    @functools.wraps(method)
+    def call(self: OnThread[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return self._loop.call(method(self._inner, *args, **kwargs))
+
+    return call
+
+
+def on_loop(method: Callable[Concatenate[_T, _P], _R]) -> Callable[Concatenate[OnThread[_T], _P], _R]:
+    """Return a method that does on the loop's thread, to which all state belongs, what another does at once."""
+
+    @functools.wraps(method)
+    async def run(inner: _T, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return method(inner, *args, **kwargs)
+
+    return waited(run)
+
+
+class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     """The same plugin for code that is not asynchronous; takes the same arguments as `AsyncMemoryPlugin`.
 
     Captures are delivered in the background. A recall waits, within its own deadline, for what this plugin captured
@@ -523,17 +547,16 @@ class MemoryPlugin:
     """
 
     def __init__(self, url: str | None = None, agent: str | None = None, **options: Any) -> None:
-        self._plugin = AsyncMemoryPlugin(url, agent, **options)
-        self._loop = LoopThread("memrelay-plugin")
+        super().__init__(AsyncMemoryPlugin(url, agent, **options), "memrelay-plugin")
         self._closed = False
         # A program that ends without closing still gets its last turns delivered, or is told that it did not.
         atexit.register(self.close)
-        self._loop.call(self._plugin.start())
+        self._loop.call(self._inner.start())
 
     @property
     def settings(self) -> PluginSettings:
         """The settings in force."""
-        return self._plugin.settings
+        return self._inner.settings
 
     def before_turn(
         self,
@@ -547,7 +570,7 @@ class MemoryPlugin:
         """Recall for a turn; see `AsyncMemoryPlugin.before_turn`. A closed plugin says so in the status."""
         try:
             return self._loop.call(
-                self._plugin.before_turn(
+                self._inner.before_turn(
                     prompt, session_key=session_key, messages=messages, host=host, deadline=deadline
                 )
             )
@@ -565,76 +588,34 @@ class MemoryPlugin:
         """Capture a turn; see `AsyncMemoryPlugin.after_turn`. A closed plugin says so in the status."""
         try:
             return self._loop.call(
-                self._plugin.after_turn(messages, session_key=session_key, success=success, host=host)
+                self._inner.after_turn(messages, session_key=session_key, success=success, host=host)
             )
         except LoopClosed as error:
-            return CaptureReport("failed", waiting=self._plugin.status().waiting, detail=str(error))
+            return CaptureReport("failed", waiting=self._inner.status().waiting, detail=str(error))
 
-    def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
-        """Deliver what waits; see `AsyncMemoryPlugin.flush`."""
-        return self._loop.call(self._plugin.flush(seconds))
-
-    def flush_session(
-        self,
-        messages: Messages = (),
-        *,
-        session_key: str | None = None,
-        host: HostTurn = NO_HOST,
-        seconds: float = 0.0,
-        ended: bool = False,
-    ) -> CaptureReport:
-        """Capture what is left of a session; see `AsyncMemoryPlugin.flush_session`."""
-        return self._loop.call(
-            self._plugin.flush_session(
-                messages, session_key=session_key, host=host, seconds=seconds, ended=ended
-            )
-        )
-
-    def tool(
-        self,
-        name: str,
-        arguments: Mapping[str, object],
-        *,
-        session_key: str | None = None,
-        host: HostTurn = NO_HOST,
-    ) -> ToolAnswer:
-        """Do what the model asks of a memory tool; see `AsyncMemoryPlugin.tool`."""
-        return self._loop.call(self._plugin.tool(name, arguments, session_key=session_key, host=host))
-
-    def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
-        """Turn memory off or on for one chat session; see `AsyncMemoryPlugin.set_session`."""
-        self._here(lambda: self._plugin.set_session(session_key, enabled=enabled, host=host))
-
-    def set_everywhere(self, *, enabled: bool) -> None:
-        """Turn memory off or on for the whole gateway; see `AsyncMemoryPlugin.set_everywhere`."""
-        self._here(lambda: self._plugin.set_everywhere(enabled=enabled))
-
-    def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
-        """Whether memory is on for a session; see `AsyncMemoryPlugin.session_enabled`."""
-        return self._here(lambda: self._plugin.session_enabled(session_key, host=host))
-
-    def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
-        """Destroy what waits and matches; see `AsyncMemoryPlugin.erase_waiting`."""
-        return self._here(lambda: self._plugin.erase_waiting(matches))
-
-    def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
-        """Accept a namespace's log as it is; see `AsyncMemoryPlugin.forget_position`."""
-        self._here(lambda: self._plugin.forget_position(session_key, host=host))
+    flush = waited(AsyncMemoryPlugin.flush)
+    flush_session = waited(AsyncMemoryPlugin.flush_session)
+    tool = waited(AsyncMemoryPlugin.tool)
+    set_session = on_loop(AsyncMemoryPlugin.set_session)
+    set_everywhere = on_loop(AsyncMemoryPlugin.set_everywhere)
+    session_enabled = on_loop(AsyncMemoryPlugin.session_enabled)
+    erase_waiting = on_loop(AsyncMemoryPlugin.erase_waiting)
+    forget_position = on_loop(AsyncMemoryPlugin.forget_position)
 
     def status(self) -> PluginStatus:
         """Return how things stand, also after `close`."""
-        return self._plugin.status() if self._closed else self._here(self._plugin.status)
+        return self._inner.status() if self._closed else _status(self)
 
     def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
         """Return why the last turn was given what it was given; see `AsyncMemoryPlugin.why`."""
-        return self._plugin.why(session_key, host=host)
+        return self._inner.why(session_key, host=host)
 
     def close(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; a second call does nothing."""
         if not self._closed:
             self._closed = True
             atexit.unregister(self.close)
-            self._loop.call(self._plugin.aclose())
+            self._loop.call(self._inner.aclose())
             self._loop.close()
 
     def __enter__(self) -> Self:
@@ -645,10 +626,5 @@ class MemoryPlugin:
     ) -> None:
         self.close()
 
-    def _here(self, work: Callable[[], _T]) -> _T:
-        """Do something on the loop's thread, to which all state belongs."""
 
-        async def run() -> _T:
-            return work()
-
-        return self._loop.call(run())
+_status = on_loop(AsyncMemoryPlugin.status)

@@ -116,35 +116,38 @@ def locked(path: Path) -> Iterator[None]:
         IdentityError: the lock cannot be made, or another process does not let go of it within five seconds.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(
-            path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        descriptor = open_lock(path)
     except OSError as error:
         raise IdentityError(f"{path} cannot be locked: {error.strerror}") from error
     try:
-        if not _lock(descriptor):
-            raise IdentityError(f"{path} cannot be locked: another process holds {path.name}.lock")
+        # Not a plain wait: a stopped process must not stop this one.
+        end = time.monotonic() + _LOCK_SECONDS
+        while not try_lock(descriptor):
+            if time.monotonic() >= end:
+                raise IdentityError(f"{path} cannot be locked: another process holds {path.name}.lock")
+            time.sleep(_LOCK_PAUSE)
         yield
     finally:
         os.close(descriptor)  # which also gives the lock back
 
 
-def _lock(descriptor: int) -> bool:
+def open_lock(path: Path) -> int:
+    """Open the file beside another one whose lock stands for it, made if need be; the descriptor's end gives the lock back."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of a file, without waiting for it; False while another process has it."""
     try:
         import fcntl  # noqa: PLC0415 - exists on POSIX only
     except ImportError:
         return True
-    # Not a plain wait: a stopped process must not stop this one.
-    end = time.monotonic() + _LOCK_SECONDS
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOCK_PAUSE)
-        else:
-            return True
-    return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -22,15 +22,14 @@ from gateway_plugin.formatting import (
     namespace_instruction,
     select,
 )
-from gateway_plugin.gates import Purpose
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
-from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog, owner_of
+from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
-from gateway_plugin.status import Injection, ToldOnce, TurnTrace, defect, status_of, tell_person
+from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
-from gateway_plugin.turn import HostTurn, Turn
+from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AudienceName, RecallRequest, RecallResponse, SourcePenalty
@@ -267,7 +266,7 @@ class Recaller:
 
     async def _ask(self, request: RecallRequest, identity: Identity, end: float) -> RecallResponse:
         """Ask with the newest position that was seen, so that a log that was set back does not answer."""
-        owner = owner_of(identity)
+        owner = identity.ref
         seen = self._positions.of(owner)
         asked = request if seen is None else request.model_copy(update={"min_position": seen})
         try:
@@ -332,37 +331,27 @@ _ROLLED_BACK: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecall:
     """Recalls for the turns of one plugin; `last` tells of the latest.
 
-    Args:
+    Attributes:
         recaller: searches.
         turns: makes them.
         sessions: what was injected before.
         settings: all of them.
         last: keeps the trace.
         watchdog: counts the turns that recalled.
-        told: told what a person must put right.
+        notify_once: told what a person must put right.
     """
 
-    def __init__(
-        self,
-        recaller: Recaller,
-        *,
-        turns: Turns,
-        sessions: Sessions,
-        settings: PluginSettings,
-        last: LastTurn,
-        watchdog: Watchdog,
-        told: ToldOnce,
-    ) -> None:
-        self._recaller = recaller
-        self._turns = turns
-        self._sessions = sessions
-        self._settings = settings
-        self._last = last
-        self._watchdog = watchdog
-        self._told = told
+    recaller: Recaller
+    turns: Turns
+    sessions: Sessions
+    settings: PluginSettings
+    last: LastTurn
+    watchdog: Watchdog
+    notify_once: NotifyOnce
 
     async def recall(
         self,
@@ -384,47 +373,47 @@ class TurnRecall:
         """
         turn: Turn | None = None
         try:
-            turn = self._turns.of(key, host, clean_query(prompt), Purpose.RECALL)
+            turn = self.turns.of(key, host, clean_query(prompt), Purpose.RECALL)
             injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:
             injection, trace = self._silent(status_of(error), str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
-        self._last.saw(turn.namespace if turn else "", key or "", trace)
-        if self._settings.logs_recalls and not self._settings.disabled:
-            tell_person(recall_line(injection, trace, turn.query if turn else "", self._settings))
+        self.last.saw(turn.namespace if turn else "", key or "", trace)
+        if self.settings.logs_recalls and not self.settings.disabled:
+            notify(recall_line(injection, trace, turn.query if turn else "", self.settings))
         return injection
 
     async def _recall(
         self, turn: Turn, earlier: tuple[ChatMessage, ...], seconds: float
     ) -> tuple[Injection, TurnTrace]:
-        objection = self._recaller.gated(turn)
+        objection = self.recaller.gated(turn)
         if objection is not None:
             self._note_stopped(turn, objection[1])
             return objection
         identity = turn.identity
-        self._watchdog.recalled()
-        session = self._sessions.of(identity.namespace, turn.session.key)
+        self.watchdog.recalled()
+        session = self.sessions.of(identity.namespace, turn.session.key)
         try:
-            injection, trace = await self._recaller.recall(turn, earlier, session, seconds)
+            injection, trace = await self.recaller.recall(turn, earlier, session, seconds)
         except Exception as error:  # noqa: BLE001 - as in `recall`; whose turn it is stays known
             injection, trace = self._silent("failed", defect(error))
-        if self._settings.recall.namespace_instruction:
+        if self.settings.recall.namespace_instruction:
             injection = replace(injection, instruction=namespace_instruction(identity.namespace))
         if injection.status == "refused:rollback_detected":
-            self._told.tell(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
+            self.notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         trace = replace(trace, gates=turn.gates)
-        self._last.note(owner_of(identity), trace)
+        self.last.note(identity.ref, trace)
         return injection, trace
 
     def _note_stopped(self, turn: Turn, trace: TurnTrace) -> None:
         """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""
         if trace.status.removeprefix("skipped:") in _WONDERED_ABOUT:
             with contextlib.suppress(GatewayError):
-                self._last.note(owner_of(turn.identity), trace)
+                self.last.note(turn.identity.ref, trace)
 
     def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
-        injection = Injection("", self._settings.recall.position, status, detail=detail)
+        injection = Injection("", self.settings.recall.position, status, detail=detail)
         return injection, TurnTrace(status, detail)
 
 

@@ -9,25 +9,19 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
+from cachetools import LRUCache
+
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.gates import Purpose, explain, gate
-from gateway_plugin.identity import Identity, KeyHolder, identify
-from gateway_plugin.outbox import Mark, Outbox, OutboxUnavailable, Waiting
-from gateway_plugin.session_keys import SessionRef, parse_session_key
+from gateway_plugin.identity import Identity, KeyHolder, NamespaceRef, SessionRef, identify, parse_session_key
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
-from gateway_plugin.status import ToldOnce, TurnTrace
-from gateway_plugin.turn import HostTurn, Turn
-
-
-def owner_of(identity: Identity) -> Waiting:
-    """Return whose items an identity's are."""
-    return Waiting(identity.agent, identity.namespace, identity.generation)
+from gateway_plugin.status import NotifyOnce, TurnTrace
+from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
 
 
 class Identities:
@@ -50,10 +44,10 @@ class Identities:
         return self.holder.account if self.holder is not None else ""
 
     @property
-    def gateway(self) -> Waiting:
+    def gateway(self) -> NamespaceRef:
         """An owner of no namespace, for what is the whole gateway's."""
         agent = self.holder.only_agent if self.holder is not None else None
-        return Waiting(agent or "", "", 0)
+        return NamespaceRef(agent or "", "", 0)
 
     def of_turn(self, ref: SessionRef, host: HostTurn) -> Identity:
         """Tell whose turn it is; raises `IdentityError`."""
@@ -70,7 +64,7 @@ class Identities:
             renamed=self._settings.namespace.renamed,
         )
 
-    def of_owner(self, owner: Waiting) -> Identity:
+    def of_owner(self, owner: NamespaceRef) -> Identity:
         """Return the identity that delivers an item; raises `IdentityError`."""
         holder = self._held()
         # What was captured before an agent's keys were rotated goes where its memories are now.
@@ -97,22 +91,22 @@ _EVERYWHERE: Final = "everywhere"
 
 
 class Toggles:
-    """The switches of one gateway.
+    """The switches of one gateway; all of it raises `OutboxUnavailable` where they cannot be read or kept.
 
     Args:
         outbox: where they are kept.
         gateway: an owner of no namespace, under which the gateway's own switch is kept.
     """
 
-    def __init__(self, outbox: Outbox, gateway: Waiting) -> None:
+    def __init__(self, outbox: Outbox, gateway: NamespaceRef) -> None:
         self._outbox = outbox
         self._gateway = gateway
 
-    def session_enabled(self, owner: Waiting, session: str) -> bool:
-        """Whether memory is on for a session of a namespace."""
-        return self._is_on(owner, _name(session))
+    def is_on(self, owner: NamespaceRef, session: str) -> bool:
+        """Whether memory is on for a session of a namespace, by its own switch and the gateway's."""
+        return self.enabled_everywhere and self._is_on(owner, _name(session))
 
-    def set_session(self, owner: Waiting, session: str, *, enabled: bool) -> None:
+    def set_session(self, owner: NamespaceRef, session: str, *, enabled: bool) -> None:
         """Switch a session."""
         self._set(owner, _name(session), enabled=enabled)
 
@@ -125,12 +119,13 @@ class Toggles:
         """Switch the whole gateway."""
         self._set(self._gateway, _EVERYWHERE, enabled=enabled)
 
-    def _is_on(self, owner: Waiting, name: str) -> bool:
-        return self._outbox.kept(owner, name).value != _OFF
+    def _is_on(self, owner: NamespaceRef, name: str) -> bool:
+        return self._outbox.get(owner, name).value != _OFF
 
-    def _set(self, owner: Waiting, name: str, *, enabled: bool) -> None:
+    def _set(self, owner: NamespaceRef, name: str, *, enabled: bool) -> None:
         if self._is_on(owner, name) != enabled:
-            self._outbox.keep(Mark(owner, name, _ON if enabled else _OFF, lasting=not enabled))
+            value = _ON if enabled else _OFF
+            self._outbox.compare_and_set(ValueUpdate(owner, name, value, lasting=not enabled))
 
 
 def _name(session: str) -> str:
@@ -138,22 +133,22 @@ def _name(session: str) -> str:
 
 
 class Turns:
-    """Makes the turns of one plugin, and switches memory off and on by session key.
+    """Makes the turns of one plugin.
 
     Args:
-        outbox: where the switches are kept.
+        toggles: the gateway's switches.
         identities: whose turns they are.
         settings: a fixed agent, if there is one, and what the gates go by.
-        told: told why the switches cannot be read.
+        notify_once: told why the switches cannot be read.
     """
 
     def __init__(
-        self, outbox: Outbox, identities: Identities, settings: PluginSettings, told: ToldOnce
+        self, toggles: Toggles, identities: Identities, settings: PluginSettings, notify_once: NotifyOnce
     ) -> None:
-        self._toggles = Toggles(outbox, identities.gateway)
+        self._toggles = toggles
         self._identities = identities
         self._settings = settings
-        self._told = told
+        self._notify_once = notify_once
 
     def of(
         self, key: str | None, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
@@ -169,7 +164,7 @@ class Turns:
         """
         turn = self.known(key, host, query, success=success)
         if turn.outbox_error:
-            self._told.tell(turn.outbox_error)
+            self._notify_once(turn.outbox_error)
         asked = self._settings.recall.mode is RecallMode.ACTIVE and self._settings.active.mode != "off"
         wanted = asked and purpose is Purpose.RECALL
         return replace(
@@ -184,7 +179,7 @@ class Turns:
         whose, enabled, unreadable = self._identified(ref, host), True, ""
         if isinstance(whose, Identity):
             try:
-                enabled = self._is_on(owner_of(whose), ref)
+                enabled = self._toggles.is_on(whose.ref, ref.key)
             except OutboxUnavailable as error:
                 enabled, unreadable = False, str(error)
         return Turn(
@@ -205,33 +200,11 @@ class Turns:
         except IdentityError:
             return ""
 
-    def is_on(self, key: str | None, host: HostTurn) -> bool:
-        """Whether memory is on for a session, by its own switch and the gateway's.
-
-        Raises:
-            IdentityError: whose session it is cannot be told.
-            OutboxUnavailable: the switches cannot be read.
-        """
-        ref = parse_session_key(key or "")
-        return self._is_on(owner_of(self._identities.of_turn(ref, host)), ref)
-
-    def set_session(self, key: str | None, host: HostTurn, *, enabled: bool) -> None:
-        """Switch a session; raises as `is_on`."""
-        ref = parse_session_key(key or "")
-        self._toggles.set_session(owner_of(self._identities.of_turn(ref, host)), ref.key, enabled=enabled)
-
-    def set_everywhere(self, *, enabled: bool) -> None:
-        """Switch every session; raises `OutboxUnavailable`."""
-        self._toggles.set_everywhere(enabled=enabled)
-
     def _identified(self, ref: SessionRef, host: HostTurn) -> Identity | IdentityError:
         try:
             return self._identities.of_turn(ref, host)
         except IdentityError as error:
             return error
-
-    def _is_on(self, owner: Waiting, ref: SessionRef) -> bool:
-        return self._toggles.enabled_everywhere and self._toggles.session_enabled(owner, ref.key)
 
 
 _MAX_MEMORIES: Final = 500
@@ -252,7 +225,7 @@ class EchoFilter:
     """The memories injected into one session; the oldest are let go beyond 500."""
 
     def __init__(self) -> None:
-        self._injected: OrderedDict[tuple[str, ...], None] = OrderedDict()
+        self._injected: LRUCache[tuple[str, ...], None] = LRUCache(_MAX_MEMORIES)
 
     def injected(self, texts: Iterable[str]) -> None:
         """Note memories that entered the prompt."""
@@ -261,9 +234,6 @@ class EchoFilter:
                 gist = _gist(part)
                 if len(gist) >= _MIN_WORDS:
                     self._injected[gist] = None
-                    self._injected.move_to_end(gist)
-        while len(self._injected) > _MAX_MEMORIES:
-            self._injected.popitem(last=False)
 
     def without_echoes(self, text: str) -> str:
         """Return a text without the lines that are echoes; "" when all of it is."""
@@ -303,16 +273,11 @@ class Sessions:
     """Sessions by namespace and key; the least recently used are forgotten."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
-        self._limit = limit
-        self._known: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._known: LRUCache[tuple[str, str], Session] = LRUCache(limit)
 
     def of(self, namespace: str, key: str) -> Session:
         """Return a session, a new one if it is not known."""
-        session = self._known.setdefault((namespace, key), Session())
-        self._known.move_to_end((namespace, key))
-        if len(self._known) > self._limit:
-            self._known.popitem(last=False)
-        return session
+        return self._known.setdefault((namespace, key), Session())
 
 
 WHY_MARK: Final = "why"
@@ -331,8 +296,8 @@ class LastTurn:
         self.trace = TurnTrace("")
         self._outbox = outbox
         self._noted = noted
-        self._known: OrderedDict[tuple[str, str], TurnTrace] = OrderedDict()
-        self._owed: tuple[Waiting, TurnTrace] | None = None
+        self._known: LRUCache[tuple[str, str], TurnTrace] = LRUCache(MAX_SESSIONS)
+        self._owed: tuple[NamespaceRef, TurnTrace] | None = None
 
     def of(self, namespace: str, session: str) -> TurnTrace:
         """Return the trace of a session of a namespace; an empty one if none is known."""
@@ -341,11 +306,8 @@ class LastTurn:
     def saw(self, namespace: str, session: str, trace: TurnTrace) -> None:
         """Take the trace of a session's turn, "" being the namespace where it could not be told."""
         self.trace = self._known[namespace, session] = trace
-        self._known.move_to_end((namespace, session))
-        if len(self._known) > MAX_SESSIONS:
-            self._known.popitem(last=False)
 
-    def note(self, owner: Waiting, trace: TurnTrace) -> None:
+    def note(self, owner: NamespaceRef, trace: TurnTrace) -> None:
         """Have a trace written with the next `persist`."""
         self._owed = (owner, trace)
 
@@ -358,7 +320,7 @@ class LastTurn:
         owed, self._owed = self._owed, None
         if owed is not None and self._noted:
             owner, trace = owed
-            self._outbox.keep(Mark(owner, WHY_MARK, json.dumps(asdict(trace)).encode()))
+            self._outbox.compare_and_set(ValueUpdate(owner, WHY_MARK, json.dumps(asdict(trace)).encode()))
 
 
 TURNS: Final = 10

@@ -27,7 +27,7 @@ from pydantic import (
 
 from gateway_plugin import crosswalk
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
-from gateway_plugin.session_keys import DEFAULT_NAME, Audience, named
+from gateway_plugin.identity import DEFAULT_NAME, Audience, NamespaceScope, named
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
 from relayer.wire.redaction import CLASSES, Action
@@ -106,14 +106,6 @@ class CaptureStrategy(StrEnum):
 
     AGENT_END = "agent_end"
     DEBOUNCE = "debounce"
-
-
-class NamespaceScope(StrEnum):
-    """What separates one set of memories from another."""
-
-    AGENT = "agent"
-    AGENT_SENDER = "agent+sender"
-    AGENT_WORKSPACE = "agent+workspace"
 
 
 def _pattern(source: str) -> str:

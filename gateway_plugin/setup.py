@@ -13,13 +13,11 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import KeyHolder
-from gateway_plugin.keys.secret_store import load_keys, secret_path, taken_variable
-from gateway_plugin.outbox import Outbox
-from gateway_plugin.outbox.file import FileOutbox, outbox_path
-from gateway_plugin.outbox.memory import MemoryOutbox
+from gateway_plugin.keys import load_keys, secret_path, taken_variable
+from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.private_files import config_directory, state_directory
 from gateway_plugin.settings import PluginSettings, load_settings
-from gateway_plugin.status import tell_person
+from gateway_plugin.status import notify
 
 IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 
@@ -46,7 +44,7 @@ def holder_for(
     """
     if secret is None and settings.key is not None:
         secret = settings.key.get_secret_value()
-    return load_keys(environ, given=secret, notify=tell_person)
+    return load_keys(environ, given=secret, notify=notify)
 
 
 def secret_source(settings: PluginSettings, environ: MutableMapping[str, str]) -> str:
@@ -85,13 +83,13 @@ def open_outbox(
     One in memory where the settings say so, where memory is switched off (no holder), and where this user has no place for files.
     """
     if holder is None or not settings.capture.durable:
-        return MemoryOutbox()
+        return Outbox.in_memory()
     try:
         path = outbox_path(environ, holder, origin)
     except IdentityError as error:
-        tell_person(f"memrelay: captured turns wait in memory only: {error}")
-        return MemoryOutbox()
-    return FileOutbox(path, holder, notify=tell_person)
+        notify(f"memrelay: captured turns wait in memory only: {error}")
+        return Outbox.in_memory()
+    return Outbox(path, holder, notify=notify)
 
 
 def active_traces(settings: PluginSettings, environ: Mapping[str, str]) -> ActiveTraces | None:

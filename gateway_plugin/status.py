@@ -17,7 +17,7 @@ from gateway_plugin.errors import (
     RelayerUnreachable,
     RelayerUntrusted,
 )
-from gateway_plugin.settings import Position
+from gateway_plugin.settings import PluginSettings, Position
 from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import Decision
@@ -195,19 +195,42 @@ class PluginStatus:
     notes: tuple[str, ...] = ()
 
 
-def tell_person(sentence: str) -> None:
+REASONS: Final = {
+    "active.fastMode": "the model is the relayer's; how fast it is served is set there",
+    "active.toolsAllow": "the relayer searches for the model, which is given no tools",
+    "accountId": "the account is the one of this gateway's secret",
+}
+"""Settings that are accepted, so that a configuration of an earlier plugin keeps working, and that change nothing here; and why."""
+
+
+def without_effect(settings: PluginSettings, account: str) -> tuple[str, ...]:
+    """Return a sentence for each setting that was made and changes nothing, without its value.
+
+    Args:
+        settings: those of the gateway.
+        account: the account of the gateway's secret; an ``accountId`` that says the same is no surprise.
+    """
+    told = {
+        "active.fastMode": settings.active.fast_mode,
+        "active.toolsAllow": "tools_allow" in settings.active.model_fields_set,
+        "accountId": settings.account_id is not None and settings.account_id.lower() != account,
+    }
+    return tuple(f"{name} has no effect: {REASONS[name]}" for name, is_set in told.items() if is_set)
+
+
+def notify(sentence: str) -> None:
     """Say something on standard error."""
     sys.stderr.write(f"{sentence}\n")
 
 
-class ToldOnce:
+class NotifyOnce:
     """Says each sentence once in a process's life: a condition that lasts must not fill the terminal."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def tell(self, sentence: str) -> None:
+    def __call__(self, sentence: str) -> None:
         """Say it, unless it was said before."""
         if sentence not in self._told:
             self._told.add(sentence)
-            tell_person(f"memrelay: {sentence}")
+            notify(f"memrelay: {sentence}")

@@ -17,10 +17,9 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.formatting import TRUSTED, age_in_words, audible_to, escape, may_be_shown
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, audience_name
 from gateway_plugin.injection import scan
 from gateway_plugin.query import moment_of
-from gateway_plugin.session_keys import audience_name
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (

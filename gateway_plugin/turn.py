@@ -1,18 +1,25 @@
-"""What is known of a turn: made once, by `gateway_plugin.sessions.Turns`, and handed to whoever works for the turn.
+"""What is known of a turn, and whether it may recall, use active mode, or be captured.
 
-The host says it, and the settings; nothing comes from the model.
+A turn is made once, by `gateway_plugin.sessions.Turns`, and handed to whoever works for it. The host says what is in it, and the
+settings; nothing comes from the model. Gates are one pure function over it: asked in the order of ``GATES``, the first that objects
+decides and gives the reason. Nothing here looks at a clock, a file or an environment, so the whole behaviour is the truth table of
+its tests, and ``explain`` can show it for any turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.identity import Identity
-from gateway_plugin.session_keys import Audience, SessionRef
+from gateway_plugin.identity import Audience, Identity, RunKind, SessionRef
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.text.measures import effective_length
+from gateway_plugin.text.patterns import compile_pattern, matches
 
 
 class SessionLogs(Protocol):
@@ -141,3 +148,248 @@ class Turn:
     def said_to(self) -> Audience | None:
         """Who could hear what was said; None as in `heard_by`."""
         return self.host.audience or (self.session.said_to if self.session.key else None)
+
+
+class Purpose(StrEnum):
+    """What the turn wants to do with memory."""
+
+    RECALL = "recall"
+    ACTIVE = "active"
+    CAPTURE = "capture"
+
+
+_Gate = Callable[[Turn, PluginSettings, Purpose], str | None]
+"""A gate returns its objection, or None."""
+
+_OWN_RUNS: Final = {
+    RunKind.ACTIVE_MEMORY: "the host's own recall",
+    RunKind.MEMORY_CAPTURE: "the host's own memory run",
+}
+_RUN_TRIGGERS: Final = {
+    RunKind.SUBAGENT: "subagent",
+    RunKind.CRON: "cron",
+    RunKind.HEARTBEAT: "heartbeat",
+    RunKind.HOOK: "hook",
+}
+# What nobody said is not remembered, whatever may be recalled there.
+_NEVER_CAPTURED: Final = frozenset(_RUN_TRIGGERS.values()) | {"memory", "manual"}
+
+_COMMANDS: Final = frozenset(
+    [
+        "status",
+        "model",
+        "models",
+        "reset",
+        "new",
+        "approve",
+        "deny",
+        "stop",
+        "memory",
+        "active-memory",
+        "verbose",
+        "trace",
+        "compact",
+        "think",
+        "help",
+        "commands",
+        "restart",
+        "config",
+        "debug",
+        "usage",
+        "context",
+        "whoami",
+        "queue",
+        "elevated",
+        "exec",
+    ]
+)
+_COMMAND: Final = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,40})(?:@\w{1,64})?(?=\s|:|$)")
+_CONTROL: Final = re.compile(
+    r"\W*(?:NO_REPLY|HEARTBEAT_OK)\b"
+    r"|[\s\S]*\b(?:reply|respond|answer)\b[^\n]{0,40}\b(?:NO_REPLY|HEARTBEAT_OK)\W*\Z"
+)
+
+
+def gate(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
+    """Decide whether a turn may use memory for a purpose."""
+    for name, objection in GATES:
+        reason = objection(turn, settings, purpose)
+        if reason is not None:
+            return Decision(False, name, reason)
+    return Decision(True)
+
+
+def explain(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> tuple[Decision, ...]:
+    """Ask every gate, also behind the first that objects; one decision per gate, in order."""
+    decisions = []
+    for name, objection in GATES:
+        reason = objection(turn, settings, purpose)
+        decisions.append(Decision(reason is None, name, reason or ""))
+    return tuple(decisions)
+
+
+def is_slash_command(text: str) -> bool:
+    """Tell whether a cleaned message is a host's command: a known one with arguments, or any one-word ``/name``.
+
+    A path such as ``/etc/hosts is wrong`` is no command.
+    """
+    match = _COMMAND.match(text)
+    return match is not None and (match[1].lower() in _COMMANDS or match.end() == len(text.rstrip()))
+
+
+def is_control_text(text: str) -> bool:
+    """Tell whether a cleaned message is one of the host's control words, or the prompt that asks for one."""
+    head = text[:2000]
+    return _CONTROL.match(head if len(text) <= 2000 else head + "\n" + text[-200:]) is not None
+
+
+def _switch(_turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "MEMRELAY_DISABLE is set" if settings.disabled else None
+
+
+def _enabled(_turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is Purpose.CAPTURE:
+        return None if settings.capture.enabled else "capture.enabled is false"
+    if not settings.recall.enabled:
+        return "recall.enabled is false"
+    if purpose is Purpose.ACTIVE and (settings.recall.mode != "active" or settings.active.mode == "off"):
+        return "recall.mode is not active"
+    return None
+
+
+def _outbox(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    if not turn.outbox_error:
+        return None
+    return f"whether memory is switched off cannot be read, so it stays silent: {turn.outbox_error}"
+
+
+def _session_toggle(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    if turn.outbox_error:
+        return "whether memory is on for this session cannot be told"
+    return None if turn.session_enabled else "memory is off for this session"
+
+
+def _agents(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    name = turn.listed_as.casefold()
+    if purpose is Purpose.ACTIVE:
+        listed = {agent.casefold() for agent in settings.active.agents}
+        return None if name in listed else "the agent is not listed in active.agents"
+    listed = {agent.casefold() for agent in settings.recall.agents}
+    if purpose is Purpose.RECALL and listed and name not in listed:
+        return "the agent is not listed in recall.agents"
+    return None
+
+
+def _run_kind(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    run = turn.session.run
+    if run in _OWN_RUNS or turn.host.run_id.startswith("active-memory-"):
+        return f"this is {_OWN_RUNS.get(run, _OWN_RUNS[RunKind.ACTIVE_MEMORY])}"
+    if (
+        turn.host.inter_session
+        or turn.host.run_id.startswith("announce:")
+        or turn.session.key.startswith("announce:")
+    ):
+        return "the message comes from another session, not from a person"
+    word = _RUN_TRIGGERS.get(run)
+    skipped = word in settings.recall.skip_triggers if purpose is Purpose.RECALL else word is not None
+    return f"this is a {word} run" if word and skipped else None
+
+
+def _trigger(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    word = turn.host.trigger.strip().lower()
+    if purpose is Purpose.ACTIVE and word not in {"", "user"}:
+        return f"the trigger is {word[:32]}, not user"
+    skipped = {trigger.lower() for trigger in settings.recall.skip_triggers}
+    if purpose is Purpose.CAPTURE:
+        skipped = skipped | _NEVER_CAPTURED
+    return f"the trigger is {word[:32]}" if word in skipped else None
+
+
+def _interactive(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
+    return "nobody waits in this run" if purpose is Purpose.ACTIVE and not turn.host.interactive else None
+
+
+def _session_pattern(turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:
+    hit = _first_match(settings.recall.skip_session_patterns, turn.session.key)
+    return None if hit is None else f"recall.skipSessionPatterns[{hit}] matches the session"
+
+
+def _chat_type(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    heard_by = turn.host.audience or turn.session.audience
+    if purpose is Purpose.RECALL and heard_by not in settings.recall.allowed_chat_types:
+        return f"recall.allowedChatTypes leaves out {heard_by}"
+    if purpose is Purpose.ACTIVE and heard_by not in settings.active.allowed_chat_types:
+        return f"allowedChatTypes leaves out {heard_by}"
+    return None
+
+
+def _chat_id(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is not Purpose.ACTIVE:
+        return None
+    chat = turn.host.chat_id or turn.session.chat
+    if chat in settings.active.denied_chat_ids:
+        return "deniedChatIds lists this chat"
+    # An allow list with a chat we cannot name stays closed (AM-05).
+    if settings.active.allowed_chat_ids and chat not in settings.active.allowed_chat_ids:
+        return "allowedChatIds does not list this chat"
+    return None
+
+
+def _outcome(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is not Purpose.CAPTURE:
+        return None
+    if not turn.success:
+        return "the run failed"
+    return "the answer ended in an error" if turn.host.stop_reason in {"error", "aborted"} else None
+
+
+def _slash(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "the message is a command" if is_slash_command(turn.query) else None
+
+
+def _control_text(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "the message is a control word of the host" if is_control_text(turn.query) else None
+
+
+def _min_length(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    length = effective_length(turn.query)
+    if length == 0:
+        return "the message is empty once cleaned"
+    least = settings.recall.min_prompt_length
+    # Messages are measured one by one when they are captured.
+    return None if purpose is Purpose.CAPTURE or length >= least else f"prompt too short: {length} < {least}"
+
+
+def _skip_pattern(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is Purpose.CAPTURE:
+        return None
+    hit = _first_match(settings.recall.skip_patterns, turn.query)
+    return None if hit is None else f"recall.skipPatterns[{hit}] matches the message"
+
+
+def _first_match(sources: tuple[str, ...], text: str) -> int | None:
+    # ``re`` caches what it compiled; settings were validated when they were read.
+    return next(
+        (index for index, source in enumerate(sources) if matches(compile_pattern(source), text)), None
+    )
+
+
+GATES: Final[tuple[tuple[str, _Gate], ...]] = (
+    ("switch", _switch),
+    ("enabled", _enabled),
+    ("outbox", _outbox),
+    ("session_toggle", _session_toggle),
+    ("agents", _agents),
+    ("run", _run_kind),
+    ("trigger", _trigger),
+    ("interactive", _interactive),
+    ("session_pattern", _session_pattern),
+    ("chat_type", _chat_type),
+    ("chat_id", _chat_id),
+    ("outcome", _outcome),
+    ("slash_command", _slash),
+    ("control_text", _control_text),
+    ("min_length", _min_length),
+    ("skip_pattern", _skip_pattern),
+)
+"""The gates in the order in which they are asked."""

@@ -15,8 +15,8 @@ import structlog
 import typer
 from typer.testing import CliRunner
 
+from gateway_plugin import keys
 from gateway_plugin.cli import app as gateway_app
-from gateway_plugin.keys import secret_store
 from relayer.cli import app as relayer_app
 
 
@@ -54,7 +54,7 @@ def _run(app: typer.Typer, environment: Mapping[str, str], arguments: Sequence[o
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("MEMRELAY_")]:
             patch.delenv(name)
-        patch.setattr(secret_store, "_taken", {})
+        patch.setattr(keys, "_taken", {})
         done = CliRunner().invoke(
             app, [str(one) for one in arguments], env=environment, catch_exceptions=False
         )

@@ -3,16 +3,18 @@
 A deadline covers the whole call: fetching keys, connecting, every retry and every pause between them. When it passes,
 the request is aborted, not abandoned. A call is tried again when nothing answered, when the relayer is busy, once when
 the clocks disagree and once when the relayer does not know the fleet key. Whatever is answered counts only if it is
-proven to be the relayer's answer to this request, see `relayer.wire.proofs`.
+proven to be the relayer's answer to this request, see `relayer.wire.signing`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import math
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -20,8 +22,8 @@ from urllib.parse import quote, urlencode
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from gateway_plugin.calls.transport import MAX_ANSWER_BYTES, Answer, Endpoint, Transport, signed_headers
-from gateway_plugin.calls.trust import FleetKeys, SealedKeyCache, TrustStore
+from gateway_plugin import __version__
+from gateway_plugin.calls.trust import NO_KEYS, Endpoint, FleetKeys, SealedKeyCache, TrustStore
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import (
     DeadlineExceeded,
@@ -33,9 +35,169 @@ from gateway_plugin.errors import (
 from gateway_plugin.identity import Identity
 from relayer.wire import schemas, signing
 from relayer.wire.errors import NotAccepted
-from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
+from relayer.wire.retries import Breaker
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.service import Problem
+from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
+
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_REQUEST_HEADERS: Final = {"accept": "application/json", "user-agent": f"memrelay-gateway/{__version__}"}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+
+def signed_headers(
+    identity: Identity,
+    endpoint: Endpoint,
+    *,
+    method: str,
+    target: str,
+    body: bytes,
+    memory_key: str,
+    now: int,
+    nonce: bytes | None = None,
+    route: str = "",
+) -> dict[str, str]:
+    """Return the headers that authenticate a request.
+
+    Args:
+        identity: who signs.
+        endpoint: whom the request is for; a signature is worth nothing elsewhere.
+        method: upper case.
+        target: path and query exactly as they are sent.
+        body: as it is sent; empty when there is none.
+        memory_key: the ``memory-key`` header, empty when the route needs none.
+        now: seconds since the epoch, by the relayer's clock as far as it is known.
+        nonce: 16 random bytes that no other request has; made here unless they are needed before.
+        route: the identity's, if it is at hand.
+    """
+    digest = hashlib.sha256(body).digest()
+    certificate = identity.certificate_header(now)
+    signature = signing.sign(
+        identity.keys.identity,
+        method=method,
+        authority=endpoint.authority,
+        target=target,
+        body_sha256=digest,
+        created=now,
+        nonce=nonce or secrets.token_bytes(signing.NONCE_SIZE),
+        certificate=certificate,
+        memory_key=memory_key,
+    )
+    headers = {
+        signing.CERTIFICATE_HEADER: certificate,
+        signing.DIGEST_HEADER: signing.content_digest(digest),
+        signing.SIGNATURE_HEADER: signature.header(),
+    }
+    if memory_key:
+        headers |= {signing.KEY_HEADER: memory_key, signing.ROUTE_HEADER: route or identity.route}
+    return headers
+
+
+class Transport:
+    """An HTTP connection pool to one relayer.
+
+    Args:
+        endpoint: the relayer.
+        http: a client to use instead of an own one; not closed by `aclose`.
+    """
+
+    def __init__(self, endpoint: Endpoint, http: httpx.AsyncClient | None = None) -> None:
+        self.endpoint = endpoint
+        self._own = http is None
+        # A proxy named by the environment has no business between two processes of one machine; an authority named by
+        # SSL_CERT_FILE has.
+        self._http = http or httpx.AsyncClient(
+            trust_env=not endpoint.loopback,
+            verify=httpx.create_ssl_context(trust_env=True) if endpoint.scheme == "https" else False,
+            follow_redirects=False,
+        )
+
+    async def send(
+        self, method: str, target: str, *, body: bytes = b"", headers: Mapping[str, str], patience: float
+    ) -> HttpAnswer:
+        """Send one request and read its answer.
+
+        Args:
+            method: upper case.
+            target: path and query, already percent-encoded; sent as it is, because it was signed.
+            body: JSON, or empty; ``headers`` may say that it is something else.
+            headers: in addition to the plain ones.
+            patience: seconds for each wait of the connection; the caller bounds the whole.
+
+        Raises:
+            RelayerUntrusted: the TLS certificate does not verify.
+            RelayerUnreachable: no complete HTTP answer came, or one longer than any relayer's.
+        """
+        async with self._sent(method, target, body, headers, patience) as response:
+            content = bytearray()
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise RelayerUnreachable(
+                        f"{self.endpoint.origin} sent more than {MAX_ANSWER_BYTES} bytes"
+                    )
+            return HttpAnswer(response.status_code, dict(response.headers), bytes(content))
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, body: bytes, headers: Mapping[str, str], patience: float
+    ) -> AsyncIterator[tuple[HttpAnswer, AsyncIterator[bytes]]]:
+        """Send one request and read a good answer piece by piece; any other is whole in `HttpAnswer`. Raises as `send`."""
+        async with self._sent(method, target, body, headers, patience) as response:
+            content = b"" if response.status_code < 300 else await response.aread()
+            yield HttpAnswer(response.status_code, dict(response.headers), content), response.aiter_bytes()
+
+    @contextlib.asynccontextmanager
+    async def _sent(
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str], patience: float
+    ) -> AsyncIterator[httpx.Response]:
+        typed = {"content-type": "application/json"} if body else {}
+        request = self._http.build_request(
+            method,
+            httpx.URL(self.endpoint.origin).copy_with(raw_path=target.encode("ascii")),
+            content=body or None,
+            headers={**_REQUEST_HEADERS, **typed, **headers},
+            timeout=patience,
+        )
+        try:
+            response = await self._http.send(request, stream=True, follow_redirects=False)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except httpx.ConnectError as error:
+            if _is_untrusted(error):
+                raise RelayerUntrusted(
+                    f"the TLS certificate of {self.endpoint.origin} is not trusted by this machine; if its authority is "
+                    "your own, set SSL_CERT_FILE to that authority's PEM file"
+                ) from error
+            raise RelayerUnreachable(f"no relayer answers at {self.endpoint.origin}") from error
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            # The kind of failure is safe to show; its text may hold a URL of a proxy with credentials.
+            raise RelayerUnreachable(
+                f"the connection to {self.endpoint.origin} failed ({type(error).__name__})"
+            ) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._own:
+            await self._http.aclose()
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Whether a certificate that does not verify is behind a failed connection."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
 
 _TEMPORARY: Final = frozenset({429, 502, 503})
 # What a proxy says of itself, or of a relayer that it does not reach.
@@ -66,7 +228,7 @@ class Refusal:
     server_time: int | None = None
 
     @classmethod
-    def parse(cls, answer: Answer) -> Refusal:
+    def parse(cls, answer: HttpAnswer) -> Refusal:
         """Read an answer whose status is 300 or more."""
         request_id = answer.headers.get("x-request-id", "")[:128]
         header = _seconds(answer.headers.get("retry-after", ""))
@@ -95,7 +257,7 @@ class Refusal:
         return RelayerRefused(self.code, self.detail, status=self.status, request_id=self.request_id)
 
 
-def unproven(answer: Answer, origin: str) -> GatewayError:
+def unproven(answer: HttpAnswer, origin: str) -> GatewayError:
     """Return the error for an answer without a relayer's proof: nothing in it counts but its status."""
     if 300 <= answer.status < 400:
         # Following would send a signed request where nobody decided to send it.
@@ -121,54 +283,36 @@ def _seconds(text: str) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
-class Breaker:
-    """Counts failures in a row; ``limit`` of them open it for ``cooldown`` seconds (AM-26: 3 and 60)."""
+class RelayerBreaker(Breaker):
+    """Holds calls to a relayer back for a minute from the third failure in a row on (AM-26)."""
 
-    def __init__(self, clock: Clock, *, limit: int = 3, cooldown: float = 60.0) -> None:
-        self._clock = clock
-        self._limit = limit
-        self._cooldown = cooldown
-        self._failures = 0
-        self._closed_at = 0.0
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock.monotonic, limit=3, first=60.0, longest=60.0)
         self._last: GatewayError | None = None
 
-    @property
-    def remaining(self) -> float:
-        """Seconds until the next call may try; 0 while calls go through."""
-        if self._failures < self._limit:
-            return 0.0
-        return max(self._closed_at - self._clock.monotonic(), 0.0)
-
     def check(self) -> None:
-        """Let a call through.
+        """Let a call through, of which one is the trial when the pause is over.
 
         Raises:
             RelayerUnreachable: not now.
             RelayerUntrusted: not now, and who answered last did not prove to be the relayer.
         """
-        if self._failures < self._limit:
-            return
-        if self.remaining > 0 and isinstance(self._last, RelayerUntrusted):
-            raise RelayerUntrusted(f"{self._last} (the next try is in {self.remaining:.0f} s)")
-        if self.remaining > 0:
+        seconds = self.wait()
+        if seconds and isinstance(self._last, RelayerUntrusted):
+            raise RelayerUntrusted(f"{self._last} (the next try is in {seconds:.0f} s)")
+        if seconds:
             raise RelayerUnreachable(
-                f"the relayer failed {self._failures} times in a row; the next try is in {self.remaining:.0f} s"
+                f"the relayer failed {self.failures} times in a row; the next try is in {seconds:.0f} s"
             )
-        # This call is the trial; until it is over, the others are held off.
-        self._closed_at = self._clock.monotonic() + self._cooldown
 
-    def succeeded(self) -> None:
-        """Note that the relayer answered."""
-        self._failures = 0
-
-    def failed(self, error: GatewayError | None = None) -> None:
-        """Note that it did not, and why."""
-        self._failures += 1
+    def failed_by(self, error: GatewayError | None) -> None:
+        """Note that it did not answer, and why."""
         self._last = error
-        self._closed_at = self._clock.monotonic() + self._cooldown
+        self.failed()
 
 
 DEFAULT_DEADLINE: Final = 30.0
+ATTEMPTS: Final = 4
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 # Beyond this, the clock is wrong in a way that a person should know about.
@@ -177,26 +321,27 @@ _MAX_SKEW_SECONDS: Final = 24 * 3600
 # The relayer answered, and would answer others: sparing it would cost them their memory, and it nothing.
 _ABOUT_ONE: Final = frozenset({"internal_error", "corrupt_namespace", "upgrade_required", "queue_full"})
 
-_AnswerT = TypeVar("_AnswerT", bound=BaseModel)
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _FleetWork = Callable[[int], Awaitable[FleetList]]
 _jitter = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """A request before it is signed. ``identity`` is None for public routes; ``keyed`` ones carry a sealed key.
 
-    ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends.
+    ``writes`` says that what its namespace answers may change. ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends.
     """
 
     name: str
     method: str
     target: str
     identity: Identity | None = None
-    keyed: bool = True
     body: bytes = b""
-    attempts: int = 4
+    keyed: bool = True
+    attempts: int = ATTEMPTS
     margin: float = 0.0
+    writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +389,7 @@ class Caller:
         self.endpoint = Endpoint.parse(url)
         self.clock_offset = 0
         self._clock = clock or SystemClock()
-        self.breaker = Breaker(self._clock)
+        self.breaker = RelayerBreaker(self._clock)
         self._transport = Transport(self.endpoint, http)
         self._fleet = FleetKeys(self.endpoint.origin, trust, self._fetch_keys, identity=relayer_identity)
         self._sealed = SealedKeyCache()
@@ -258,34 +403,38 @@ class Caller:
         """Close the connections."""
         await self._transport.aclose()
 
-    async def _write(self, call: Call, identity: Identity, shape: type[_AnswerT], seconds: float) -> _AnswerT:
+    async def _run(self, call: ApiCall, shape: type[AnswerT], seconds: float) -> AnswerT:
         try:
-            return await self._run(call, shape, seconds)
+            return await self._bounded_call(call, shape, seconds)
         finally:
-            for watcher in self._watchers:
-                watcher(identity.namespace)
+            if call.writes and call.identity is not None:
+                for watcher in self._watchers:
+                    watcher(call.identity.namespace)
 
-    async def _run(self, call: Call, shape: type[_AnswerT], seconds: float) -> _AnswerT:
+    async def _bounded_call(self, call: ApiCall, shape: type[AnswerT], seconds: float) -> AnswerT:
         self.breaker.check()
         limit = _Deadline(self._clock, seconds)
         try:
             async with asyncio.timeout(seconds):
                 answer = await self._attempts(call, limit)
         except TimeoutError as error:
-            self.breaker.failed()
+            self.breaker.failed_by(None)
             raise DeadlineExceeded(limit.step) from error
         except (RelayerUnreachable, RelayerUntrusted, DeadlineExceeded) as error:
-            self.breaker.failed(error)
+            self.breaker.failed_by(error)
             raise
         except RelayerRefused as error:
             # A busy relayer is spared like one that is down; one that says no is well.
             busy = error.status >= 500 and error.code not in _ABOUT_ONE
-            (self.breaker.failed if busy else self.breaker.succeeded)()
+            if busy:
+                self.breaker.failed_by(None)
+            else:
+                self.breaker.succeeded()
             raise
         self.breaker.succeeded()
         return self._parsed(answer, shape)
 
-    async def _attempts(self, call: Call, limit: _Deadline) -> Answer:
+    async def _attempts(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
         corrected = refetched = False
         pause = _FIRST_PAUSE
         attempt = 0
@@ -310,14 +459,14 @@ class Caller:
                 failure, again, wanted = refusal.error(), refusal.temporary, refusal.retry_after
             except RelayerUnreachable as error:
                 failure, again = error, True
-            wait = max(wanted, pause * _jitter.uniform(0.5, 1.0))
+            wait = max(wanted, uneven(pause))
             if not again or attempt >= call.attempts or wait >= limit.remaining:
                 raise failure
             limit.step = "wait for the relayer"
             await self._clock.sleep(wait)
             pause = min(pause * 3, _LONGEST_PAUSE)
 
-    async def _lines(self, call: Call, seconds: float) -> AsyncGenerator[bytes, None]:
+    async def _lines(self, call: ApiCall, seconds: float) -> AsyncGenerator[bytes, None]:
         """Make a call whose answer is read line by line, each proven; one attempt, for ``seconds`` in all."""
         self.breaker.check()
         limit = _Deadline(self._clock, seconds)
@@ -333,7 +482,7 @@ class Caller:
                         raise Refusal.parse(self._proven(answer, signed)).error()
                     proven = signed.verifier.lines(chunks, most=MAX_ANSWER_BYTES)
                     try:
-                        async with aclosing(proven) as lines:
+                        async with contextlib.aclosing(proven) as lines:
                             async for line in lines:
                                 yield line
                     except NotAccepted as error:
@@ -341,10 +490,10 @@ class Caller:
         except TimeoutError as error:
             raise DeadlineExceeded(limit.step) from error
         except RelayerUntrusted as error:
-            self.breaker.failed(error)
+            self.breaker.failed_by(error)
             raise
 
-    async def _once(self, call: Call, limit: _Deadline) -> Answer:
+    async def _once(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
         signed = await self._signed(call, limit)
         remaining = max(limit.remaining, 0.001)
         # The transport's own bound comes after the call's: it is the call that decides.
@@ -353,7 +502,7 @@ class Caller:
         )
         return self._proven(answer, signed)
 
-    def _proven(self, answer: Answer, signed: _Signed) -> Answer:
+    def _proven(self, answer: HttpAnswer, signed: _Signed) -> HttpAnswer:
         """Return an answer that is the relayer's, or that of a public route, whose word counts only where it is good.
 
         Raises:
@@ -368,32 +517,37 @@ class Caller:
             raise self._unproven(answer) from error
         return answer
 
-    def _unproven(self, answer: Answer) -> GatewayError:
+    def _unproven(self, answer: HttpAnswer) -> GatewayError:
         error = unproven(answer, self.endpoint.origin)
         if isinstance(error, RelayerUntrusted):
             # If it is another relayer, its list of keys shows that; if a person trusted that one since, its answers count.
             self._fleet.drop()
         return error
 
-    async def _signed(self, call: Call, limit: _Deadline) -> _Signed:
+    async def _signed(self, call: ApiCall, limit: _Deadline) -> _Signed:
         """Sign a call, with the keys that it needs."""
         signed = _Signed({}, call.body, None)
         if call.identity is not None:
             limit.step = "keys"
-            signed = await (self._keyed if call.keyed else self._unkeyed)(call, call.identity)
+            signed = await self._authenticated(call, call.identity)
         limit.step = call.name
         remaining = max(limit.remaining, 0.001)
         signed.headers["x-deadline-ms"] = str(max(int(remaining * (1 - call.margin) * 1000), 1))
         return signed
 
-    async def _keyed(self, call: Call, identity: Identity) -> _Signed:
-        """Sign a call about a namespace. What says that it comes from this machine may be anybody there: it is not sent text."""
-        now = self._now()
-        fleet_key, relayer = await self._fleet.current(now), await self._fleet.identity(now)
-        keys, nonce = self._sealed.keys(identity, fleet_key, now), secrets.token_bytes(signing.NONCE_SIZE)
-        body, typed = call.body, {}
-        if body and self.endpoint.scheme == "http":
-            body, typed = seal_body(keys.secret, nonce, body), {"content-type": SEALED_TYPE}
+    async def _authenticated(self, call: ApiCall, identity: Identity) -> _Signed:
+        """Sign a call, with the namespace's key where it is about one.
+
+        What says that it comes from this machine may be anybody there: it is not sent text. A call about the account says nothing of
+        what is in its memories.
+        """
+        now, nonce, body, typed = self._now(), secrets.token_bytes(signing.NONCE_SIZE), call.body, {}
+        keys = NO_KEYS
+        if call.keyed:
+            keys = self._sealed.keys(identity, await self._fleet.current(now), now)
+            if body and self.endpoint.scheme == "http":
+                body, typed = seal_body(keys.secret, nonce, body), {"content-type": SEALED_TYPE}
+        relayer = await self._fleet.identity(now)
         headers = signed_headers(
             identity,
             self.endpoint,
@@ -408,20 +562,6 @@ class Caller:
         verifier = Verifier(headers[signing.SIGNATURE_HEADER], relayer, keys.answer_key)
         return _Signed({**headers, **typed}, body, verifier)
 
-    async def _unkeyed(self, call: Call, identity: Identity) -> _Signed:
-        """Sign a call about the account, which says nothing of what is in its memories."""
-        relayer = await self._fleet.identity(self._now())
-        headers = signed_headers(
-            identity,
-            self.endpoint,
-            method=call.method,
-            target=call.target,
-            body=call.body,
-            memory_key="",
-            now=self._now(),
-        )
-        return _Signed(headers, call.body, Verifier(headers[signing.SIGNATURE_HEADER], relayer))
-
     async def _fetch_keys(self) -> schemas.KeysResponse:
         answer = await self._transport.send("GET", "/v1/keys", headers={}, patience=DEFAULT_DEADLINE)
         if answer.status >= 300:
@@ -435,7 +575,7 @@ class Caller:
         except TimeoutError as error:
             raise DeadlineExceeded(step) from error
 
-    def _parsed(self, answer: Answer, shape: type[_AnswerT]) -> _AnswerT:
+    def _parsed(self, answer: HttpAnswer, shape: type[AnswerT]) -> AnswerT:
         try:
             return shape.model_validate_json(answer.body)
         except ValidationError as error:
@@ -454,6 +594,11 @@ class Caller:
 
     def _now(self) -> int:
         return int(self._clock.now()) + self.clock_offset
+
+
+def uneven(pause: float) -> float:
+    """Return a pause shortened by up to a half at random: gateways that failed together do not come back together."""
+    return pause * _jitter.uniform(0.5, 1.0)
 
 
 def body_of(request: BaseModel) -> bytes:

@@ -1,4 +1,4 @@
-"""Which relayer may be told a key, and the sealed keys that it was told.
+"""Which relayer is called: its address, whether it may be told a key, and the sealed keys that it was told.
 
 A relayer signs its list of fleet keys with its identity. The identity is pinned per address, by configuration or at
 first use; when another one answers later, nothing more is sent there until a person says
@@ -9,22 +9,77 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
+from cachetools import LRUCache
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway_plugin.errors import IdentityError, RelayerUntrusted
+from gateway_plugin.errors import IdentityError, RelayerUntrusted, SettingsError, SettingsIssue
 from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import locked, read_private, replace_private
 from relayer.wire import codec as base64url
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.keys import route
+from relayer.wire.loopback import is_loopback
 from relayer.wire.schemas import KeysResponse
 from relayer.wire.sealed_keys import MAX_AGE_SECONDS, FleetKey, FleetList, SealedKey
+from relayer.wire.signing import normal_authority
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A relayer's address.
+
+    Attributes:
+        scheme: ``http``, on loopback only, or ``https``.
+        authority: host and port in normal form.
+        loopback: whether the address never leaves this machine.
+    """
+
+    scheme: str
+    authority: str
+    loopback: bool
+
+    @property
+    def origin(self) -> str:
+        """Scheme and authority, as a URL without a path."""
+        return f"{self.scheme}://{self.authority}"
+
+    @classmethod
+    def parse(cls, url: str) -> Endpoint:
+        """Parse a URL.
+
+        Raises:
+            SettingsError: it is none; it would send keys in the clear; or it has a path. A path is refused because
+                the signature covers the target that the relayer sees, which a proxy that strips a prefix changes:
+                give the relayer a host name of its own.
+        """
+        try:
+            parts = urlsplit(url.strip())
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise _wrong("is no URL") from error
+        if parts.scheme not in {"http", "https"} or not host or parts.username is not None:
+            raise _wrong("is no URL of a relayer")
+        if parts.path.strip("/") or parts.query or parts.fragment:
+            raise _wrong("has a path; a relayer needs a host name, or a port, of its own")
+        loopback = is_loopback(host)
+        if parts.scheme == "http" and not loopback:
+            raise _wrong("would send keys unencrypted; http is for this machine's loopback address only")
+        name = f"[{host}]" if ":" in host else host
+        authority = normal_authority(name if port is None else f"{name}:{port}", parts.scheme)
+        return cls(parts.scheme, authority, loopback)
+
+
+def _wrong(problem: str) -> SettingsError:
+    return SettingsError(
+        SettingsIssue("url", problem, "write https://host, or http://127.0.0.1:8787 on this machine")
+    )
+
 
 _T = TypeVar("_T")
 _FETCH_EVERY_SECONDS: Final = 3600
@@ -223,7 +278,7 @@ class CallKeys:
         header: the ``memory-key`` header.
         not_after: when it ends, in seconds since the epoch.
         secret: the namespace's, which seals bodies.
-        answer_key: proves answers, see `relayer.wire.proofs`.
+        answer_key: proves answers, see `relayer.wire.signing`.
         route: the ``memory-route`` header.
     """
 
@@ -234,11 +289,15 @@ class CallKeys:
     route: str = field(repr=False)
 
 
+NO_KEYS: Final = CallKeys("", 0, b"", b"", "")
+"""Of a call that is about no namespace."""
+
+
 class SealedKeyCache:
     """Keys by identity and fleet key; the least recently used go first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, str, int, bytes], CallKeys] = OrderedDict()
+        self._known: LRUCache[tuple[str, str, str, int, bytes], CallKeys] = LRUCache(_MAX_KEPT)
 
     def header(self, identity: Identity, fleet_key: FleetKey, now: int) -> str:
         """Return a ``memory-key`` header; lives and raises as `keys`."""
@@ -257,12 +316,9 @@ class SealedKeyCache:
             identity.generation,
             fleet_key.public_key,
         )
-        known = self._kept.get(place)
+        known = self._known.get(place)
         if known is None or not now + _MIN_LEFT_SECONDS < known.not_after <= now + LIFE_SECONDS:
-            known = self._kept[place] = _seal(identity, fleet_key, now + LIFE_SECONDS)
-        self._kept.move_to_end(place)
-        while len(self._kept) > _MAX_KEPT:
-            self._kept.popitem(last=False)
+            known = self._known[place] = _seal(identity, fleet_key, now + LIFE_SECONDS)
         return known
 
 

@@ -43,10 +43,9 @@ from gateway_plugin.hosts.openclaw.examination import (
     check_names,
     command_environment,
 )
-from gateway_plugin.identity import Identity, KeyHolder, RootHolder
+from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, Identity, KeyHolder, RootHolder, named
 from gateway_plugin.outbox.sender import Positions
-from gateway_plugin.session_keys import DEFAULT_AGENT, DEFAULT_NAME, named
-from gateway_plugin.sessions import WHY_MARK, owner_of
+from gateway_plugin.sessions import WHY_MARK
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
 from relayer.wire import names
@@ -130,7 +129,7 @@ def why(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption
     """Show why the last turn was given what it was given: gate by gate, hit by hit."""
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
-    kept = guarded(lambda: outbox.kept(owner_of(context.identity), WHY_MARK))
+    kept = guarded(lambda: outbox.get(context.identity.ref, WHY_MARK))
     outbox.close()
     if not kept.value:
         fail(
@@ -162,7 +161,7 @@ def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
     positions = Positions(outbox)
-    positions.replace(owner_of(context.identity), None)
+    positions.replace(context.identity.ref, None)
     guarded(positions.persist)
     outbox.close()
     Output(as_json=False).say(

@@ -26,8 +26,8 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder
-from gateway_plugin.outbox.contract import Outbox, OutboxItem, Waiting
+from gateway_plugin.identity import Identity, NamespaceRef, RootHolder
+from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_transcript
 from relayer.wire.schemas import TurnItem
@@ -55,8 +55,8 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
     def holds(item: OutboxItem) -> bool:
         return item.owner.namespace == namespace and any(map(is_wanted, item.request.turns))
 
-    waiting = [letter.item for letter in outbox.letters(dead=False) if letter.item and holds(letter.item)]
-    dead = [letter.item for letter in outbox.letters(dead=True) if letter.item and holds(letter.item)]
+    waiting = [letter.item for letter in outbox.queued() if letter.item and holds(letter.item)]
+    dead = [letter.item for letter in outbox.dead_letters() if letter.item and holds(letter.item)]
     if waiting or dead:
         outbox.remove(holds)
     for item in waiting:
@@ -68,7 +68,7 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
     return sum(is_wanted(turn) for item in (*waiting, *dead) for turn in item.request.turns)
 
 
-def forget_namespace(outbox: Outbox, owner: Waiting) -> int:
+def forget_namespace(outbox: Outbox, owner: NamespaceRef) -> int:
     """Destroy what waits for a namespace, and what is remembered of its log; return how many turns there were.
 
     Raises:
@@ -185,7 +185,7 @@ def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json
         Output(as_json=False).say(f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes")
         return
     outbox = open_file_outbox(url)
-    whose = Waiting(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
+    whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
     waiting = guarded(lambda: forget_namespace(outbox, whose))
     outbox.close()
     _print(answer.erasure, waiting, as_json=as_json)

@@ -36,7 +36,7 @@ from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_e
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
 from gateway_plugin.settings import DEFAULT_URL
-from gateway_plugin.status import tell_person
+from gateway_plugin.status import notify
 
 openclaw = typer.Typer(
     help="The plugin for OpenClaw: where it lies, its package, and what to put into openclaw.json.",
@@ -179,7 +179,7 @@ def init(
     block = _block(host, context.settings.url, consent=allow is not False)
     Output(as_json=False).raw(json.dumps(block, indent=2))
     # Beside the block, which is to be copied.
-    tell_person(f"{CONSENT}\n{_NEXT}")
+    notify(f"{CONSENT}\n{_NEXT}")
 
 
 def add_to(app: typer.Typer) -> None:

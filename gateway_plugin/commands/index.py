@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.bounded_files import named
-from gateway_plugin.calls.transport import Endpoint
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.doctor import doctor
@@ -37,7 +37,7 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.transcript import read_transcript
 from gateway_plugin.transfer.exports import ImportProblem
-from gateway_plugin.transfer.indexed import Found, Index, Root, RootKind
+from gateway_plugin.transfer.indexed import Index, IndexedFile, IndexRoot, RootKind
 from gateway_plugin.transfer.sending import send_items
 from relayer.wire.schemas import RecallRequest
 
@@ -80,7 +80,7 @@ def index(
     for kind, path in places:
         if not path.exists():
             fail(USAGE, f"{path}: there is nothing there", "name a file or folder that exists")
-        found.roots.add(Root(kind, named(path)))
+        found.roots.add(IndexRoot(kind, named(path)))
     if not found.roots:
         guarded(found.save)
         fail(
@@ -137,7 +137,7 @@ def memory_status(
         with_client(context.settings, lambda client: run.look(client, force=False))
     outbox = open_file_outbox(url)
     mended = guarded(lambda: outbox.retry(None)) if fix else 0
-    dead, waiting = len(guarded(lambda: outbox.letters(dead=True))), outbox.waiting()
+    dead, waiting = len(guarded(outbox.dead_letters)), outbox.waiting()
     outbox.close()
     listed = with_client(context.settings, lambda client: client.list_memories(context.identity, limit=1))
     files, left_out = found.files()
@@ -261,7 +261,7 @@ class _Run:
         return Counter(unreadable=1)
 
     async def _store(
-        self, client: RelayerClient, one: Found, before: Container[str], *, anew: bool
+        self, client: RelayerClient, one: IndexedFile, before: Container[str], *, anew: bool
     ) -> Counter[str]:
         try:
             items = await asyncio.to_thread(one.root.read, one.path, self.context.settings.capture)

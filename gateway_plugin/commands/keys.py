@@ -31,9 +31,8 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.doctor import CANARY
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder, mint
-from gateway_plugin.keys.secret_store import parse_sheet, render_sheet
-from gateway_plugin.session_keys import DEFAULT_NAME, OWNER, named, typed
+from gateway_plugin.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
+from gateway_plugin.keys import parse_sheet, render_sheet
 from gateway_plugin.transfer.sending import pages
 from relayer.wire import codec as base64url
 from relayer.wire.certificates import Certificate, Revocations, RevocationsRequest

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.calls.transport import Endpoint
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
@@ -19,26 +19,25 @@ from gateway_plugin.commands.run import (
     find_context,
     guarded,
 )
-from gateway_plugin.outbox import Letter
-from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.outbox.queue import DeadLetter, Outbox, QueuedItem, outbox_path
 
 outbox = typer.Typer(help="Captured turns on their way to the relayer.", no_args_is_help=True)
 _Id = Annotated[str | None, typer.Argument(metavar="ID", help="As `list` shows it.")]
 _All = Annotated[bool, typer.Option("--all", help="Every one.")]
 
 
-def open_file_outbox(url: str | None) -> FileOutbox:
+def open_file_outbox(url: str | None) -> Outbox:
     """Return the outbox of this gateway's keys and the relayer that is set or named."""
     context = find_context(url, None)
     origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
-    return FileOutbox(guarded(lambda: outbox_path(os.environ, context.holder, origin)), context.holder)
+    return Outbox(guarded(lambda: outbox_path(os.environ, context.holder, origin)), context.holder)
 
 
 @outbox.command("status")
 def outbox_status(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Show how much waits, how much was refused, and whether somebody delivers."""
     found = open_file_outbox(url)
-    dead = guarded(lambda: found.letters(dead=True))
+    dead = guarded(found.dead_letters)
     waiting = found.waiting()
     idle = found.claim()
     found.close()
@@ -60,7 +59,7 @@ def outbox_status(*, url: UrlOption = None, as_json: JsonOption = False) -> None
 def outbox_list(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """List what waits and what was refused for good, without any text of it."""
     found = open_file_outbox(url)
-    letters = guarded(lambda: (*found.letters(dead=False), *found.letters(dead=True)))
+    letters = guarded(lambda: (*found.queued(), *found.dead_letters()))
     found.close()
     output = Output(as_json=as_json)
     if as_json:
@@ -111,7 +110,7 @@ def _tell(count: int, what: str) -> None:
     Output(as_json=False).say(f"{count} {what}")
 
 
-def _row(letter: Letter) -> dict[str, str]:
+def _row(letter: QueuedItem) -> dict[str, str]:
     item = letter.item
     at = (
         datetime.fromtimestamp(item.queued_at / 1000, UTC).isoformat(timespec="seconds")
@@ -124,5 +123,5 @@ def _row(letter: Letter) -> dict[str, str]:
         "agent": item.owner.agent if item else "unknown",
         "namespace": item.owner.namespace if item else "unknown",
         "messages": str(len(item.request.turns)) if item else "?",
-        "state": f"refused: {letter.reason}" if letter.reason else "waiting",
+        "state": f"refused: {letter.reason}" if isinstance(letter, DeadLetter) else "waiting",
     }

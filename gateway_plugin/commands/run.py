@@ -31,12 +31,11 @@ from gateway_plugin.errors import (
     SettingsError,
 )
 from gateway_plugin.formatting import age_in_words
-from gateway_plugin.identity import Identity, KeyHolder, RootHolder, identify
-from gateway_plugin.keys.secret_store import secret_path
-from gateway_plugin.session_keys import DEFAULT_NAME, parse_session_key
+from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
+from gateway_plugin.keys import secret_path
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
-from gateway_plugin.status import tell_person
+from gateway_plugin.status import notify
 from gateway_plugin.text.measures import one_line
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
@@ -176,9 +175,7 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
             )
             parts = [names.as_shown(part) for part in below]
             if whose is not None and names.normalise(whose) == DEFAULT_NAME:
-                tell_person(
-                    "memrelay: the default agent is main; this is an agent that its host calls default"
-                )
+                notify("memrelay: the default agent is main; this is an agent that its host calls default")
         except InvalidName as error:
             raise IdentityError(f"--agent: {error}") from error
         if parts:

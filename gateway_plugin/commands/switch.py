@@ -9,9 +9,9 @@ import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import AgentOption, CliContext, Output, UrlOption, find_context, guarded
-from gateway_plugin.outbox.file import FileOutbox
-from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.sessions import Identities, Toggles, owner_of
+from gateway_plugin.identity import parse_session_key
+from gateway_plugin.outbox.queue import Outbox
+from gateway_plugin.sessions import Identities, Toggles
 from gateway_plugin.turn import HostTurn
 
 SessionOption = Annotated[
@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(on)
 
 
-def gateway_toggles(context: CliContext, outbox: FileOutbox) -> Toggles:
+def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
     """Return the switches of this gateway, as its outbox keeps them."""
     return Toggles(outbox, Identities(context.holder, context.settings).gateway)
 
@@ -52,7 +52,7 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
     else:
         ref = parse_session_key(session)
         identities = Identities(context.holder, context.settings, agent)
-        owner = owner_of(guarded(lambda: identities.of_turn(ref, HostTurn())))
+        owner = guarded(lambda: identities.of_turn(ref, HostTurn())).ref
         guarded(lambda: toggles.set_session(owner, ref.key, enabled=enabled))
         said = f"memory is {word} for session {ref.key} of agent {owner.agent}"
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled

@@ -1,38 +1,5 @@
-"""Captured turns on their way to the relayer: where they wait, who delivers them, and the marks that move with them.
+"""Captured turns on their way to the relayer: where they wait (`queue`), and who delivers them (`sender`).
 
 Imports keys and calls to the relayer, and nothing of what decides about a turn; whoever composes a plugin or looks at what waits
-may import it. The names here are the contract; `gateway_plugin.outbox.file` is the durable outbox, `gateway_plugin.outbox.memory`
-the one of a process that does not outlive its turns.
+may import it.
 """
-
-from gateway_plugin.outbox.contract import (
-    MAX_DEAD,
-    MAX_MARKS,
-    NOTHING_KEPT,
-    OWN_ROOM,
-    Kept,
-    Letter,
-    Mark,
-    MarkMoved,
-    Outbox,
-    OutboxFull,
-    OutboxItem,
-    OutboxUnavailable,
-    Waiting,
-)
-
-__all__ = [
-    "MAX_DEAD",
-    "MAX_MARKS",
-    "NOTHING_KEPT",
-    "OWN_ROOM",
-    "Kept",
-    "Letter",
-    "Mark",
-    "MarkMoved",
-    "Outbox",
-    "OutboxFull",
-    "OutboxItem",
-    "OutboxUnavailable",
-    "Waiting",
-]

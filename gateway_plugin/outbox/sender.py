@@ -1,7 +1,7 @@
 """Delivers what the outbox holds, in order within each namespace, while the conversation goes on.
 
 What fails for a passing reason stays where it is and is tried again, with longer and longer pauses; meanwhile its
-namespace waits, and no other. So it is, with a long pause, with what the account's quota has no room for. What the relayer refuses for good becomes a dead letter, and the next item goes on. Waiting
+namespace waits, and no other. So it is, with a long pause, with what the account's quota has no room for. What the relayer refuses for good becomes a dead letter, and the next item goes on. NamespaceRef
 for delivery never lasts longer than asked, and not at all while the deliveries waited for keep failing.
 
 Several processes may share an outbox. The one that claims it delivers for all; the others look every now and then
@@ -12,25 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from gateway_plugin.calls.calling import uneven
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.identity import Identity
-from gateway_plugin.outbox.contract import Mark, Outbox, OutboxItem, OutboxUnavailable, Waiting
+from gateway_plugin.identity import Identity, NamespaceRef
+from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
 from relayer.wire.memories import without_transcript
+from relayer.wire.retries import doubled
 from relayer.wire.schemas import AnalyzeResponse, Position
 
 _LONGEST: Final = 60.0
-_MOST_DOUBLINGS: Final = 10
-_jitter = secrets.SystemRandom()
 
 
 @dataclass(slots=True)
@@ -80,8 +79,7 @@ class Pauses:
         self.failures += 1
         before = self._pauses.get(namespace)
         failures = before.failures + 1 if before is not None else 1
-        longest = min(self._first * 2 ** min(failures - 1, _MOST_DOUBLINGS), _LONGEST)
-        pause = max(at_least, longest * _jitter.uniform(0.5, 1.0))
+        pause = max(at_least, uneven(doubled(self._first, failures - 1, _LONGEST)))
         self._pauses[namespace] = _Pause(error, failures, self.failures, now + pause)
 
     def delivered(self, namespace: str) -> None:
@@ -151,11 +149,11 @@ class Sender:
         self,
         client: RelayerClient,
         outbox: Outbox,
-        identity_of: Callable[[Waiting], Identity],
+        identity_of: Callable[[NamespaceRef], Identity],
         *,
         first_pause: float = 1.0,
         notify: Callable[[str], None] | None = None,
-        heard: Callable[[Waiting, Position], None] | None = None,
+        heard: Callable[[NamespaceRef, Position], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> None:
         self.delivered = 0
@@ -382,7 +380,7 @@ class Sender:
 
 async def off_loop(outbox: Outbox, work: Callable[..., _T], *arguments: object) -> _T:
     """Do something that writes to an outbox, off the event loop where it waits for a disk."""
-    if not outbox.blocking:
+    if not outbox.durable:
         return work(*arguments)
     try:
         thread = asyncio.get_running_loop().run_in_executor(None, lambda: work(*arguments))
@@ -411,7 +409,7 @@ class Positions:
         self._outbox = outbox
         self._kept = kept
         self._known: dict[str, Position | None] = {}
-        self._changed: dict[str, Waiting] = {}
+        self._changed: dict[str, NamespaceRef] = {}
         self._lock = threading.Lock()
 
     @property
@@ -419,19 +417,19 @@ class Positions:
         """Whether something is to be written."""
         return bool(self._changed)
 
-    def of(self, owner: Waiting) -> Position | None:
+    def of(self, owner: NamespaceRef) -> Position | None:
         """Return the newest position seen, or None."""
         if owner.namespace not in self._known:
             self._known[owner.namespace] = self._read(owner)
         return self._known[owner.namespace]
 
-    def saw(self, owner: Waiting, position: Position) -> None:
+    def saw(self, owner: NamespaceRef, position: Position) -> None:
         """Note a position, unless a newer one is known."""
         known = self.of(owner)
         if known is None or position.seq > known.seq:
             self.replace(owner, position)
 
-    def replace(self, owner: Waiting, position: Position | None) -> None:
+    def replace(self, owner: NamespaceRef, position: Position | None) -> None:
         """Note a position whatever is known: the relayer could not compare, or a person accepts what is there."""
         with self._lock:
             self._known[owner.namespace] = position
@@ -450,15 +448,15 @@ class Positions:
                 position = self._known[namespace]
                 del self._changed[namespace]
             try:
-                self._outbox.keep(Mark(owner, _POSITION, _encoded(position)))
+                self._outbox.compare_and_set(ValueUpdate(owner, _POSITION, _encoded(position)))
             except OutboxUnavailable:
                 with self._lock:
                     self._changed.setdefault(namespace, owner)
                 raise
 
-    def _read(self, owner: Waiting) -> Position | None:
+    def _read(self, owner: NamespaceRef) -> Position | None:
         try:
-            value = self._outbox.kept(owner, _POSITION).value
+            value = self._outbox.get(owner, _POSITION).value
             if not value:
                 return None
             reader = Reader(value)

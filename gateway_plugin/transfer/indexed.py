@@ -89,7 +89,7 @@ class RootKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Root:
+class IndexRoot:
     """A place that is indexed: an agent's workspace, a host's directory of session logs, or any file or folder.
 
     Attributes:
@@ -128,10 +128,10 @@ def _is_note(below: PurePosixPath) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class IndexedFile:
     """A file of a root, and what tells whether it changed."""
 
-    root: Root
+    root: IndexRoot
     path: Path
     mark: tuple[int, int]
 
@@ -147,7 +147,7 @@ class Index:
     """
 
     place: Path
-    roots: set[Root] = field(default_factory=set)
+    roots: set[IndexRoot] = field(default_factory=set)
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
@@ -161,30 +161,30 @@ class Index:
         index = cls(state_directory(environ) / f"index-{whose[:16]}.json")
         try:
             kept = json.loads(index.place.read_text("utf-8"))
-            index.roots = {Root(RootKind(kind), Path(path)) for kind, path in kept["roots"]}
+            index.roots = {IndexRoot(RootKind(kind), Path(path)) for kind, path in kept["roots"]}
             index.seen = {path: (int(mark[0]), int(mark[1])) for path, mark in kept["seen"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
             # What was stored is not stored twice: an index that is lost costs a look at every file.
             index.roots, index.seen = set(), {}
         return index
 
-    def files(self) -> tuple[list[Found], list[NotRead]]:
+    def files(self) -> tuple[list[IndexedFile], list[NotRead]]:
         """Return every file of the roots, each once, and what is left out."""
-        found: dict[Path, Found] = {}
+        found: dict[Path, IndexedFile] = {}
         left_out: dict[Path, NotRead] = {}
         for root in sorted(self.roots):
             below = root.files()
             for path, mark in below.files:
-                found.setdefault(path, Found(root, path, mark))
+                found.setdefault(path, IndexedFile(root, path, mark))
             for error in below.left_out:
                 left_out.setdefault(error.path, error)
         return [*found.values()], [*left_out.values()]
 
-    def is_new(self, found: Found) -> bool:
+    def is_new(self, found: IndexedFile) -> bool:
         """Whether a file changed since it was stored, or never was."""
         return self.seen.get(str(found.path)) != found.mark
 
-    def stored(self, found: Found) -> None:
+    def stored(self, found: IndexedFile) -> None:
         """Note that a file was stored as it is."""
         self.seen[str(found.path)] = found.mark
 

@@ -36,10 +36,17 @@ from relayer.wire.certificates import MAX_CERTIFICATE, Certificate, Right
 from relayer.wire.codec import Reader
 from relayer.wire.errors import Malformed, NotAccepted, UnsealError
 from relayer.wire.keys import FIRST_GENERATION
-from relayer.wire.proofs import BODY_OVERHEAD, SEALED_TYPE, Prover, open_body
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, MAX_SEALED_KEY, SealedKey, named_fleet_key
 from relayer.wire.service import ProblemField
-from relayer.wire.signing import SKEW_SECONDS, RequestSignature, normal_authority
+from relayer.wire.signing import (
+    BODY_OVERHEAD,
+    SEALED_TYPE,
+    SKEW_SECONDS,
+    Prover,
+    RequestSignature,
+    normal_authority,
+    open_body,
+)
 
 _CERTIFICATES = 4096
 _SEALED_KEYS = 8192

@@ -13,8 +13,8 @@ from relayer.http.accept import DEADLINE_HEADER
 from relayer.http.problems import CODES, MEDIA_TYPE
 from relayer.http.routes import JSON, Route
 from relayer.wire import signing
-from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE
 from relayer.wire.service import Problem
+from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE
 
 _REFERENCE = "#/components/schemas/{model}"
 _HEADERS = {

@@ -19,7 +19,7 @@ from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import Call, Reply, Services
 from relayer.ports import Randomness
 from relayer.telemetry import describe, log
-from relayer.wire.proofs import PROOF_HEADER, Prover
+from relayer.wire.signing import PROOF_HEADER, Prover
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})

@@ -17,7 +17,7 @@ from nacl.signing import SigningKey, VerifyKey
 from relayer.wire import names
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.proofs import answer_key
+from relayer.wire.signing import answer_key
 
 MAX_SEALED_KEY = 1024
 MAX_LIFE_SECONDS = 15 * 60
@@ -46,7 +46,7 @@ class SealedKey:
     not_after: int
     secret: bytes = field(repr=False)
     answer_key: bytes = field(init=False, repr=False, compare=False)
-    """Proves answers, see `relayer.wire.proofs`; empty as the secret is."""
+    """Proves answers, see `relayer.wire.signing`; empty as the secret is."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answer_key", answer_key(self.secret) if self.secret else b"")

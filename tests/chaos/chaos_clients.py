@@ -21,11 +21,10 @@ from urllib.parse import urlencode
 
 from chaos_history import End, Event, Kind, Place, Seen
 
-from gateway_plugin.calls.transport import Answer, Endpoint, Transport, signed_headers
-from gateway_plugin.calls.trust import SealedKeyCache
+from gateway_plugin.calls.calling import HttpAnswer, Transport, signed_headers
+from gateway_plugin.calls.trust import Endpoint, SealedKeyCache
 from gateway_plugin.errors import RelayerUnreachable
-from gateway_plugin.identity import Identity, RootHolder, identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.keys import RootKeys
 from relayer.wire.sealed_keys import FleetKey
 
@@ -132,7 +131,7 @@ class Town:
         )
         return replace(request, headers=headers)
 
-    async def send(self, request: Request) -> Answer | None:
+    async def send(self, request: Request) -> HttpAnswer | None:
         """Return what was answered, or None when that will never be known."""
         transport = self.transports[request.relayer]
         deadline = {"x-deadline-ms": str(int(request.patience * 1000))}

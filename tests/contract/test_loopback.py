@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.calls.transport import Endpoint
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.settings import PluginSettings
 from relayer.errors import ConfigurationError

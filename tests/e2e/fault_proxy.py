@@ -11,8 +11,13 @@ from relayer.wire import codec as base64url
 from relayer.wire.certificates import Certificate
 from relayer.wire.errors import UnsealError
 from relayer.wire.keys import FIRST_GENERATION, RootKeys
-from relayer.wire.proofs import SEALED_TYPE, open_body
-from relayer.wire.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, RequestSignature
+from relayer.wire.signing import (
+    CERTIFICATE_HEADER,
+    SEALED_TYPE,
+    SIGNATURE_HEADER,
+    RequestSignature,
+    open_body,
+)
 
 _HEARD = 1 << 20
 

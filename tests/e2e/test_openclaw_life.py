@@ -14,7 +14,7 @@ from processes import wait_until
 from stub_model import StubModel, said, system
 
 from gateway_plugin.hosts.openclaw.manifest import package_files
-from gateway_plugin.keys.secret_store import secret_path
+from gateway_plugin.keys import secret_path
 from gateway_plugin.tool_arguments import TOOL_NAMES
 from relayer.wire.keys import RootKeys, parse_secret
 

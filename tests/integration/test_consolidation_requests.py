@@ -10,8 +10,7 @@ from signed_calls import Gateway
 from typed_commands import machine, run_gateway
 
 from gateway_plugin.commands.run import used
-from gateway_plugin.identity import identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import identify, parse_session_key
 from gateway_plugin.setup import holder_for, settings_from
 from relayer.wire.certificates import Right
 from relayer.wire.schemas import AnalyzeRequest

@@ -20,12 +20,11 @@ import httpx
 import pytest
 
 from demo.relayer_process import RelayerProcess
-from gateway_plugin.calls.transport import Endpoint, signed_headers
-from gateway_plugin.calls.trust import SealedKeyCache, TrustStore
+from gateway_plugin.calls.calling import signed_headers
+from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder, identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
 

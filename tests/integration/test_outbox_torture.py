@@ -24,12 +24,9 @@ from processes import CLEAN
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import RootHolder, identify
-from gateway_plugin.outbox import OutboxFull, OutboxItem
-from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.identity import RootHolder, identify, parse_session_key
+from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
-from gateway_plugin.session_keys import parse_session_key
-from gateway_plugin.sessions import owner_of
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
@@ -79,9 +76,9 @@ class Harbour:
         """Queue what the relayer will refuse for good, between the turns of all the others."""
         turns = (TurnItem(role="user", text="too long for any relayer " * 2400),) * 40
         request = AnalyzeRequest(turns=turns, idempotency_key=f"poison-{secrets.token_hex(4)}")
-        outbox = FileOutbox(outbox_path(self.environment, self.holder, url), self.holder)
+        outbox = Outbox(outbox_path(self.environment, self.holder, url), self.holder)
         try:
-            return outbox.put(OutboxItem(owner_of(self.identity), request, 0))
+            return outbox.put(OutboxItem(self.identity.ref, request, 0))
         except OutboxFull:
             return False
         finally:

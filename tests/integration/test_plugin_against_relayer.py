@@ -16,8 +16,7 @@ from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import RootHolder, identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
 
@@ -96,7 +95,7 @@ def test_a_relayer_killed_under_the_plugin_loses_nothing_that_was_said(serve, en
         assert not memory.flush(2)
         assert memory.status().waiting == 1
         serve("--port", relayer.url.rpartition(":")[2], data=relayer.data)
-        memory._plugin._client.breaker.succeeded()
+        memory._inner._client.breaker.succeeded()
         assert memory.flush(PATIENCE)
         lena = memory.before_turn("Where does my sister Lena live?", deadline=PATIENCE)
         assert news in lena.text

@@ -16,8 +16,7 @@ from scripted_s3 import CarelessS3, Reply, Request, ScriptedS3, refusal, serving
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import RootHolder, identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RememberRequest
 

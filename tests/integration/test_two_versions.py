@@ -15,8 +15,7 @@ from processes import CLEAN, Served, run_memrelay, wait_for
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder, identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
 

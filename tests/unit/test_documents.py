@@ -22,8 +22,7 @@ from relayer.log.erasure import reports as erasure_reports
 from relayer.namespaces import cache as open_namespaces
 from relayer.settings.config import RelayerSettings
 from relayer.use_cases.changes import StreamLimits
-from relayer.wire import certificates, keys, proofs, sealed_keys, sealing, signing
-from relayer.wire import proofs as sealed_bodies
+from relayer.wire import certificates, keys, sealed_keys, sealing, signing
 from relayer.writing import present as presentation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -144,9 +143,9 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         ("at most 2 KiB decoded", certificates.MAX_CERTIFICATE == 2048),
         ("at most 1 KiB decoded", sealed_keys.MAX_SEALED_KEY == 1024),
         ("at most 15 minutes ahead", sealed_keys.MAX_LIFE_SECONDS == 900),
-        ("16 bytes longer than the JSON", sealed_bodies.BODY_OVERHEAD == 16),
-        (f"`{sealed_bodies.SEALED_TYPE}`", sealed_bodies.SEALED_TYPE == "application/memrelay-sealed"),
-        (f"`{proofs.PROOF_HEADER}`", proofs.PROOF_HEADER == "memory-proof"),
+        ("16 bytes longer than the JSON", signing.BODY_OVERHEAD == 16),
+        (f"`{signing.SEALED_TYPE}`", signing.SEALED_TYPE == "application/memrelay-sealed"),
+        (f"`{signing.PROOF_HEADER}`", signing.PROOF_HEADER == "memory-proof"),
         ("it is of generation 1", keys.FIRST_GENERATION == 1),
         ("within 2 MiB and 15 s", (accept.MAX_BODY, accept.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
         ("2,048 characters", accept.MAX_TARGET == 2048),

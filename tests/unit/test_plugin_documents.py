@@ -11,10 +11,9 @@ import typer
 from gateway_plugin.active import MOST_KEPT
 from gateway_plugin.cli import app
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.gates import Purpose, gate
-from gateway_plugin.session_keys import SessionRef, parse_session_key
+from gateway_plugin.identity import SessionRef, parse_session_key
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
-from gateway_plugin.turn import HostTurn, Turn
+from gateway_plugin.turn import HostTurn, Purpose, Turn, gate
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PLUGIN = (DOCS / "plugin.md").read_text("utf-8")

@@ -21,9 +21,9 @@ from relayer.wire.certificates import Certificate, Right
 from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidName
 from relayer.wire.keys import RootKeys, derive
-from relayer.wire.proofs import Prover, answer_key, seal_body
 from relayer.wire.sealed_keys import FleetKey, FleetList, SealedKey
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal
+from relayer.wire.signing import Prover, answer_key, seal_body
 
 HERE = Path(__file__).parent
 ROOT = RootKeys(bytes(range(32)))

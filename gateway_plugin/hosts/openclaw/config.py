@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.identity import DEFAULT_AGENT
 from gateway_plugin.private_files import create_private, replace_private
-from gateway_plugin.session_keys import DEFAULT_AGENT
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""

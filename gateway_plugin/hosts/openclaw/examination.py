@@ -20,8 +20,8 @@ from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.config import SECRET_KEYS, HostConfig, core_config, state_folder
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity
-from gateway_plugin.outbox import Outbox
-from gateway_plugin.sessions import WHY_MARK, owner_of
+from gateway_plugin.outbox.queue import Outbox
+from gateway_plugin.sessions import WHY_MARK
 from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, safe_load
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
@@ -107,7 +107,7 @@ async def check_agents(
     """
     for name, identity in agents.items():
         check = await canary(client, identity, clock=clock)
-        noted = outbox.kept(owner_of(identity), WHY_MARK).value
+        noted = outbox.get(identity.ref, WHY_MARK).value
         last = json.loads(noted).get("status", "") if noted else ""
         turn = f"last turn: {last}" if last else "no turn was noted yet: send one, and look again"
         yield replace(check, name=f"openclaw agent {name}", found=f"{check.found}; {turn}")

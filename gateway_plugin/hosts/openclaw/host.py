@@ -20,7 +20,7 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.config import core_config, state_folder
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
-from gateway_plugin.outbox import OutboxUnavailable
+from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect

@@ -13,8 +13,8 @@ from typing import Any, Final
 from gateway_plugin.bounded_files import NotRead, opened_below
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
+from gateway_plugin.identity import DEFAULT_AGENT, Audience, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.session_keys import DEFAULT_AGENT, Audience, parse_session_key
 from gateway_plugin.settings import NamespaceScope
 from gateway_plugin.tool_arguments import ToolError, tool_schemas
 from gateway_plugin.tools import ToolAnswer

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway_plugin.session_keys import DEFAULT_AGENT, Audience
+from gateway_plugin.identity import DEFAULT_AGENT, Audience
 from gateway_plugin.turn import HostTurn
 
 HOST: Final = "openclaw"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture import MAX_REMEMBERED, TurnCursor, capture_turn, fingerprint
 from gateway_plugin.errors import SettingsError
+from gateway_plugin.identity import Audience, parse_session_key
 from gateway_plugin.query import ChatMessage, Role, parse_messages
-from gateway_plugin.session_keys import Audience, parse_session_key
 from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings import CaptureSettings, load_settings
 from gateway_plugin.turn import HostTurn, Turn
@@ -114,8 +114,7 @@ def test_the_same_turn_has_the_same_key_and_another_has_another(identity):
 
 
 def test_a_key_tells_nothing_to_who_lacks_the_namespace_secret(identity, holder):
-    from gateway_plugin.identity import identify
-    from gateway_plugin.session_keys import parse_session_key
+    from gateway_plugin.identity import identify, parse_session_key
 
     other = identify(holder, parse_session_key("agent:coder:s"), default_agent=None)
     keys = {capture([user(COFFEE)], who).request.idempotency_key for who in (identity, other)}

@@ -9,7 +9,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from wire_relayer import WireRelayer, answer, hang, strangers
 
-from gateway_plugin.calls.transport import MAX_ANSWER_BYTES
+from gateway_plugin.calls.calling import MAX_ANSWER_BYTES
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import (
@@ -19,8 +19,7 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.identity import identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import identify, parse_session_key
 from gateway_plugin.sync_client import SyncRelayerClient
 from relayer.wire import codec as base64url
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
@@ -358,8 +357,7 @@ def test_an_address_that_would_leak_or_break_signatures_is_refused(url, trust_st
 
 
 async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, identity):
-    from gateway_plugin.identity import identify
-    from gateway_plugin.session_keys import parse_session_key
+    from gateway_plugin.identity import identify, parse_session_key
 
     other = identify(holder, parse_session_key("agent:coder:uuid-789"), default_agent=None)
     await client.remember(identity, COFFEE)
@@ -369,7 +367,8 @@ async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, 
 def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRelayer, identity):
     import httpx
 
-    from gateway_plugin.calls.transport import Endpoint, signed_headers
+    from gateway_plugin.calls.calling import signed_headers
+    from gateway_plugin.calls.trust import Endpoint
 
     headers = signed_headers(
         identity,

@@ -10,11 +10,10 @@ from wire_relayer import answer, strangers
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused, RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.identity import RootHolder, identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from relayer.wire.keys import RootKeys
-from relayer.wire.proofs import Prover
 from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
+from relayer.wire.signing import Prover
 
 HEAD = {"memrelay_export": 1, "namespace": "ops", "memories": 1}
 END = {"end": True, "memories": 1}

@@ -3,10 +3,18 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.gates import GATES, Purpose, explain, gate, is_control_text, is_slash_command
-from gateway_plugin.session_keys import Audience, parse_session_key
+from gateway_plugin.identity import Audience, parse_session_key
 from gateway_plugin.settings import load_settings
-from gateway_plugin.turn import HostTurn, Turn
+from gateway_plugin.turn import (
+    GATES,
+    HostTurn,
+    Purpose,
+    Turn,
+    explain,
+    gate,
+    is_control_text,
+    is_slash_command,
+)
 
 DIRECT = load_settings({}, {})
 ACTIVE = load_settings({"recall": {"mode": "active"}, "active": {"agents": ["ops"]}}, {})

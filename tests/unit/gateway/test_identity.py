@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.identity import identify
-from gateway_plugin.session_keys import parse_session_key
+from gateway_plugin.identity import identify, parse_session_key
 from gateway_plugin.settings import NamespaceScope
 from relayer.wire import codec as base64url
 from relayer.wire import names

@@ -9,8 +9,8 @@ from wire_relayer import answer
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture import TurnCursor, capture_turn
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
+from gateway_plugin.identity import parse_session_key
 from gateway_plugin.query import Role, parse_messages
-from gateway_plugin.session_keys import parse_session_key
 from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.turn import HostTurn, Turn

@@ -13,10 +13,9 @@ import pytest
 
 from gateway_plugin import AsyncMemoryPlugin, formatting, injection
 from gateway_plugin.filters import judge_cleaned
-from gateway_plugin.gates import GATES, explain
-from gateway_plugin.identity import identify
-from gateway_plugin.session_keys import named, parse_session_key
+from gateway_plugin.identity import identify, named, parse_session_key
 from gateway_plugin.text import wrappers
+from gateway_plugin.turn import GATES, explain
 
 KEY = "agent:researcher:uuid-456"
 SAID = (

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from gateway_plugin.commands.run import agent_identity
 from gateway_plugin.errors import IdentityError, SettingsError
-from gateway_plugin.identity import AgentHolder, Identity, RootHolder
-from gateway_plugin.session_keys import named, parse_session_key, typed
+from gateway_plugin.identity import AgentHolder, Identity, RootHolder, named, parse_session_key, typed
 from gateway_plugin.sessions import Identities
 from gateway_plugin.settings import PluginSettings, load_settings
 from gateway_plugin.turn import HostTurn

@@ -11,10 +11,9 @@ from nacl.signing import SigningKey
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import MemoryPlugin, keys
 from gateway_plugin.cli import app
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.keys import secret_store
 from gateway_plugin.settings import load_settings
 from relayer.wire.keys import RootKeys
 
@@ -70,9 +69,9 @@ def test_a_plugin_shows_no_key_through_success_and_every_failure(wire, environ, 
             sinks.say(repr(plugin.after_turn(TURN, session_key=KEY)))
             sinks.say(repr(plugin.before_turn("How do I take my coffee?", session_key=KEY, deadline=2)))
         plugin.flush(2)
-        sinks.say(repr([plugin.status(), plugin.why(), plugin.settings, plugin._plugin._identities.holder]))
+        sinks.say(repr([plugin.status(), plugin.why(), plugin.settings, plugin._inner._identities.holder]))
         wire.identity = SigningKey.generate()
-        plugin._plugin._client._fleet.drop()
+        plugin._inner._client._fleet.drop()
         sinks.say(repr(plugin.before_turn("Which coffee do I take at sea?", session_key=KEY)))
     with MemoryPlugin("http://127.0.0.1:9", settings=settings, environ=environ) as lost:
         sinks.say(repr(lost.before_turn("How do I take my coffee?", session_key=KEY)))
@@ -108,7 +107,7 @@ def test_the_command_line_shows_a_key_only_where_it_is_asked_for_one(wire, envir
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(secret_store, "_taken", {})
+        monkeypatch.setattr(keys, "_taken", {})
         monkeypatch.setenv("MEMRELAY_SECRET", SECRET.hex())
         return CliRunner().invoke(app, arguments).output
 

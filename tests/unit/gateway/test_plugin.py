@@ -13,9 +13,9 @@ from wire_relayer import WireRelayer, answer, hang
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.errors import IdentityError, SettingsError
-from gateway_plugin.keys.secret_store import secret_path
-from gateway_plugin.outbox.memory import MemoryOutbox
-from gateway_plugin.session_keys import Audience
+from gateway_plugin.identity import Audience
+from gateway_plugin.keys import secret_path
+from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
@@ -107,7 +107,7 @@ def test_what_the_relayer_has_under_the_same_key_counts_as_delivered(plugin, wir
 
 
 def test_a_full_outbox_says_so_and_the_next_turn_tries_again(make, wire):
-    outbox = MemoryOutbox(capacity=0)
+    outbox = Outbox.in_memory(capacity=0)
     plugin = make(outbox=outbox)
     assert plugin.after_turn(TURN).status == "full"
     outbox._capacity = 10
@@ -344,7 +344,7 @@ def test_a_defect_inside_becomes_a_status(plugin, monkeypatch):
     def defect(*_, **__):
         raise ZeroDivisionError("secret text")
 
-    monkeypatch.setattr(plugin._plugin._recaller, "gated", defect)
+    monkeypatch.setattr(plugin._inner._recaller, "gated", defect)
     turn = plugin.before_turn(QUESTION)
     assert (turn.status, turn.text) == ("failed", "")
     assert "secret text" not in turn.detail

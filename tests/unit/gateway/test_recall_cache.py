@@ -9,7 +9,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import LIFE_SECONDS, RecallCache
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.outbox import Waiting
+from gateway_plugin.identity import NamespaceRef
 from relayer.wire.schemas import MemoryItem, RecallRequest, RecallResponse, RememberRequest
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
@@ -44,7 +44,7 @@ def kept():
 
 
 def own(plugin):
-    return plugin._plugin._identities.of_owner(Waiting("default", "default", 1))
+    return plugin._inner._identities.of_owner(NamespaceRef("default", "default", 1))
 
 
 def call(plugin, work):
@@ -52,7 +52,7 @@ def call(plugin, work):
 
 
 def client(plugin):
-    return plugin._plugin._client
+    return plugin._inner._client
 
 
 def test_an_answer_is_kept_for_its_life_and_no_longer(kept):

@@ -7,9 +7,8 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.commands.erase import forget_namespace
-from gateway_plugin.identity import RootHolder
-from gateway_plugin.outbox import Waiting
-from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.identity import NamespaceRef, RootHolder
+from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.turn import HostTurn
 from relayer.wire.keys import RootKeys
 
@@ -88,9 +87,9 @@ def test_an_end_outlives_the_process_that_saw_it(make, wire, environ):
     with MemoryPlugin(NOWHERE, secret=SECRET, environ=environ) as lost:
         assert lost.flush_session(said(COFFEE), session_key=KEY, ended=True).ended
     holder = RootHolder(RootKeys(bytes.fromhex(SECRET)))
-    outbox = FileOutbox(outbox_path(environ, holder, NOWHERE), holder)
-    assert [len(letter.item.request.turns) for letter in outbox.letters(dead=False)] == [1, 0]
-    assert forget_namespace(outbox, Waiting("researcher", "researcher", 1)) == 1
+    outbox = Outbox(outbox_path(environ, holder, NOWHERE), holder)
+    assert [len(letter.item.request.turns) for letter in outbox.queued()] == [1, 0]
+    assert forget_namespace(outbox, NamespaceRef("researcher", "researcher", 1)) == 1
     assert outbox.waiting() == 0
     outbox.close()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.session_keys import MAX_SESSION_KEY_CHARS, Audience, RunKind, parse_session_key
+from gateway_plugin.identity import MAX_SESSION_KEY_CHARS, Audience, RunKind, parse_session_key
 
 
 @pytest.mark.row("MW-05")

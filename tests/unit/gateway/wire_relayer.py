@@ -26,7 +26,6 @@ from relayer.wire import schemas, signing
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import WireError
 from relayer.wire.memories import ContextResponse
-from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE, Prover, open_body
 from relayer.wire.sealed_keys import (
     MAX_LIFE_SECONDS,
     FleetKey,
@@ -35,6 +34,7 @@ from relayer.wire.sealed_keys import (
     fleet_key_id,
     named_fleet_key,
 )
+from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Prover, open_body
 
 Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 RELEASED = web.AppKey("released", threading.Event)

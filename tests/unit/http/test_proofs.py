@@ -22,7 +22,7 @@ from relayer.wire import signing
 from relayer.wire.certificates import Revocations, Right
 from relayer.wire.errors import NotAccepted
 from relayer.wire.keys import FIRST_GENERATION
-from relayer.wire.proofs import PROOF_HEADER, SEALED_TYPE, Prover, Verifier, answer_key, seal_body
+from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Prover, Verifier, answer_key, seal_body
 
 MEMORY = {"items": [{"text": "kept"}]}
 NOBODY = "01m8079zqgt6n9m13psfyd6ak5"

@@ -9,7 +9,7 @@ from nacl.signing import SigningKey
 from wire_vectors import vectors
 
 from relayer.wire.errors import NotAccepted, UnsealError
-from relayer.wire.proofs import BODY_OVERHEAD, Prover, Verifier, answer_key, open_body, seal_body
+from relayer.wire.signing import BODY_OVERHEAD, Prover, Verifier, answer_key, open_body, seal_body
 
 FROZEN = vectors("proofs")
 IDENTITY = SigningKey(bytes(32))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.calls.calling import Breaker
+from gateway_plugin.calls.calling import RelayerBreaker
 from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
 
 
@@ -27,7 +27,7 @@ def clock():
 
 @pytest.fixture
 def opened(clock):
-    breaker = Breaker(clock)
+    breaker = RelayerBreaker(clock)
     for _ in range(3):
         breaker.check()
         breaker.failed()
@@ -66,7 +66,7 @@ def test_a_trial_that_fails_begins_another_pause(opened, clock):
 
 
 def test_a_success_in_between_starts_the_count_again(clock):
-    breaker = Breaker(clock)
+    breaker = RelayerBreaker(clock)
     for _ in range(5):
         breaker.failed()
         breaker.failed()
@@ -76,11 +76,11 @@ def test_a_success_in_between_starts_the_count_again(clock):
 
 
 def test_while_a_stranger_answers_the_breaker_says_so(opened, clock):
-    opened.failed(RelayerUntrusted("somebody else answers"))
+    opened.failed_by(RelayerUntrusted("somebody else answers"))
     with pytest.raises(RelayerUntrusted, match=r"somebody else answers .*next try is in 60 s"):
         opened.check()
     clock.at += 61
     opened.check()
-    opened.failed(RelayerUnreachable("nobody answers"))
+    opened.failed_by(RelayerUnreachable("nobody answers"))
     with pytest.raises(RelayerUnreachable, match="next try is in"):
         opened.check()

@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import MemoryPlugin, keys
 from gateway_plugin.cli import app
-from gateway_plugin.keys import secret_store
 from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
@@ -123,7 +122,7 @@ def test_a_doctor_without_complaint_ends_with_zero(run, wire):
 
 def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(run, monkeypatch, tmp_path):
     assert run("doctor").stdout.splitlines()[1].endswith("; from MEMRELAY_SECRET")
-    monkeypatch.setattr(secret_store, "_taken", {})
+    monkeypatch.setattr(keys, "_taken", {})
     file = tmp_path / "of-its-own"
     file.write_text(SECRET)
     file.chmod(0o600)
@@ -164,13 +163,13 @@ def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(run, wire):
 
 
 def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ):
-    from gateway_plugin.outbox import Waiting
+    from gateway_plugin.identity import NamespaceRef
     from gateway_plugin.outbox.sender import Positions
     from relayer.wire.schemas import Position
 
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
-        positions = Positions(plugin._plugin._outbox)
-        positions.saw(Waiting("default", "default", 1), Position(seq=5, digest="0" * 64))
+        positions = Positions(plugin._inner._outbox)
+        positions.saw(NamespaceRef("default", "default", 1), Position(seq=5, digest="0" * 64))
         positions.persist()
     assert run("acknowledge").exit_code == 0
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:

@@ -9,9 +9,9 @@ import stat
 import pytest
 from typer.testing import CliRunner
 
+from gateway_plugin import keys
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.config import core_config
-from gateway_plugin.keys import secret_store
 from gateway_plugin.settings import load_settings
 
 SECRET = "11" * 32
@@ -34,7 +34,7 @@ def run(environ, config, monkeypatch):
         monkeypatch.setenv(name, value)
 
     def invoke(*arguments, code=0):
-        monkeypatch.setattr(secret_store, "_taken", {})
+        monkeypatch.setattr(keys, "_taken", {})
         monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
         done = CliRunner().invoke(app, ["init", *arguments])
         assert done.exit_code == code, done.output

@@ -7,9 +7,8 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import MemoryPlugin, keys
 from gateway_plugin.cli import app
-from gateway_plugin.keys import secret_store
 
 SECRET = "11" * 32
 KEY = "agent:coder:main"
@@ -26,7 +25,7 @@ def run(wire, environ, monkeypatch):
         monkeypatch.setenv(name, value)
 
     def invoke(*arguments):
-        monkeypatch.setattr(secret_store, "_taken", {})
+        monkeypatch.setattr(keys, "_taken", {})
         monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output

@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.commands.erase import erase_texts, forget_namespace
-from gateway_plugin.outbox import OutboxItem, Waiting
-from gateway_plugin.outbox.memory import MemoryOutbox
+from gateway_plugin.identity import NamespaceRef
+from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import AnalyzeRequest, Position
 
-OWNER = Waiting("researcher", "researcher", 0)
-OTHER = Waiting("coder", "coder", 0)
+OWNER = NamespaceRef("researcher", "researcher", 0)
+OTHER = NamespaceRef("coder", "coder", 0)
 
 
-def item(owner: Waiting, key: str, *texts: str) -> OutboxItem:
+def item(owner: NamespaceRef, key: str, *texts: str) -> OutboxItem:
     turns = [{"role": "user", "text": text} for text in texts]
     return OutboxItem(owner, AnalyzeRequest(turns=turns, idempotency_key=key), 1)
 
 
-def said(outbox: MemoryOutbox) -> list[list[str]]:
-    letters = (*outbox.letters(dead=False), *outbox.letters(dead=True))
+def said(outbox: Outbox) -> list[list[str]]:
+    letters = (*outbox.queued(), *outbox.dead_letters())
     return [[turn.text for turn in letter.item.request.turns] for letter in letters if letter.item]
 
 
 @pytest.fixture
-def outbox() -> MemoryOutbox:
-    made = MemoryOutbox()
+def outbox() -> Outbox:
+    made = Outbox.in_memory()
     made.put(item(OWNER, "1", "The key hangs  behind the DOOR.", "The bakery opens at seven."))
     made.put(item(OWNER, "2", "The bakery opens at seven."))
     made.put(item(OTHER, "3", "The key hangs behind the door."))
@@ -37,7 +37,7 @@ def outbox() -> MemoryOutbox:
 
 
 def test_turns_that_hold_the_text_go_waiting_or_refused_and_their_neighbours_stay(
-    outbox: MemoryOutbox,
+    outbox: Outbox,
 ) -> None:
     assert erase_texts(outbox, "researcher", ["The key hangs behind the door."]) == 2
     assert sorted(said(outbox)) == [
@@ -45,11 +45,11 @@ def test_turns_that_hold_the_text_go_waiting_or_refused_and_their_neighbours_sta
         ["The bakery opens at seven."],
         ["The key hangs behind the door."],
     ]
-    assert len({letter.id for letter in outbox.letters(dead=False)}) == 3
+    assert len({letter.id for letter in outbox.queued()}) == 3
 
 
 def test_what_stays_of_a_turn_is_not_kept_word_for_word() -> None:
-    outbox = MemoryOutbox()
+    outbox = Outbox.in_memory()
     turns = [
         {"role": "user", "text": "The key hangs behind the door."},
         {"role": "user", "text": "I sail.", "calls": ["x"]},
@@ -63,13 +63,13 @@ def test_what_stays_of_a_turn_is_not_kept_word_for_word() -> None:
     assert (left.request.store_transcript, left.request.turns[0].calls) == (False, ())
 
 
-def test_what_is_shorter_than_the_text_or_empty_matches_nothing(outbox: MemoryOutbox) -> None:
+def test_what_is_shorter_than_the_text_or_empty_matches_nothing(outbox: Outbox) -> None:
     before = said(outbox)
     assert erase_texts(outbox, "researcher", ["", "  ", "The key hangs behind the door. And more."]) == 0
     assert said(outbox) == before
 
 
-def test_an_erased_namespace_takes_all_that_waits_for_it_and_its_position(outbox: MemoryOutbox) -> None:
+def test_an_erased_namespace_takes_all_that_waits_for_it_and_its_position(outbox: Outbox) -> None:
     positions = Positions(outbox)
     positions.saw(OWNER, Position(seq=7, digest="ab" * 32))
     positions.persist()

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.outbox import OutboxItem, OutboxUnavailable, Waiting
-from gateway_plugin.outbox.file import FileOutbox
+from gateway_plugin.identity import NamespaceRef
+from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
-OWNER = Waiting("researcher", "researcher", 1)
+OWNER = NamespaceRef("researcher", "researcher", 1)
 _FRAME, _HEADER, _PAGE = 24 + 4096, 32, 4096
 
 
@@ -33,15 +33,15 @@ class Disk:
         self._folder = folder
         self._number = itertools.count()
 
-    def fresh(self) -> FileOutbox:
+    def fresh(self) -> Outbox:
         place = self._folder / f"live-{next(self._number)}"
-        return FileOutbox(place / "outbox.db", self.holder, notify=self.told.append)
+        return Outbox(place / "outbox.db", self.holder, notify=self.told.append)
 
     @staticmethod
-    def read(outbox: FileOutbox) -> tuple[bytes, bytes]:
+    def read(outbox: Outbox) -> tuple[bytes, bytes]:
         return outbox.path.read_bytes(), outbox.path.with_name("outbox.db-wal").read_bytes()
 
-    def after(self, database: bytes, log: bytes) -> FileOutbox:
+    def after(self, database: bytes, log: bytes) -> Outbox:
         """Open what was left on the disk when the power came back; the index of the log is lost with the memory."""
         outbox = self.fresh()
         outbox.path.parent.mkdir()
@@ -53,10 +53,10 @@ class Disk:
         """Return what waits then, having shown that the queue moves on."""
         outbox = self.after(database, log)
         try:
-            waiting = [letter.item.queued_at for letter in outbox.letters(dead=False) if letter.item]
+            waiting = [letter.item.queued_at for letter in outbox.queued() if letter.item]
             assert outbox.put(item(99))
             assert outbox.waiting() == len(waiting) + 1
-            assert outbox.letters(dead=True) == ()
+            assert outbox.dead_letters() == ()
             return waiting
         finally:
             outbox.close()
@@ -67,7 +67,7 @@ def disk(tmp_path, holder):
     return Disk(tmp_path, holder)
 
 
-def filled(disk: Disk, count: int) -> FileOutbox:
+def filled(disk: Disk, count: int) -> Outbox:
     outbox = disk.fresh()
     for number in range(count):
         assert outbox.put(item(number))
@@ -125,7 +125,7 @@ def test_a_checkpoint_that_was_torn_loses_nothing(disk):
 
 def test_a_file_that_was_torn_while_it_was_made_opens(disk):
     outbox = disk.fresh()
-    assert outbox.kept(OWNER, "cursor").revision == 0
+    assert outbox.get(OWNER, "cursor").revision == 0
     outbox.put(item(0))
     database, log = disk.read(outbox)
     outbox.close()
@@ -150,7 +150,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True, timeout=30)
 
 
-def fill(outbox: FileOutbox) -> list[int]:
+def fill(outbox: Outbox) -> list[int]:
     """Put items until one is refused, and return those that were taken."""
     stored: list[int] = []
     while len(stored) < 1000:
@@ -165,12 +165,12 @@ def fill(outbox: FileOutbox) -> list[int]:
 def test_a_full_disk_refuses_a_turn_whole_and_takes_it_when_there_is_room_again(small_disk, holder):
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"\0" * 128 * 1024)
-    outbox = FileOutbox(small_disk / "memrelay" / "outbox.db", holder)
+    outbox = Outbox(small_disk / "memrelay" / "outbox.db", holder)
     stored = fill(outbox)
     assert 3 < len(stored) < 1000
     with pytest.raises(OutboxUnavailable, match="make room"):
         outbox.put(item(len(stored)))
-    assert [letter.item.queued_at for letter in outbox.letters(dead=False)] == stored
+    assert [letter.item.queued_at for letter in outbox.queued()] == stored
     # What is delivered meanwhile cannot be taken out of the file, and is passed over.
     outbox.delivered(item(0))
     assert outbox.head() == item(1)
@@ -178,8 +178,8 @@ def test_a_full_disk_refuses_a_turn_whole_and_takes_it_when_there_is_room_again(
     assert outbox.put(item(len(stored)))
     outbox.delivered(item(1))
     outbox.close()
-    again = FileOutbox(small_disk / "memrelay" / "outbox.db", holder)
-    assert [letter.item.queued_at for letter in again.letters(dead=False)] == [*stored[2:], len(stored)]
+    again = Outbox(small_disk / "memrelay" / "outbox.db", holder)
+    assert [letter.item.queued_at for letter in again.queued()] == [*stored[2:], len(stored)]
     again.close()
 
 

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.calls.transport import Endpoint
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.host import run_command
-from gateway_plugin.identity import RootHolder
-from gateway_plugin.outbox import Mark, OutboxUnavailable, Waiting, database
-from gateway_plugin.outbox.file import FileOutbox, outbox_path
+from gateway_plugin.identity import NamespaceRef, RootHolder
+from gateway_plugin.outbox import queue
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate, outbox_path
 from relayer.wire.keys import RootKeys
 
 SECRET = "11" * 32
@@ -150,17 +150,17 @@ def test_doctor_finds_the_switch_that_a_person_set(run):
 def test_a_file_that_another_process_holds_is_no_matter_of_room_or_permissions(
     environ, holder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.0)
-    outbox = FileOutbox(tmp_path / "outbox.db", holder)
-    owner = Waiting("coder", "coder", 1)
-    outbox.keep(Mark(owner, "seen", b"1"))
+    monkeypatch.setattr(queue, "_BUSY_SECONDS", 0.0)
+    outbox = Outbox(tmp_path / "outbox.db", holder)
+    owner = NamespaceRef("coder", "coder", 1)
+    outbox.compare_and_set(ValueUpdate(owner, "seen", b"1"))
     outbox.close()
     with contextlib.closing(sqlite3.connect(outbox.path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(OutboxUnavailable, match=r"locked.*; another process holds it"):
-            outbox.keep(Mark(owner, "seen", b"2"))
-    outbox.keep(Mark(owner, "seen", b"2"))
-    assert outbox.kept(owner, "seen").value == b"2"
+            outbox.compare_and_set(ValueUpdate(owner, "seen", b"2"))
+    outbox.compare_and_set(ValueUpdate(owner, "seen", b"2"))
+    assert outbox.get(owner, "seen").value == b"2"
     outbox.close()
 
 
@@ -178,7 +178,7 @@ def test_what_a_person_can_do_about_it_follows_from_what_the_system_says(
     def refused(*_: object) -> int:
         raise error
 
-    outbox = FileOutbox(tmp_path / "outbox.db", holder)
+    outbox = Outbox(tmp_path / "outbox.db", holder)
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(OutboxUnavailable, match=f"{error.strerror}\\); {advice}$"):
-        outbox.keep(Mark(Waiting("coder", "coder", 1), "seen", b"1"))
+        outbox.compare_and_set(ValueUpdate(NamespaceRef("coder", "coder", 1), "seen", b"1"))

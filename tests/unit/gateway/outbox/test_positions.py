@@ -6,15 +6,15 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.outbox import OutboxUnavailable, Waiting
-from gateway_plugin.outbox.memory import MemoryOutbox
+from gateway_plugin.identity import NamespaceRef
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import Position
 
 TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2 pm."}]
 QUESTION = "How do I take my coffee?"
 ANOTHER = "Which coffee do I drink in the morning?"
-OWNER = Waiting("coder", "coder", 1)
+OWNER = NamespaceRef("coder", "coder", 1)
 
 
 def at(seq):
@@ -39,7 +39,7 @@ def asked(wire):
 
 
 def test_the_newest_position_wins_and_is_found_again():
-    outbox = MemoryOutbox()
+    outbox = Outbox.in_memory()
     positions = Positions(outbox)
     positions.saw(OWNER, at(7))
     positions.saw(OWNER, at(3))
@@ -49,15 +49,15 @@ def test_the_newest_position_wins_and_is_found_again():
 
 
 def test_what_could_not_be_written_is_written_the_next_time():
-    class Full(MemoryOutbox):
+    class Full(Outbox):
         full = True
 
-        def keep(self, mark):
+        def compare_and_set(self, update):
             if self.full:
                 raise OutboxUnavailable("no room")
-            super().keep(mark)
+            super().compare_and_set(update)
 
-    outbox = Full()
+    outbox = Full.in_memory()
     positions = Positions(outbox)
     positions.saw(OWNER, at(7))
     with pytest.raises(OutboxUnavailable):

@@ -9,11 +9,9 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import identify
-from gateway_plugin.outbox import OutboxFull, OutboxItem, Waiting
-from gateway_plugin.outbox.memory import MemoryOutbox
+from gateway_plugin.identity import NamespaceRef, identify, parse_session_key
+from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem
 from gateway_plugin.outbox.sender import Sender
-from gateway_plugin.session_keys import parse_session_key
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
@@ -36,7 +34,7 @@ def item(namespace, text="I moved to Berlin"):
         turns=(TurnItem(role="user", text=text),),
         idempotency_key=f"{namespace}-{text}"[:100].replace(" ", "-"),
     )
-    return OutboxItem(Waiting(namespace, namespace, 1), request, 0)
+    return OutboxItem(NamespaceRef(namespace, namespace, 1), request, 0)
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def plugin(wire, environ):
 
 @pytest.fixture
 def outbox():
-    return MemoryOutbox()
+    return Outbox.in_memory()
 
 
 @pytest.fixture
@@ -158,7 +156,7 @@ def test_a_good_delivery_of_one_agent_does_not_hide_anothers_failure(plugin, wir
 
 
 def test_what_piles_up_for_one_namespace_leaves_room_for_another():
-    outbox = MemoryOutbox(capacity=10)
+    outbox = Outbox.in_memory(capacity=10)
     for number in range(10):
         outbox.put(item("revoked", str(number)))
     with pytest.raises(OutboxFull):
@@ -168,7 +166,7 @@ def test_what_piles_up_for_one_namespace_leaves_room_for_another():
 
 
 def test_an_outbox_is_bounded_whatever_the_number_of_namespaces():
-    outbox = MemoryOutbox(capacity=10)
+    outbox = Outbox.in_memory(capacity=10)
     for number in range(20):
         outbox.put(item(f"agent-{number}"))
     with pytest.raises(OutboxFull):
@@ -176,7 +174,7 @@ def test_an_outbox_is_bounded_whatever_the_number_of_namespaces():
 
 
 def test_the_head_passes_over_the_namespaces_that_are_left_out():
-    outbox = MemoryOutbox()
+    outbox = Outbox.in_memory()
     for namespace in ("a", "b", "a", "c"):
         outbox.put(item(namespace, str(outbox.waiting())))
     assert [outbox.head(besides).owner.namespace for besides in ((), {"a"}, {"a", "b"})] == ["a", "b", "c"]
@@ -198,7 +196,7 @@ async def test_what_a_quota_has_no_room_for_is_kept_told_once_and_not_asked_for_
             outbox.put(item("crowded", f"I moved to house {text}"))
         assert not await sender.flush(5)
         assert outbox.waiting("crowded") == 2
-        assert outbox.letters(dead=True) == ()
+        assert outbox.dead_letters() == ()
         assert len(told) == 1
         assert "crowded wait in the outbox" in told[0]
         assert "quota_exceeded" in sender.last_error

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.keys.secret_store import parse_sheet, render_sheet
+from gateway_plugin.keys import parse_sheet, render_sheet
 from relayer.wire.keys import RootKeys
 
 ROOT = bytes(range(32))

@@ -1,7 +1,8 @@
-"""The durable outbox: what it promises to whoever dies, runs out of disk, shares the file or reads it without the keys."""
+"""The outbox: what it promises to whoever dies, runs out of disk, shares the file or reads it without the keys."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sqlite3
@@ -14,24 +15,24 @@ from pathlib import Path
 
 import pytest
 
-from gateway_plugin.identity import AgentHolder, RootHolder, mint
-from gateway_plugin.outbox import (
+from gateway_plugin.identity import AgentHolder, NamespaceRef, RootHolder, mint
+from gateway_plugin.outbox.queue import (
     MAX_DEAD,
-    Mark,
-    MarkMoved,
+    Outbox,
     OutboxFull,
     OutboxItem,
     OutboxUnavailable,
-    Waiting,
+    RevisionConflict,
+    ValueUpdate,
+    Versioned,
+    outbox_path,
 )
-from gateway_plugin.outbox.file import FileOutbox, outbox_path
-from gateway_plugin.outbox.memory import MemoryOutbox
 from relayer.wire import codec as base64url
 from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
 TEXT = "My sister Lena visits me in the first week of May."
-OWNER = Waiting("researcher", "researcher/private-corner", 1)
+OWNER = NamespaceRef("researcher", "researcher/private-corner", 1)
 
 
 def item(text=TEXT, owner=OWNER, key=None):
@@ -43,7 +44,7 @@ def item(text=TEXT, owner=OWNER, key=None):
 
 
 def other(namespace):
-    return Waiting(namespace, namespace, 1)
+    return NamespaceRef(namespace, namespace, 1)
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def reopened(path, holder, told):
     made = []
 
     def build(**options):
-        made.append(FileOutbox(path, options.pop("holder", holder), notify=told.append, **options))
+        made.append(Outbox(path, options.pop("holder", holder), notify=told.append, **options))
         return made[-1]
 
     yield build
@@ -77,7 +78,7 @@ def outbox(reopened):
 
 @pytest.fixture(params=["file", "memory"])
 def either(request, reopened):
-    return reopened(capacity=10) if request.param == "file" else MemoryOutbox(capacity=10)
+    return reopened(capacity=10) if request.param == "file" else Outbox.in_memory(capacity=10)
 
 
 def test_items_come_out_as_they_went_in_and_in_order(either):
@@ -118,7 +119,7 @@ def test_a_refused_item_is_a_dead_letter_with_its_reason_and_the_next_comes_up(e
     either.put(item("second"))
     either.refused(either.head(), "422 invalid")
     assert either.head().request.turns[0].text == "second"
-    (letter,) = either.letters(dead=True)
+    (letter,) = either.dead_letters()
     assert (letter.reason, letter.item.request.turns[0].text) == ("422 invalid", "first")
     assert either.waiting() == 1
 
@@ -128,49 +129,62 @@ def test_removing_takes_what_matches_waiting_or_dead_and_nothing_else(either):
         either.put(item(text))
     either.refused(item("burn me"), "422 invalid")
     assert either.remove(lambda one: "burn" in one.request.turns[0].text) == 2
-    assert [letter.item.request.turns[0].text for letter in either.letters(dead=False)] == ["keep me"]
-    assert either.letters(dead=True) == ()
+    assert [letter.item.request.turns[0].text for letter in either.queued()] == ["keep me"]
+    assert either.dead_letters() == ()
 
 
 def test_a_mark_is_found_again_and_counts_its_changes(either):
-    assert either.kept(OWNER, "cursor") == either.kept(other("b"), "cursor")
-    either.keep(Mark(OWNER, "cursor", b"one", 0))
-    either.keep(Mark(OWNER, "cursor", b"two", 1))
-    assert (either.kept(OWNER, "cursor").revision, either.kept(OWNER, "cursor").value) == (2, b"two")
-    assert either.kept(other("b"), "cursor").value == b""
+    assert either.get(OWNER, "cursor") == either.get(other("b"), "cursor")
+    either.compare_and_set(ValueUpdate(OWNER, "cursor", b"one", 0))
+    either.compare_and_set(ValueUpdate(OWNER, "cursor", b"two", 1))
+    assert (either.get(OWNER, "cursor").revision, either.get(OWNER, "cursor").value) == (2, b"two")
+    assert either.get(other("b"), "cursor").value == b""
 
 
 def test_a_mark_that_moved_meanwhile_stops_the_item_that_goes_with_it(either):
-    either.keep(Mark(OWNER, "cursor", b"one", 0))
-    with pytest.raises(MarkMoved):
-        either.put(item(), Mark(OWNER, "cursor", b"mine", 0))
+    either.compare_and_set(ValueUpdate(OWNER, "cursor", b"one", 0))
+    with pytest.raises(RevisionConflict):
+        either.put(item(), ValueUpdate(OWNER, "cursor", b"mine", 0))
     assert either.waiting() == 0
-    assert either.kept(OWNER, "cursor").value == b"one"
+    assert either.get(OWNER, "cursor").value == b"one"
 
 
 def test_an_item_without_room_leaves_its_mark_where_it_was(reopened):
     outbox = reopened(capacity=0)
     with pytest.raises(OutboxFull):
-        outbox.put(item(), Mark(OWNER, "cursor", b"here"))
+        outbox.put(item(), ValueUpdate(OWNER, "cursor", b"here"))
     assert outbox.waiting() == 0
-    assert outbox.kept(OWNER, "cursor").revision == 0
+    assert outbox.get(OWNER, "cursor").revision == 0
 
 
 def test_what_was_put_is_there_for_the_next_process(reopened):
     first = reopened()
-    first.put(item(), Mark(OWNER, "cursor", b"here"))
+    first.put(item(), ValueUpdate(OWNER, "cursor", b"here"))
     first.refused(item("never put"), "nothing")
     first.put(item("dead one"))
     first.refused(item("dead one"), "422 invalid")
     second = reopened()
     assert second.head() == item()
-    assert second.kept(OWNER, "cursor").value == b"here"
-    assert [letter.reason for letter in second.letters(dead=True)] == ["422 invalid"]
+    assert second.get(OWNER, "cursor").value == b"here"
+    assert [letter.reason for letter in second.dead_letters()] == ["422 invalid"]
+
+
+def test_an_outbox_that_an_earlier_version_left_is_read(reopened, path):
+    path.parent.mkdir()
+    stored = Path(__file__).parents[3] / "vectors" / "outbox.sql"
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        raw.executescript(stored.read_text("utf-8"))
+    outbox = reopened(holder=RootHolder(RootKeys(bytes(range(32)))))
+    (waiting,), (dead,) = outbox.queued(), outbox.dead_letters()
+    assert outbox.head() == waiting.item == item("The bees live behind the barn.")
+    assert (dead.item, dead.reason) == (item("The barn was painted in May."), "422 invalid")
+    assert outbox.get(OWNER, "cursor") == Versioned(1, b"seven turns")
+    assert outbox.get(NamespaceRef("", "", 0), "everywhere").value == b"off"
 
 
 def test_reading_an_outbox_that_was_never_written_makes_no_file(outbox, path):
-    assert (outbox.head(), outbox.waiting(), outbox.letters(dead=True)) == (None, 0, ())
-    assert outbox.kept(OWNER, "cursor").revision == 0
+    assert (outbox.head(), outbox.waiting(), outbox.dead_letters()) == (None, 0, ())
+    assert outbox.get(OWNER, "cursor").revision == 0
     assert not path.parent.exists()
 
 
@@ -191,7 +205,7 @@ def test_a_file_that_others_could_read_is_made_private(reopened, path):
 
 
 def test_the_files_show_no_text_and_no_name(outbox, path):
-    outbox.put(item(), Mark(OWNER, "cursor:agent:researcher:s1", b"cursor value"))
+    outbox.put(item(), ValueUpdate(OWNER, "cursor:agent:researcher:s1", b"cursor value"))
     outbox.put(item("a dead turn of somebody"))
     outbox.refused(item("a dead turn of somebody"), "422 invalid")
     everything = b"".join(entry.read_bytes() for entry in path.parent.iterdir())
@@ -225,7 +239,7 @@ def test_another_secret_opens_nothing_and_the_queue_moves_on(reopened, told):
     stranger = reopened(holder=RootHolder(RootKeys(bytes(32))))
     stranger.put(item("mine"))
     assert stranger.head() == item("mine")
-    (letter,) = stranger.letters(dead=True)
+    (letter,) = stranger.dead_letters()
     assert letter.item is None
     assert "does not open" in letter.reason
 
@@ -240,7 +254,7 @@ def test_a_row_moved_to_another_place_does_not_open(outbox, path):
     raw.commit()
     raw.close()
     assert outbox.head() is None
-    assert len(outbox.letters(dead=True)) == 2
+    assert len(outbox.dead_letters()) == 2
 
 
 def test_one_agents_keys_open_that_agents_file(tmp_path, holder):
@@ -248,7 +262,7 @@ def test_one_agents_keys_open_that_agents_file(tmp_path, holder):
     alone = AgentHolder.parse(
         holder.agent("researcher").secret, base64url.encode(certificate.issue(holder.root.account_identity))
     )
-    outbox = FileOutbox(tmp_path / "o.db", alone)
+    outbox = Outbox(tmp_path / "o.db", alone)
     outbox.put(item())
     assert outbox.head() == item()
     outbox.close()
@@ -272,6 +286,35 @@ def test_a_damaged_file_is_set_aside_and_said_and_captures_go_on(reopened, path,
     assert second.head() == item("after the damage")
     assert "damaged" in told[0]
     assert [entry for entry in path.parent.iterdir() if ".damaged-" in entry.name]
+
+
+def test_damage_that_is_read_while_another_thread_writes_is_not_waited_for(reopened, path, told):
+    outbox = reopened()
+    for number in range(20):
+        outbox.put(item(f"turn {number}"))
+    outbox.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    writing, read = threading.Event(), threading.Event()
+
+    def write():
+        with outbox._database._writer.lock:
+            writing.set()
+            assert read.wait(10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert writing.wait(10)
+    try:
+        with pytest.raises(OutboxUnavailable):
+            outbox.queued()
+        assert writer.is_alive()
+    finally:
+        read.set()
+        writer.join()
+    assert "damaged" in told[0]
+    assert outbox.put(item("after the damage"))
+    assert outbox.waiting() == 1
 
 
 def test_a_file_of_a_newer_version_is_left_alone(reopened, path):
@@ -309,8 +352,8 @@ def test_the_right_to_deliver_ends_with_the_process_that_had_it(reopened, path):
 
 def test_two_processes_that_put_at_once_lose_nothing(path, holder):
     writer = (
-        "import sys; from pathlib import Path; from test_outbox_file import FileOutbox, RootHolder, RootKeys, item\n"
-        "box = FileOutbox(Path(sys.argv[1]), RootHolder(RootKeys(bytes(range(32)))))\n"
+        "import sys; from pathlib import Path; from test_queue import Outbox, RootHolder, RootKeys, item\n"
+        "box = Outbox(Path(sys.argv[1]), RootHolder(RootKeys(bytes(range(32)))))\n"
         "for n in range(25): box.put(item(f'turn {n} of {sys.argv[2]}'))\n"
     )
     environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path.cwd()}"}
@@ -318,8 +361,8 @@ def test_two_processes_that_put_at_once_lose_nothing(path, holder):
         subprocess.Popen([sys.executable, "-c", writer, str(path), name], env=environment) for name in "ab"
     ]
     assert [process.wait(60) for process in writers] == [0, 0]
-    outbox = FileOutbox(path, holder)
-    texts = [letter.item.request.turns[0].text for letter in outbox.letters(dead=False)]
+    outbox = Outbox(path, holder)
+    texts = [letter.item.request.turns[0].text for letter in outbox.queued()]
     outbox.close()
     assert sorted(texts) == sorted(f"turn {n} of {name}" for n in range(25) for name in "ab")
     assert [text for text in texts if text.endswith("a")] == [f"turn {n} of a" for n in range(25)]
@@ -345,7 +388,7 @@ def test_a_file_that_another_makes_at_this_instant_is_waited_for(reopened, path)
     done = threading.Timer(0.1, making.close)
     done.start()
     try:
-        assert reopened().kept(OWNER, "position").value == b""
+        assert reopened().get(OWNER, "position").value == b""
     finally:
         done.join()
 
@@ -367,7 +410,7 @@ def test_without_room_a_put_is_refused_and_what_was_there_stays_whole(reopened, 
     assert outbox.waiting() == kept
     no_room(resource.RLIM_INFINITY)
     assert outbox.put(item("there is room again"))
-    texts = [letter.item.request.turns[0].text for letter in reopened().letters(dead=False)]
+    texts = [letter.item.request.turns[0].text for letter in reopened().queued()]
     assert len(texts) == kept + 1
     assert (texts[0], texts[-1]) == ("first", "there is room again")
 
@@ -389,7 +432,7 @@ def test_dead_letters_are_bounded(outbox):
     for number in range(MAX_DEAD + 5):
         outbox.put(item(f"turn {number}"))
         outbox.refused(item(f"turn {number}"), "422 invalid")
-    letters = outbox.letters(dead=True)
+    letters = outbox.dead_letters()
     assert len(letters) == MAX_DEAD
     assert letters[0].item.request.turns[0].text == "turn 5"
 
@@ -398,7 +441,7 @@ def test_a_dead_letter_can_be_tried_again_or_dropped(outbox):
     for text in ("first", "second", "third"):
         outbox.put(item(text))
         outbox.refused(item(text), "422 invalid")
-    first, second, _ = outbox.letters(dead=True)
+    first, second, _ = outbox.dead_letters()
     assert outbox.retry(first.id) == 1
     assert outbox.head() == item("first")
     assert outbox.drop(second.id, dead_only=True) == 1
@@ -408,13 +451,13 @@ def test_a_dead_letter_can_be_tried_again_or_dropped(outbox):
 
 
 def test_a_lasting_mark_outlives_any_number_of_others(outbox, monkeypatch):
-    monkeypatch.setattr("gateway_plugin.outbox.file.MAX_MARKS", 70)
-    outbox.keep(Mark(OWNER, "said no", b"off", lasting=True))
+    monkeypatch.setattr("gateway_plugin.outbox.queue.MAX_VALUES", 70)
+    outbox.compare_and_set(ValueUpdate(OWNER, "said no", b"off", lasting=True))
     for number in range(140):
-        outbox.keep(Mark(OWNER, f"cursor {number}", b"value"))
-    assert outbox.kept(OWNER, "said no").value == b"off"
-    assert outbox.kept(OWNER, "cursor 0").value == b""
-    assert outbox.kept(OWNER, "cursor 139").value == b"value"
+        outbox.compare_and_set(ValueUpdate(OWNER, f"cursor {number}", b"value"))
+    assert outbox.get(OWNER, "said no").value == b"off"
+    assert outbox.get(OWNER, "cursor 0").value == b""
+    assert outbox.get(OWNER, "cursor 139").value == b"value"
 
 
 def test_a_put_takes_milliseconds(outbox):
@@ -422,6 +465,6 @@ def test_a_put_takes_milliseconds(outbox):
     times = []
     for number in range(50):
         start = time.perf_counter()
-        outbox.put(item(f"turn {number}"), Mark(OWNER, "cursor", b"value"))
+        outbox.put(item(f"turn {number}"), ValueUpdate(OWNER, "cursor", b"value"))
         times.append(time.perf_counter() - start)
     assert sorted(times)[25] < 0.05

@@ -8,7 +8,8 @@ import threading
 import pytest
 from certificates import self_signed
 
-from gateway_plugin.calls.transport import Endpoint, Transport
+from gateway_plugin.calls.calling import Transport
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
 
 

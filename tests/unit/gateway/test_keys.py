@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
+from gateway_plugin import keys
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import AgentHolder, mint
-from gateway_plugin.keys import secret_store
-from gateway_plugin.keys.secret_store import load_keys
+from gateway_plugin.keys import load_keys
 from gateway_plugin.private_files import create_private
 from relayer.wire import codec as base64url
 from relayer.wire.keys import RootKeys
@@ -22,7 +22,7 @@ ACCOUNT = RootKeys(ROOT).account
 
 @pytest.fixture(autouse=True)
 def _nothing_taken_before(monkeypatch):
-    monkeypatch.setattr(secret_store, "_taken", {})
+    monkeypatch.setattr(keys, "_taken", {})
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_malformed_secret_is_named_by_its_source_and_never_shown(environ, said
 
 def test_a_first_start_makes_a_private_secret_and_says_so_once(environ, said):
     first = load(environ, said)
-    path = secret_store.secret_path(environ)
+    path = keys.secret_path(environ)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert load(environ, said).account == first.account
@@ -75,7 +75,7 @@ def test_a_first_start_makes_a_private_secret_and_says_so_once(environ, said):
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_secret_that_others_may_read_is_refused_with_the_command_that_helps(environ, said, mode):
     load(environ, said)
-    path = secret_store.secret_path(environ)
+    path = keys.secret_path(environ)
     path.chmod(mode)
     with pytest.raises(IdentityError, match=f"chmod 600 {path}"):
         load(environ, said)
@@ -98,7 +98,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path):
 
 def test_processes_that_start_together_agree_on_one_secret(environ):
     code = (
-        "import os; from gateway_plugin.keys.secret_store import load_keys;"
+        "import os; from gateway_plugin.keys import load_keys;"
         "print(load_keys(os.environ, notify=lambda _: None).account)"
     )
     env = {**os.environ, **environ}
