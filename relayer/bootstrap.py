@@ -43,7 +43,7 @@ from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
-from relayer.settings.model_keys import find_metrics_token
+from relayer.settings.keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams

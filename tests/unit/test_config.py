@@ -10,8 +10,13 @@ import pytest
 from relayer.access.quotas import Quota
 from relayer.errors import ConfigurationError
 from relayer.settings.config import RelayerSettings, load_settings, read_quotas
-from relayer.settings.key import find_relayer_key, make_relayer_key, read_sheet, recovery_sheet
-from relayer.settings.model_keys import find_model_key
+from relayer.settings.keys import (
+    find_model_key,
+    find_relayer_key,
+    make_relayer_key,
+    read_sheet,
+    recovery_sheet,
+)
 from relayer.wire.loopback import is_loopback
 
 ACCOUNT = "0x" + "ab" * 32
