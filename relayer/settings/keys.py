@@ -31,6 +31,10 @@ _SHORTEST_TOKEN = 16
 
 EndpointName = Literal["embeddings", "former_embeddings", "model", "fallback_model"]
 """An endpoint, as the names of its settings begin."""
+_SHARED_KEYS: dict[EndpointName, EndpointName] = {
+    "former_embeddings": "embeddings",
+    "fallback_model": "model",
+}
 
 
 def generated_key_file(data: Path) -> Path:
@@ -203,23 +207,6 @@ def _checksum(data: bytes, number: int) -> str:
     return hashlib.sha256(lp("memrelay/v1/relayer/sheet", number, data)).hexdigest()[:8]
 
 
-def _read(path: Path, source: str) -> bytes:
-    try:
-        text = path.read_text("ascii")
-    except OSError as error:
-        raise ConfigurationError(f"{source}: {path} cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{source}: {path} must hold 64 hex digits or base64") from error
-    return _parse(text, f"{source} ({path})")
-
-
-def _parse(text: str, source: str) -> bytes:
-    try:
-        return parse_secret(text, source=source)
-    except InvalidSecret as error:
-        raise ConfigurationError(str(error)) from None
-
-
 def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:
     """Return the key of an endpoint; empty when there is none, which is right for a server of one's own.
 
@@ -228,18 +215,11 @@ def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:
     Raises:
         ConfigurationError: the file cannot be read, or what was given cannot be a key.
     """
-    if which == "former_embeddings" and settings.former_embeddings_api_key_file is None:
-        return find_model_key(settings, "embeddings") if settings.former_embeddings_url is None else ""
-    if which == "fallback_model" and settings.fallback_model_api_key_file is None:
-        return find_model_key(settings, "model") if settings.fallback_model_url is None else ""
-    name = f"MEMRELAY_{which.upper()}_API_KEY"
-    given, file = {
-        "embeddings": (settings.embeddings_api_key, settings.embeddings_api_key_file),
-        "former_embeddings": (None, settings.former_embeddings_api_key_file),
-        "fallback_model": (None, settings.fallback_model_api_key_file),
-        "model": (settings.model_api_key, settings.model_api_key_file),
-    }[which]
-    return _one_word(name, given, file)
+    file = getattr(settings, f"{which}_api_key_file")
+    other = _SHARED_KEYS.get(which)
+    if other is not None and file is None:
+        return find_model_key(settings, other) if getattr(settings, f"{which}_url") is None else ""
+    return _one_word(f"MEMRELAY_{which.upper()}_API_KEY", getattr(settings, f"{which}_api_key", None), file)
 
 
 def find_metrics_token(settings: RelayerSettings) -> str:
@@ -255,6 +235,23 @@ def find_metrics_token(settings: RelayerSettings) -> str:
             f"{name}: has fewer than {_SHORTEST_TOKEN} characters; make one with openssl rand -hex 32"
         )
     return token
+
+
+def _read(path: Path, source: str) -> bytes:
+    try:
+        text = path.read_text("ascii")
+    except OSError as error:
+        raise ConfigurationError(f"{source}: {path} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{source}: {path} must hold 64 hex digits or base64") from error
+    return _parse(text, f"{source} ({path})")
+
+
+def _parse(text: str, source: str) -> bytes:
+    try:
+        return parse_secret(text, source=source)
+    except InvalidSecret as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _one_word(name: str, given: SecretStr | None, file: Path | None) -> str:
