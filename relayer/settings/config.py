@@ -87,21 +87,11 @@ def parse_store(url: str) -> BucketAddress:
 
 
 def public_authority(url: str) -> str:
-    """Return the authority of a public URL.
-
-    Raises:
-        ConfigurationError: not an http(s) URL without path, query, fragment or credentials.
-    """
+    """Return the authority of a public URL; raises `ValueError` for one with a path, a query, a fragment or credentials."""
     parts = urlsplit(url)
-    plain = (
-        parts.scheme in {"http", "https"}
-        and parts.netloc
-        and not (parts.query or parts.fragment or parts.username)
-    )
-    if not plain or parts.path not in {"", "/"}:
-        raise ConfigurationError(
-            "--public-url must be a URL without a path, such as https://memory.example.org"
-        )
+    plain = parts.netloc and not (parts.query or parts.fragment or parts.username)
+    if parts.scheme not in {"http", "https"} or not plain or parts.path not in {"", "/"}:
+        raise ValueError("must be a URL without a path, such as https://memory.example.org")
     return normal_authority(parts.netloc, parts.scheme)
 
 
@@ -118,9 +108,14 @@ def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str |
     return tuple(dict.fromkeys(accepted))
 
 
-def _store(url: str) -> str:
-    parse_store(url)
-    return url
+def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Return what takes a text that ``parse`` takes, and leaves it as it is."""
+
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(check)
 
 
 def _url(example: str, credentials: str) -> Callable[[str], str]:
@@ -163,7 +158,8 @@ EmbedderName = Literal["local", "openai"]
 Accounts = Annotated[Literal["open"] | tuple[str, ...] | None, BeforeValidator(_accounts), NoDecode]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Networks = Annotated[tuple[Network, ...], BeforeValidator(_networks), NoDecode]
-StoreUrl = Annotated[str, AfterValidator(_store)]
+StoreUrl = Annotated[str, _parsed_by(parse_store)]
+PublicUrl = Annotated[str, _parsed_by(public_authority)]
 EndpointUrl = Annotated[
     str,
     AfterValidator(
@@ -213,7 +209,7 @@ class _Serving(_Group):
 
     host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address to bind.")
     port: int = Field(8787, ge=0, le=65535, description="0 takes any free one.")
-    public_url: str | None = Field(None, description="URL by which gateways reach this relayer.")
+    public_url: PublicUrl | None = Field(None, description="URL by which gateways reach this relayer.")
     tls_cert: Path | None = Field(None, description="PEM file of the certificate; both or neither.")
     tls_key: Path | None = Field(None, description="PEM file of its key.")
     accounts: Accounts = Field(
@@ -234,11 +230,6 @@ class _Serving(_Group):
     def _check_serving(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key: give both or neither")
-        if self.public_url is not None:
-            try:
-                public_authority(self.public_url)
-            except ConfigurationError as error:
-                raise ValueError(str(error)) from error
         if is_loopback(self.host):
             # Bound to loopback behind a proxy is the usual way to be public.
             if self.public_url is not None and self.accounts is None:
