@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from relayer import serving, stores
+from relayer.commands.console import NOT_WELL, UNAVAILABLE
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
 from relayer.settings.config import PREFIX, load_settings
 from relayer.settings.keys import (
@@ -27,8 +28,6 @@ else:
     from uvloop import run as _run
 
 
-BROKEN_PROMISE = 1
-UNAVAILABLE = 3
 ENVIRONMENT_FILE = "relayer.env"
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+:,./=\[\]-]+")
 _CREDENTIALS = (
@@ -61,7 +60,7 @@ def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
         _run(stores.probe_store(settings, say))
     except BrokenPromise as error:
         say(f"BROKEN  {error}")
-        return BROKEN_PROMISE
+        return NOT_WELL
     except StoreUnavailable as error:
         say(f"silent  {error}")
         return UNAVAILABLE

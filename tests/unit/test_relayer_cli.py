@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from gateway_plugin import cli as gateway_cli
 from relayer import cli
 from relayer.settings.config import GROUPS, RelayerSettings
 
@@ -78,6 +80,14 @@ def test_the_help_has_groups_with_defaults_and_units() -> None:
 def test_a_command_takes_the_settings_that_it_is_about() -> None:
     shown = set(re.findall(r"--([a-z0-9-]+) ", _help("store", "probe", "-h")))
     assert shown == {"data", "store", "endpoint-url", "region", "s3-client", "config", "help"}
+
+
+@pytest.mark.parametrize("app", [cli.app, gateway_cli.app])
+def test_every_command_of_both_programs_is_explained_by_a_letter(app: typer.Typer) -> None:
+    for arguments in ([], ["keys"], ["version"]):
+        ended = RUN.invoke(app, [*arguments, "-h"])
+        assert ended.exit_code == 0, ended.output
+        assert "Usage:" in ended.output
 
 
 def test_a_key_is_no_option() -> None:
