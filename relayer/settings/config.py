@@ -67,31 +67,33 @@ def objects_directory(data: Path) -> Path:
 
 
 def parse_store(url: str) -> BucketAddress:
-    """Parse ``s3://bucket`` or ``s3://bucket/prefix``; raises `ValueError` naming what is wrong."""
+    """Parse ``s3://bucket`` or ``s3://bucket/prefix``; raises `ConfigurationError` naming what is wrong."""
     if not url.startswith(_SCHEME):
-        raise ValueError("must be s3://BUCKET or s3://BUCKET/PREFIX; a directory is given with --data")
+        raise ConfigurationError(
+            "must be s3://BUCKET or s3://BUCKET/PREFIX; a directory is given with --data"
+        )
     bucket, _, prefix = url.removeprefix(_SCHEME).partition("/")
     prefix = prefix.removesuffix("/")
     if not _BUCKET.fullmatch(bucket):
-        raise ValueError("the bucket's name has 3 to 63 lower-case letters, digits, dots and hyphens")
+        raise ConfigurationError("the bucket's name has 3 to 63 lower-case letters, digits, dots and hyphens")
     if prefix:
         try:
             check_key(prefix)
         except ValueError as error:
-            raise ValueError(
+            raise ConfigurationError(
                 "the prefix is made of lower-case letters, digits, hyphens and underscores, in segments joined by slashes"
             ) from error
         if len(prefix) > _LONGEST_PREFIX:
-            raise ValueError(f"the prefix has at most {_LONGEST_PREFIX} characters")
+            raise ConfigurationError(f"the prefix has at most {_LONGEST_PREFIX} characters")
     return BucketAddress(bucket, prefix)
 
 
 def public_authority(url: str) -> str:
-    """Return the authority of a public URL; raises `ValueError` for one with a path, a query, a fragment or credentials."""
+    """Return the authority of a public URL; raises `ConfigurationError` for one with a path, a query, a fragment or credentials."""
     parts = urlsplit(url)
     plain = parts.netloc and not (parts.query or parts.fragment or parts.username)
     if parts.scheme not in {"http", "https"} or not plain or parts.path not in {"", "/"}:
-        raise ValueError("must be a URL without a path, such as https://memory.example.org")
+        raise ConfigurationError("must be a URL without a path, such as https://memory.example.org")
     return normal_authority(parts.netloc, parts.scheme)
 
 
@@ -112,7 +114,10 @@ def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     """Return what takes a text that ``parse`` takes, and leaves it as it is."""
 
     def check(text: str) -> str:
-        parse(text)
+        try:
+            parse(text)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
         return text
 
     return AfterValidator(check)
@@ -572,11 +577,11 @@ def _read_toml(path: Path, option: str) -> dict[str, Any]:
         raise ConfigurationError(f"{option}: {path} is not TOML: {error}") from error
 
 
-def _secrets() -> set[str]:
+def _secrets() -> list[str]:
     """Return the settings that hold a key: for the environment alone, where no list of processes and no copy of a file shows them."""
-    return {
+    return [
         name for name, field in RelayerSettings.model_fields.items() if field.annotation == SecretStr | None
-    }
+    ]
 
 
 def _variable(name: str) -> str:
@@ -603,11 +608,12 @@ def _sentence(error: ValidationError, given: Mapping[str, Any]) -> str:
 
 def _as_written(name: str, given: Mapping[str, Any]) -> str:
     """Return a setting as whoever set it wrote it: option, variable, or key of the file; as an option when nobody did."""
-    option, variable = f"--{name.replace('_', '-')}", _in_environment(name)
-    if name in given or variable is not None:
-        return option if name in given else str(variable)
-    file = given.get("config") or os.environ.get(_variable("config"))
-    keys = () if file is None else _read_toml(Path(file), "--config")
+    variable = _in_environment(name)
+    if variable is not None and name not in given:
+        return variable
+    file = given.get("config") or os.environ.get(_in_environment("config") or "")
+    keys = () if file is None or name in given else _read_toml(Path(file), "--config")
+    option = f"--{name.replace('_', '-')}"
     return next((f"{key} in {file}" for key in keys if key.replace("-", "_") == name), option)
 
 
