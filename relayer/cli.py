@@ -32,10 +32,9 @@ app.add_typer(stores, name="store")
 @settings_command(app)
 def serve(**flags: object) -> None:
     """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on."""
-    with explained():
-        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
+    from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        server.serve(flags, typer.echo)
+    server.serve(flags, typer.echo)
 
 
 @settings_command(
@@ -45,13 +44,13 @@ def init(
     folder: Annotated[Path, typer.Argument(help="Folder for the key and the settings.")], **flags: object
 ) -> None:
     """Make a relayer key and a file of settings for services, containers and shells; says what to do next."""
-    with explained():
-        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
+    from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        server.init(folder, flags, typer.echo)
+    server.init(folder, flags, typer.echo)
 
 
 @app.command()
+@explained()
 def health(
     *,
     url: Annotated[str | None, typer.Option(help="Default: the relayer of this environment.")] = None,
@@ -60,11 +59,10 @@ def health(
     ] = False,
 ) -> None:
     """Ask a relayer how it is. Exit code 1: it does not answer, or a check fails."""
-    with explained():
-        try:
-            typer.echo(ask(url or own_url(os.environ), ready=ready))
-        except Unhealthy as error:
-            fail(str(error), NOT_WELL)
+    try:
+        typer.echo(ask(url or own_url(os.environ), ready=ready))
+    except Unhealthy as error:
+        fail(str(error), NOT_WELL)
 
 
 @app.command()
@@ -74,37 +72,36 @@ def version() -> None:
 
 
 @keys.command()
+@explained()
 def recovery(
     *,
     data: Annotated[Path | None, typer.Option(help="Directory of the relayer key.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare a sheet from standard input.")] = False,
 ) -> None:
     """Print the relayer key as a sheet with checksums, or compare a sheet with the key."""
-    with explained():
-        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
+    from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        if verify:
-            server.check_sheet(data, sys.stdin.read(), typer.echo)
-        else:
-            server.print_sheet(data, typer.echo)
+    if verify:
+        server.check_sheet(data, sys.stdin.read(), typer.echo)
+    else:
+        server.print_sheet(data, typer.echo)
 
 
 @keys.command()
+@explained()
 def make(file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")]) -> None:
     """Make a relayer key for a relayer over a bucket."""
-    with explained():
-        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
+    from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        server.make_key(file, typer.echo)
+    server.make_key(file, typer.echo)
 
 
 @settings_command(stores, "store", "endpoint_url", "region", "s3_client", "data", "config", name="probe")
 def probe_store(**flags: object) -> None:
     """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer."""
-    with explained():
-        from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
+    from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-        code = server.probe_store(flags, typer.echo)
+    code = server.probe_store(flags, typer.echo)
     raise typer.Exit(code)
 
 

@@ -58,8 +58,9 @@ def _command(command: Callable[..., None], parameters: Sequence[inspect.Paramete
 
 
 def _taking(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
-    """Return ``command`` as a function of these parameters."""
+    """Return ``command`` as a function of these parameters, which tells what keeps it from ending well."""
 
+    @explained()
     def run(**values: object) -> None:
         command(**values)
 
