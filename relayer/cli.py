@@ -71,20 +71,19 @@ def version() -> None:
     typer.echo(importlib.metadata.version("memrelay"))
 
 
-@keys.command()
-@explained()
+@settings_command(keys, "data")
 def recovery(
     *,
-    data: Annotated[Path | None, typer.Option(help="Directory of the relayer key.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare a sheet from standard input.")] = False,
+    **flags: object,
 ) -> None:
     """Print the relayer key as a sheet with checksums, or compare a sheet with the key."""
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     if verify:
-        server.check_sheet(data, sys.stdin.read(), typer.echo)
+        server.check_sheet(flags, sys.stdin.read(), typer.echo)
     else:
-        server.print_sheet(data, typer.echo)
+        server.print_sheet(flags, typer.echo)
 
 
 @keys.command()

@@ -129,22 +129,22 @@ def make_key(file: Path, say: Callable[[str], None]) -> None:
     say("Without it the store cannot be read: keep a copy (memrelay keys recovery)")
 
 
-def print_sheet(data: Path | None, say: Callable[[str], None]) -> None:
+def print_sheet(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
     """Print the recovery sheet of the relayer key; raises `ConfigurationError` when there is none."""
-    key = _key(data)
+    key = _key(flags)
     say("memrelay relayer key: keep it where the store is not. Compare with --verify.")
     say(recovery_sheet(key))
 
 
-def check_sheet(data: Path | None, sheet: str, say: Callable[[str], None]) -> None:
+def check_sheet(flags: Mapping[str, object], sheet: str, say: Callable[[str], None]) -> None:
     """Compare a sheet with the relayer key; raises `ConfigurationError` naming what does not fit."""
-    if read_sheet(sheet) != _key(data):
+    if read_sheet(sheet) != _key(flags):
         raise ConfigurationError("the sheet is in order, but it is another relayer's")
     say("the sheet holds this relayer's key")
 
 
-def _key(data: Path | None) -> bytes:
-    key = find_relayer_key(load_settings({"data": data}, os.environ))
+def _key(flags: Mapping[str, object]) -> bytes:
+    key = find_relayer_key(load_settings(flags, os.environ))
     if key is None:
         raise ConfigurationError("there is no relayer key yet: memrelay serve makes one at its first start")
     return key

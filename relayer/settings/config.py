@@ -123,18 +123,17 @@ def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _url(example: str, credentials: str) -> Callable[[str], str]:
-    """Return what checks a URL of http(s) with a host, and without credentials or a query."""
+def _url(example: str, credentials: str) -> AfterValidator:
+    """Return what takes a URL of http(s) with a host, and without credentials or a query."""
 
-    def check(url: str) -> str:
+    def check(url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"must be a URL such as {example}")
+            raise ConfigurationError(f"must be a URL such as {example}")
         if parts.username is not None:
-            raise ValueError(f"must hold no credentials: give {credentials}")
-        return url
+            raise ConfigurationError(f"must hold no credentials: give {credentials}")
 
-    return check
+    return _parsed_by(check)
 
 
 def _accounts(value: object) -> object:
@@ -167,21 +166,16 @@ StoreUrl = Annotated[str, _parsed_by(parse_store)]
 PublicUrl = Annotated[str, _parsed_by(public_authority)]
 EndpointUrl = Annotated[
     str,
-    AfterValidator(
-        _url(
-            "https://s3.example.org or http://127.0.0.1:8333",
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead",
-        )
+    _url(
+        "https://s3.example.org or http://127.0.0.1:8333",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead",
     ),
 ]
 ModelUrl = Annotated[
     str,
     Field(max_length=2048),
-    AfterValidator(
-        _url(
-            "https://api.example.org/v1, without /embeddings or /chat/completions",
-            "the key in the environment",
-        )
+    _url(
+        "https://api.example.org/v1, without /embeddings or /chat/completions", "the key in the environment"
     ),
     AfterValidator(lambda url: url.rstrip("/")),
 ]
