@@ -25,7 +25,6 @@ from relayer.http.openapi import document
 from relayer.http.request import Front
 from relayer.http.routes import Services, table
 from relayer.jobs.worker import work_forever
-from relayer.lib.job_queue import JobQueue
 from relayer.lib.shares import WorkPool
 from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
@@ -38,208 +37,21 @@ from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.embedding_space import EmbeddingSpace
-from relayer.namespaces.erasures import Erasures
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
-from relayer.settings.model_keys import find_metrics_token
+from relayer.settings.keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.schemas import VersionResponse
 
-_EXPIRY_SECONDS = 15.0
-_RESTART_SECONDS = 1.0
-
-
-def _warn(event: str, error: BaseException) -> None:
-    log.warning(event, **describe(error))
-
-
-def _error(event: str, error: BaseException) -> None:
-    log.error(event, **describe(error))
-
-
-@asynccontextmanager
-async def background(
-    context: Context,
-    *,
-    fleet: FleetKeys,
-    acceptance: Acceptance,
-    indexes: IndexKeeper,
-    upkeep: Upkeep,
-    idle: IdleCollection | None,
-    forget_inactive_days: int,
-) -> AsyncIterator[None]:
-    """Run what runs beside the requests, until the block ends."""
-    clock = context.clock
-
-    async def expire() -> None:
-        while True:
-            await clock.sleep(_EXPIRY_SECONDS)
-            acceptance.drop_expired()
-            # Also here: tending may be held up by a store that does not answer, and what has ended must go.
-            await context.namespaces.drop_expired()
-
-    endless: list[Callable[[], Awaitable[None]]] = [
-        fleet.run,
-        expire,
-        lambda: tend_forever(context, partial(_error, "tending_failed")),
-        lambda: indexes.run(partial(_error, "index_failed")),
-        lambda: upkeep.run(partial(_warn, "upkeep_failed")),
-        lambda: context.erasures.run(partial(_warn, "erasing_failed")),
-    ]
-    if idle is not None:
-        endless.append(lambda: idle.run(partial(_warn, "idle_collection_failed")))
-    facts = context.facts
-    if facts is not None:
-        endless.append(lambda: work_forever(context, facts, partial(_error, "job_failed")))
-    if forget_inactive_days:
-        endless.append(
-            lambda: forget_inactive_forever(
-                context, forget_inactive_days, partial(_error, "forgetting_failed")
-            )
-        )
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_persist(work, clock)) for work in endless]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-
-
-async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run endless work again after a failure: one bad round must not end the service."""
-    while True:
-        try:
-            await work()
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is logged and tried again
-            log.error("background_failed", **describe(error))
-        await clock.sleep(_RESTART_SECONDS)
-
-
-def publish(
-    metrics: Metrics, settings: RelayerSettings, context: Context, front: Front, version: VersionResponse
-) -> None:
-    """What is open, what is under way, and how much room is left."""
-    namespaces = context.namespaces
-    metrics.build(version=version.version, model=version.model, extractor=version.extractor)
-    metrics.gauge("open_namespaces", "Namespaces open in this process.", lambda: float(len(namespaces)))
-    metrics.counter(
-        "namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings
-    )
-    metrics.gauge(
-        "open_namespaces_bytes", "About what they take in memory.", lambda: float(namespaces.nbytes)
-    )
-    metrics.counter("namespace_evictions", "Namespaces dropped to make room.", lambda: namespaces.evictions)
-    metrics.counter(
-        "indexes_read", "Openings that began with a stored index.", lambda: namespaces.from_indexes
-    )
-    metrics.counter(
-        "indexes_ignored", "Stored indexes that could not be used.", lambda: namespaces.ignored_indexes
-    )
-    metrics.gauge(
-        "memories_without_vector",
-        "Memories of open namespaces that have no vector of the embedding model yet.",
-        lambda: float(sum(len(opened.view.lacking) for opened in namespaces.all())),
-    )
-    metrics.gauge(
-        "namespaces_converting",
-        "Open namespaces that are searched by the former embedding model.",
-        lambda: float(sum(opened.view.converting for opened in namespaces.all())),
-    )
-    metrics.counter(
-        "memories_embedded_later",
-        "Memories that got a vector after they were stored.",
-        lambda: namespaces.embedded,
-    )
-    metrics.gauge("connections", "Connections that are open.", lambda: float(len(front.connections)))
-    metrics.counter(
-        "connections_ended",
-        "Connections broken off: to make room, or because no request came.",
-        lambda: front.connections.ended,
-    )
-    metrics.gauge(
-        "answers_waiting_bytes",
-        "Answers of more than 64 KiB that are being sent.",
-        lambda: float(front.unread.nbytes),
-    )
-    metrics.gauge("http_requests_under_way", "Requests being answered now.", lambda: float(front.under_way))
-    if context.facts is not None:
-        _publish_facts(metrics, context.facts.queue)
-    if settings.store is None:
-        # A bucket's room is the bucket's operator's to watch.
-        metrics.gauge(
-            "store_free_bytes",
-            "Room left on the data directory's file system.",
-            lambda: float(free_bytes(settings.data)),
-        )
-
-
-def publish_indexes(metrics: Metrics, indexes: IndexKeeper) -> None:
-    """How many indexes this process stored."""
-    metrics.counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)
-    metrics.counter(
-        "indexes_lost",
-        "Indexes stored in vain: somebody was quicker, or erased a memory.",
-        lambda: indexes.lost,
-    )
-    metrics.counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
-
-
-def publish_upkeep(metrics: Metrics, upkeep: Upkeep) -> None:
-    """What compaction and collection did."""
-    for name, help_text in (
-        ("segments", "Tails of logs that were compacted to a segment."),
-        ("merges", "Segments that were made of several others."),
-        ("lost", "Segments that another relayer was faster with."),
-        ("bytes", "Bytes of segments written."),
-        ("slots", "Slots deleted because segments cover them."),
-        ("objects", "Segments and indexes deleted because nothing names them."),
-        ("failures", "Compactions and collections that failed and are tried again."),
-    ):
-        metrics.counter(f"upkeep_{name}", help_text, partial(upkeep.counts.__getitem__, name))
-
-
-def publish_idle(metrics: Metrics, idle: IdleCollection) -> None:
-    """What was collected of logs that nobody has open."""
-    for name, help_text in (
-        ("walks", "Walks over all namespaces that came to their end."),
-        ("namespaces", "Namespaces looked at on them."),
-        ("slots", "Slots deleted on them."),
-        ("objects", "Segments and indexes deleted on them."),
-        ("failures", "Failures on them; the walk goes on."),
-    ):
-        metrics.counter(f"idle_{name}", help_text, partial(idle.counts.__getitem__, name))
-
-
-def publish_erasures(metrics: Metrics, erasures: Erasures) -> None:
-    """How far erasures came."""
-    for name, help_text in (
-        ("destroyed", "Erasures of which the store shows nothing any more."),
-        ("confirmed", "Erasures of which a sweep found nothing left."),
-        ("failures", "Steps of erasures that failed and are tried again."),
-    ):
-        metrics.counter(f"erasures_{name}", help_text, partial(erasures.counts.__getitem__, name))
-
-
-def _publish_facts(metrics: Metrics, queue: JobQueue) -> None:
-    counts = queue.counts
-    metrics.gauge("jobs_running", "Extractions that run here now.", lambda: float(len(queue.running)))
-    metrics.counter("jobs_done", "Extractions that ended here.", lambda: counts["done"])
-    metrics.counter("jobs_failed", "Extractions that failed for good.", lambda: counts["failed"])
-    metrics.counter("jobs_put_off", "Attempts that will be made again.", lambda: counts["put_off"])
-    metrics.counter("facts_found", "Facts that the conversation proves.", lambda: counts["facts"])
-    for name in DROPPED:
-        count = partial(counts.__getitem__, f"dropped_{name}")
-        metrics.counter(f"facts_dropped_{name}", "Facts that were dropped.", count)
-
-
 STOP_SECONDS = 10.0
 API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
+_EXPIRY_SECONDS = 15.0
+_RESTART_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,17 +149,7 @@ async def build(
             metrics=metrics,
             port=port,
         )
-        await stack.enter_async_context(
-            background(
-                context,
-                fleet=relayer.fleet,
-                acceptance=relayer.acceptance,
-                indexes=relayer.indexes,
-                upkeep=relayer.upkeep,
-                idle=relayer.idle,
-                forget_inactive_days=settings.forget_inactive_days,
-            )
-        )
+        await stack.enter_async_context(_background(relayer, settings.forget_inactive_days))
         yield relayer
 
 
@@ -430,13 +232,11 @@ def _assemble(
     )
     front = Front(acceptance, services, metrics=metrics, randomness=context.randomness)
     indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
-    publish(metrics, settings, context, front, version)
-    publish_indexes(metrics, indexes)
-    publish_upkeep(metrics, upkeep)
-    if idle is not None:
-        publish_idle(metrics, idle)
-    publish_erasures(metrics, context.erasures)
-    return Relayer(context, front, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
+    relayer = Relayer(context, front, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
+    metrics.build(version=version.version, model=version.model, extractor=version.extractor)
+    _publish_gauges(metrics, relayer, settings)
+    _publish_counters(metrics, relayer)
+    return relayer
 
 
 def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:
@@ -476,3 +276,145 @@ def _idle(settings: RelayerSettings, context: Context) -> IdleCollection | None:
         return None
     limits = IdleLimits(every=settings.collect_idle_every, collect_after_ms=context.collect_after_ms)
     return IdleCollection(context.ports, limits)
+
+
+@asynccontextmanager
+async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncIterator[None]:
+    """Run what runs beside the requests, until the block ends."""
+    context, idle, facts = relayer.context, relayer.idle, relayer.context.facts
+
+    async def expire() -> None:
+        while True:
+            await context.clock.sleep(_EXPIRY_SECONDS)
+            relayer.acceptance.drop_expired()
+            # Also here: tending may be held up by a store that does not answer, and what has ended must go.
+            await context.namespaces.drop_expired()
+
+    endless: list[Callable[[], Awaitable[None]]] = [
+        relayer.fleet.run,
+        expire,
+        lambda: tend_forever(context, partial(_error, "tending_failed")),
+        lambda: relayer.indexes.run(partial(_error, "index_failed")),
+        lambda: relayer.upkeep.run(partial(_warn, "upkeep_failed")),
+        lambda: context.erasures.run(partial(_warn, "erasing_failed")),
+    ]
+    if idle is not None:
+        endless.append(lambda: idle.run(partial(_warn, "idle_collection_failed")))
+    if facts is not None:
+        endless.append(lambda: work_forever(context, facts, partial(_error, "job_failed")))
+    if forget_inactive_days:
+        failed = partial(_error, "forgetting_failed")
+        endless.append(lambda: forget_inactive_forever(context, forget_inactive_days, failed))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_persist(work, context.clock)) for work in endless]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run endless work again after a failure: one bad round must not end the service."""
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is logged and tried again
+            log.error("background_failed", **describe(error))
+        await clock.sleep(_RESTART_SECONDS)
+
+
+def _warn(event: str, error: BaseException) -> None:
+    log.warning(event, **describe(error))
+
+
+def _error(event: str, error: BaseException) -> None:
+    log.error(event, **describe(error))
+
+
+def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSettings) -> None:
+    """What is open, what is under way, and how much room is left."""
+    gauge, namespaces, front = metrics.gauge, relayer.context.namespaces, relayer.front
+    gauge("open_namespaces", "Namespaces open in this process.", lambda: len(namespaces))
+    gauge("open_namespaces_bytes", "About what they take in memory.", lambda: namespaces.nbytes)
+    gauge(
+        "memories_without_vector",
+        "Memories of open namespaces that have no vector of the embedding model yet.",
+        lambda: sum(len(opened.view.lacking) for opened in namespaces.all()),
+    )
+    gauge(
+        "namespaces_converting",
+        "Open namespaces that are searched by the former embedding model.",
+        lambda: sum(opened.view.converting for opened in namespaces.all()),
+    )
+    gauge("connections", "Connections that are open.", lambda: len(front.connections))
+    waiting = "Answers of more than 64 KiB that are being sent."
+    gauge("answers_waiting_bytes", waiting, lambda: front.unread.nbytes)
+    gauge("http_requests_under_way", "Requests being answered now.", lambda: front.under_way)
+    facts = relayer.context.facts
+    if facts is not None:
+        gauge("jobs_running", "Extractions that run here now.", lambda: len(facts.queue.running))
+    if settings.store is None:
+        # A bucket's room is the bucket's operator's to watch.
+        room = "Room left on the data directory's file system."
+        gauge("store_free_bytes", room, lambda: free_bytes(settings.data))
+
+
+def _publish_counters(metrics: Metrics, relayer: Relayer) -> None:
+    """What was done since the start."""
+    counter, indexes, connections = metrics.counter, relayer.indexes, relayer.front.connections
+    namespaces = relayer.context.namespaces
+    counter("namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings)
+    counter("namespace_evictions", "Namespaces dropped to make room.", lambda: namespaces.evictions)
+    counter("indexes_read", "Openings that began with a stored index.", lambda: namespaces.from_indexes)
+    counter("indexes_ignored", "Stored indexes that could not be used.", lambda: namespaces.ignored_indexes)
+    later = "Memories that got a vector after they were stored."
+    counter("memories_embedded_later", later, lambda: namespaces.embedded)
+    broken_off = "Connections broken off: to make room, or because no request came."
+    counter("connections_ended", broken_off, lambda: connections.ended)
+    counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)
+    in_vain = "Indexes stored in vain: somebody was quicker, or erased a memory."
+    counter("indexes_lost", in_vain, lambda: indexes.lost)
+    counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
+    kept = {"upkeep": relayer.upkeep.counts, "erasures": relayer.context.erasures.counts}
+    if relayer.idle is not None:
+        kept["idle"] = relayer.idle.counts
+    if relayer.context.facts is not None:
+        kept["jobs"] = counts = relayer.context.facts.queue.counts
+        counter("facts_found", "Facts that the conversation proves.", partial(counts.__getitem__, "facts"))
+        for name in DROPPED:
+            count = partial(counts.__getitem__, f"dropped_{name}")
+            counter(f"facts_dropped_{name}", "Facts that were dropped.", count)
+    for subject, counts in kept.items():
+        for name, help_text in _COUNTS[subject].items():
+            counter(f"{subject}_{name}", help_text, partial(counts.__getitem__, name))
+
+
+_COUNTS = {
+    "upkeep": {
+        "segments": "Tails of logs that were compacted to a segment.",
+        "merges": "Segments that were made of several others.",
+        "lost": "Segments that another relayer was faster with.",
+        "bytes": "Bytes of segments written.",
+        "slots": "Slots deleted because segments cover them.",
+        "objects": "Segments and indexes deleted because nothing names them.",
+        "failures": "Compactions and collections that failed and are tried again.",
+    },
+    "erasures": {
+        "destroyed": "Erasures of which the store shows nothing any more.",
+        "confirmed": "Erasures of which a sweep found nothing left.",
+        "failures": "Steps of erasures that failed and are tried again.",
+    },
+    "idle": {
+        "walks": "Walks over all namespaces that came to their end.",
+        "namespaces": "Namespaces looked at on them.",
+        "slots": "Slots deleted on them.",
+        "objects": "Segments and indexes deleted on them.",
+        "failures": "Failures on them; the walk goes on.",
+    },
+    "jobs": {
+        "done": "Extractions that ended here.",
+        "failed": "Extractions that failed for good.",
+        "put_off": "Attempts that will be made again.",
+    },
+}

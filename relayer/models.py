@@ -20,7 +20,7 @@ from relayer.lib.shares import EmbeddingShares, ShareLimits
 from relayer.namespaces.context import ChatWork, FactWork
 from relayer.ports import Clock, Embedder, Randomness
 from relayer.settings.config import RelayerSettings
-from relayer.settings.model_keys import EndpointName, find_model_key
+from relayer.settings.keys import EndpointName, find_model_key
 from relayer.telemetry import log
 
 _EMBEDDINGS_SECONDS = 20.0

@@ -22,7 +22,7 @@ from relayer.process import (
     url_of,
 )
 from relayer.settings.config import RelayerSettings
-from relayer.settings.key import require_relayer_key
+from relayer.settings.keys import require_relayer_key
 from relayer.telemetry import log, loop_error
 
 Say = Callable[[str], None]

@@ -56,6 +56,9 @@ def _run(app: typer.Typer, environment: Mapping[str, str], arguments: Sequence[o
             patch.delenv(name)
         patch.setattr(keys, "_taken", {})
         done = CliRunner().invoke(
-            app, [str(one) for one in arguments], env=environment, catch_exceptions=False
+            app,
+            [str(one) for one in arguments],
+            env={"MEMRELAY_CONFIG": os.devnull, **environment},
+            catch_exceptions=False,
         )
     return Done(done.exit_code, done.stdout, done.stderr)

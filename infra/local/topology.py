@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from relayer.settings.key import make_key_file
+from relayer.settings.keys import make_key_file
 
 __all__ = ["BUCKET", "Missing", "Part", "Topology"]
 

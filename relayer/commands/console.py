@@ -73,9 +73,6 @@ DataOption = Annotated[Path | None, typer.Option(help="Data directory, when no b
 StoreOption = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
 EndpointOption = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
 RegionOption = Annotated[str | None, typer.Option(help="Region of the bucket.")]
-S3ClientOption = Annotated[
-    str | None, typer.Option(help="What asks the S3 server: direct, or boto3 for every request.")
-]
 ConfigOption = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
 
 

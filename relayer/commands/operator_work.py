@@ -35,7 +35,7 @@ from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed
 from relayer.log.collector import Collector, Stage
 from relayer.log.log_ports import LogPorts
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
-from relayer.settings.key import find_relayer_key
+from relayer.settings.keys import find_relayer_key
 from relayer.stores import layout_of, open_store, ports_over
 from relayer.telemetry import configure
 from relayer.wire.errors import InvalidSecret

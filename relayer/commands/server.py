@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from relayer import serving, stores
+from relayer.commands.console import NOT_WELL, UNAVAILABLE
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
-from relayer.settings.config import load_settings
-from relayer.settings.deployment import initialise
-from relayer.settings.key import find_relayer_key, make_key_file, read_sheet, recovery_sheet
+from relayer.settings.config import PREFIX, load_settings
+from relayer.settings.keys import (
+    find_relayer_key,
+    generated_key_file,
+    make_key_file,
+    read_sheet,
+    recovery_sheet,
+)
 from relayer.telemetry import configure
 
 if sys.platform == "win32":
@@ -21,8 +28,13 @@ else:
     from uvloop import run as _run
 
 
-BROKEN_PROMISE = 1
-UNAVAILABLE = 3
+ENVIRONMENT_FILE = "relayer.env"
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+:,./=\[\]-]+")
+_CREDENTIALS = (
+    "# Credentials of the bucket; leave these out where the machine has a role.\n"
+    "#AWS_ACCESS_KEY_ID=\n"
+    "#AWS_SECRET_ACCESS_KEY=\n"
+)
 
 
 def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
@@ -48,7 +60,7 @@ def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
         _run(stores.probe_store(settings, say))
     except BrokenPromise as error:
         say(f"BROKEN  {error}")
-        return BROKEN_PROMISE
+        return NOT_WELL
     except StoreUnavailable as error:
         say(f"silent  {error}")
         return UNAVAILABLE
@@ -56,8 +68,57 @@ def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
 
 
 def init(folder: Path, flags: Mapping[str, object], say: Callable[[str], None]) -> None:
-    """Make a key and a file of settings; raises `ConfigurationError` as `relayer.settings.deployment.initialise` does."""
-    initialise(folder, flags, lambda settings: load_settings(settings, os.environ), say)
+    """Make a relayer key and a file of settings that every way of running it reads, and say what to do next. A key that is there stays.
+
+    systemd (``EnvironmentFile=``), containers (``--env-file``) and shells (``set -a; . FILE``) agree on lines
+    ``NAME=value`` without quotes only as long as no value needs any; others are refused.
+
+    Args:
+        folder: made if need be; without a bucket it is the data directory.
+        flags: settings by name; None means the default.
+        say: prints one line.
+
+    Raises:
+        ConfigurationError: a setting is wrong, cannot be written without quotes, or the file is there already.
+    """
+    folder = folder.expanduser().absolute()
+    key_file, file = generated_key_file(folder), folder / ENVIRONMENT_FILE
+    given = {name: str(value) for name, value in flags.items() if value is not None}
+    place = {"relayer_key_file": str(key_file)} if "store" in given else {"data": str(folder)}
+    settings = load_settings({**flags, **place}, os.environ)
+    lines = [f"{PREFIX}{name.upper()}={_plain(name, value)}\n" for name, value in {**place, **given}.items()]
+    made = make_key_file(key_file)
+    _write_new(file, "".join(lines) + (_CREDENTIALS if settings.store is not None else ""))
+    say(f"key       {key_file} ({'made' if made else 'was there'}); nobody can make another: keep a copy")
+    say(f"settings  {file}")
+    say("")
+    say(f"next      set -a; . {file}; set +a")
+    say("          memrelay keys recovery        print the key as a sheet for a safe place")
+    if settings.store is not None:
+        say("          memrelay store probe          try whether the bucket can hold the log")
+    say(
+        "          memrelay serve                run a relayer; every replica takes the same key and settings"
+    )
+
+
+def _plain(name: str, value: str) -> str:
+    if not _PLAIN.fullmatch(value):
+        raise ConfigurationError(
+            f"{PREFIX}{name.upper()}: its value would need quotes, on which systemd, containers and shells differ; use "
+            "letters, digits and _@%+:,./=[]- only"
+        )
+    return value
+
+
+def _write_new(file: Path, text: str) -> None:
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise ConfigurationError(f"{file} is there already: edit it, or choose another folder") from error
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written ({error.strerror})") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(text)
 
 
 def make_key(file: Path, say: Callable[[str], None]) -> None:
@@ -68,22 +129,22 @@ def make_key(file: Path, say: Callable[[str], None]) -> None:
     say("Without it the store cannot be read: keep a copy (memrelay keys recovery)")
 
 
-def print_sheet(data: Path | None, say: Callable[[str], None]) -> None:
+def print_sheet(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
     """Print the recovery sheet of the relayer key; raises `ConfigurationError` when there is none."""
-    key = _key(data)
+    key = _key(flags)
     say("memrelay relayer key: keep it where the store is not. Compare with --verify.")
     say(recovery_sheet(key))
 
 
-def check_sheet(data: Path | None, sheet: str, say: Callable[[str], None]) -> None:
+def check_sheet(flags: Mapping[str, object], sheet: str, say: Callable[[str], None]) -> None:
     """Compare a sheet with the relayer key; raises `ConfigurationError` naming what does not fit."""
-    if read_sheet(sheet) != _key(data):
+    if read_sheet(sheet) != _key(flags):
         raise ConfigurationError("the sheet is in order, but it is another relayer's")
     say("the sheet holds this relayer's key")
 
 
-def _key(data: Path | None) -> bytes:
-    key = find_relayer_key(load_settings({"data": data}, os.environ))
+def _key(flags: Mapping[str, object]) -> bytes:
+    key = find_relayer_key(load_settings(flags, os.environ))
     if key is None:
         raise ConfigurationError("there is no relayer key yet: memrelay serve makes one at its first start")
     return key

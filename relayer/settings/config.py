@@ -1,4 +1,8 @@
-"""Every setting of a relayer: flags, then environment, then file; checked together, with one sentence for each mistake."""
+"""Every setting of a relayer: flags over environment over file; checked together, with one sentence for each mistake.
+
+A field that has a description is an option of ``memrelay serve`` (`relayer.commands.options`); what has none holds a key, or names the
+file of one, and comes from the environment. What is no key can stand in the file as well.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,20 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from relayer.access.quotas import Quota
 from relayer.domain.entry import check_key
@@ -24,79 +33,24 @@ from relayer.wire.keys import is_account_id
 from relayer.wire.loopback import is_loopback
 from relayer.wire.signing import normal_authority
 
-_NAMES = ("bytes", "namespaces", "memories")
-
-
-def read_quotas(path: Path | None) -> Mapping[str, Quota]:
-    """Return the quotas of a file by account; none without one.
-
-    Raises:
-        ConfigurationError: it cannot be read, or says something else than ``["0x..."]`` with bytes, namespaces and memories.
-    """
-    if path is None:
-        return {}
-    try:
-        tables = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"--quotas: {path} cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--quotas: {path} is not TOML: {error}") from error
-    return {account: _quota(path, account, table) for account, table in tables.items()}
-
-
-def _quota(path: Path, account: str, table: object) -> Quota:
-    if not is_account_id(account) or not isinstance(table, dict):
-        raise ConfigurationError(
-            f'--quotas: {path} must hold tables such as ["0x..."], named by account ids of 0x and 64 lower-case hex digits'
-        )
-    for name, value in table.items():
-        if name not in _NAMES or not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ConfigurationError(
-                f"--quotas: {name} of {account[:10]}... in {path}: give {', '.join(_NAMES)} as whole numbers, 0 for no limit"
-            )
-    return Quota(**table)
-
-
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_ANY = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound to
-
-
-def public_authority(url: str) -> str:
-    """Return the authority of a public URL.
-
-    Raises:
-        ConfigurationError: not an http(s) URL without path, query, fragment or credentials.
-    """
-    parts = urlsplit(url)
-    plain = (
-        parts.scheme in {"http", "https"}
-        and parts.netloc
-        and not (parts.query or parts.fragment or parts.username)
-    )
-    if not plain or parts.path not in {"", "/"}:
-        raise ConfigurationError(
-            "--public-url must be a URL without a path, such as https://memory.example.org"
-        )
-    return normal_authority(parts.netloc, parts.scheme)
-
-
-def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str | None) -> tuple[str, ...]:
-    """Return what a request may be addressed to: the bound address, loopback names if they lead here, the public URL."""
-    names: list[str] = []
-    if host not in _ANY:
-        names.append(f"[{host}]" if ":" in host and not host.startswith("[") else host)
-    if host in _ANY or is_loopback(host):
-        names.extend(_LOOPBACK)
-    accepted = [normal_authority(f"{name}:{port}", scheme) for name in names]
-    if public_url is not None:
-        accepted.insert(0, public_authority(public_url))
-    return tuple(dict.fromkeys(accepted))
-
+PREFIX = "MEMRELAY_"
+"""What the environment's name of a setting begins with."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _SCHEME = "s3://"
 # Room for the longest key of ours below the prefix, within S3's 1,024 bytes.
 _LONGEST_PREFIX = 512
+# Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.log_ports.TRUST_MS`).
+_SHORTEST_COLLECT_AFTER = 1200
+# A gateway has at most a hundred; a building may be behind one address.
+_PER_ADDRESS = 256
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_ANY = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound to
+# The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
+_FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
+_QUOTAS = ("bytes", "namespaces", "memories")
+# As like as a slip of the fingers leaves a name; the gateway's variables, which may lie beside ours, are less so.
+_MISSPELT = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,141 +88,110 @@ def parse_store(url: str) -> BucketAddress:
     return BucketAddress(bucket, prefix)
 
 
-def check_endpoint(url: str) -> None:
-    """Raise `ConfigurationError` unless ``url`` is http(s) with a host, and without credentials or a query."""
+def public_authority(url: str) -> str:
+    """Return the authority of a public URL; raises `ConfigurationError` for one with a path, a query, a fragment or credentials."""
     parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ConfigurationError("must be a URL such as https://s3.example.org or http://127.0.0.1:8333")
-    if parts.username is not None:
-        raise ConfigurationError(
-            "must hold no credentials: give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead"
-        )
+    plain = parts.netloc and not (parts.query or parts.fragment or parts.username)
+    if parts.scheme not in {"http", "https"} or not plain or parts.path not in {"", "/"}:
+        raise ConfigurationError("must be a URL without a path, such as https://memory.example.org")
+    return normal_authority(parts.netloc, parts.scheme)
 
 
-PREFIX = "MEMRELAY_"
-"""What the environment's name of a setting begins with."""
+def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str | None) -> tuple[str, ...]:
+    """Return what a request may be addressed to: the bound address, loopback names if they lead here, the public URL."""
+    names: list[str] = []
+    if host not in _ANY:
+        names.append(f"[{host}]" if ":" in host and not host.startswith("[") else host)
+    if host in _ANY or is_loopback(host):
+        names.extend(_LOOPBACK)
+    accepted = [normal_authority(f"{name}:{port}", scheme) for name in names]
+    if public_url is not None:
+        accepted.insert(0, public_authority(public_url))
+    return tuple(dict.fromkeys(accepted))
+
+
+def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Return what takes a text that ``parse`` takes, and leaves it as it is."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
+        return text
+
+    return AfterValidator(check)
+
+
+def _url(example: str, credentials: str) -> AfterValidator:
+    """Return what takes a URL of http(s) with a host, and without credentials or a query."""
+
+    def check(url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ConfigurationError(f"must be a URL such as {example}")
+        if parts.username is not None:
+            raise ConfigurationError(f"must hold no credentials: give {credentials}")
+
+    return _parsed_by(check)
 
 
 def _accounts(value: object) -> object:
-    if not isinstance(value, str):
+    if isinstance(value, str):
+        parts = tuple(part.strip() for part in value.split(",") if part.strip())
+        value = "open" if parts == ("open",) else parts
+    if value is None or value == "open":
         return value
-    if value.strip() == "open":
-        return "open"
-    return tuple(part.strip() for part in value.split(",") if part.strip())
-
-
-def _check_accounts(value: object) -> object:
-    parsed = _accounts(value)
-    if parsed is None or parsed == "open":
-        return parsed
-    if not isinstance(parsed, list | tuple) or not parsed:
+    if not isinstance(value, list | tuple) or not value:
         raise ValueError("must be 'open' or account ids separated by commas")
-    if not all(isinstance(item, str) and is_account_id(item) for item in parsed):
+    if not all(isinstance(item, str) and is_account_id(item) for item in value):
         raise ValueError("must be 'open' or account ids: 0x and 64 lower-case hex digits each")
-    return tuple(parsed)
+    return tuple(value)
 
 
-def _check_store(value: str) -> str:
+def _networks(value: Any) -> object:
     try:
-        parse_store(value)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from error
-    return value
-
-
-def _check_endpoint(value: str) -> str:
-    try:
-        check_endpoint(value)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from error
-    return value
-
-
-def _check_model_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(
-            "must be a URL such as https://api.example.org/v1, without /embeddings or /chat/completions"
-        )
-    if parts.username is not None:
-        raise ValueError("must hold no credentials: give the key in the environment")
-    return value.rstrip("/")
-
-
-def _networks(value: object) -> object:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple):
-        raise ValueError("must be addresses or networks such as 10.0.0.0/8, separated by commas")  # noqa: TRY004
-    try:
+        parts = value.split(",") if isinstance(value, str) else value
         return tuple(ipaddress.ip_network(str(part).strip()) for part in parts)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError("must be addresses or networks such as 10.0.0.0/8, separated by commas") from error
 
 
-Accounts = Annotated[Literal["open"] | tuple[str, ...] | None, BeforeValidator(_check_accounts)]
-StoreUrl = Annotated[str, AfterValidator(_check_store)]
-Networks = Annotated[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...], BeforeValidator(_networks)]
-EndpointUrl = Annotated[str, AfterValidator(_check_endpoint)]
-ModelUrl = Annotated[str, Field(max_length=2048), AfterValidator(_check_model_url)]
+Switch = Literal["on", "off"]
+EmbedderName = Literal["local", "openai"]
+Accounts = Annotated[Literal["open"] | tuple[str, ...] | None, BeforeValidator(_accounts), NoDecode]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Networks = Annotated[tuple[Network, ...], BeforeValidator(_networks), NoDecode]
+StoreUrl = Annotated[str, _parsed_by(parse_store)]
+PublicUrl = Annotated[str, _parsed_by(public_authority)]
+EndpointUrl = Annotated[
+    str,
+    _url(
+        "https://s3.example.org or http://127.0.0.1:8333",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead",
+    ),
+]
+ModelUrl = Annotated[
+    str,
+    Field(max_length=2048),
+    _url(
+        "https://api.example.org/v1, without /embeddings or /chat/completions", "the key in the environment"
+    ),
+    AfterValidator(lambda url: url.rstrip("/")),
+]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+$")]
 
 
-_SECRETS = frozenset({"relayer_key", "embeddings_api_key", "model_api_key", "metrics_token"})
+class _Misfit(ValueError):
+    """Raised when a setting does not go with the others; the sentence names it as it was written."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"--{name.replace('_', '-')}: {why}")
+        self.name, self.why = name, why
 
 
-class SettingsFile(PydanticBaseSettingsSource):
-    """The TOML file named by ``--config``."""
-
-    def __init__(self, settings_cls: type[BaseSettings], path: Path | None) -> None:
-        super().__init__(settings_cls)
-        self._values = {} if path is None else _read_file(path, settings_cls)
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return one value."""
-        del field
-        return self._values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        """Return all values."""
-        return self._values
-
-
-def _read_file(path: Path, settings_cls: type[BaseSettings]) -> dict[str, Any]:
-    try:
-        values = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"--config: {path} cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--config: {path} is not TOML: {error}") from error
-    known = set(settings_cls.model_fields) - {"config", *_SECRETS}
-    renamed = {name.replace("-", "_"): value for name, value in values.items()}
-    for name in renamed:
-        if name in _SECRETS:
-            raise ConfigurationError(
-                f"{name} in {path}: a key does not belong in this file; use {PREFIX}{name.upper()}_FILE"
-            )
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-            raise ConfigurationError(f"{name} in {path} is not a setting: {hint}")
-    return renamed
-
-
-# Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.log_ports.TRUST_MS`).
-_SHORTEST_COLLECT_AFTER = 1200
-# A gateway has at most a hundred; a building may be behind one address.
-_PER_ADDRESS = 256
-# The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
-FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
-
-
-def _default_data() -> Path:
-    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(home) / "memrelay"
-
-
-class RelayerSettings(BaseSettings):
-    """Every setting of ``memrelay serve``; each is also ``MEMRELAY_`` + its name, and a key of the file."""
+class _Group(BaseSettings):
+    """Settings that belong together; the help shows them under the class's first line."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -279,177 +202,44 @@ class RelayerSettings(BaseSettings):
         env_ignore_empty=True,
     )
 
-    host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8787
-    data: Path = Field(default_factory=_default_data)
-    store: StoreUrl | None = None
-    endpoint_url: EndpointUrl | None = None
-    region: Annotated[str, Field(pattern=r"^[a-zA-Z0-9-]{1,64}$")] | None = None
-    s3_client: Literal["direct", "boto3"] | None = None
-    probe: Literal["always", "cached", "off"] = "cached"
-    single_relayer: bool = False
-    accounts: Annotated[Accounts, NoDecode] = None
-    trusted_proxy: Annotated[Networks, NoDecode] = ()
-    quota_bytes: Annotated[int, Field(ge=0)] = 4 * 1024**3
-    quota_namespaces: Annotated[int, Field(ge=0)] = 2_000
-    quota_memories: Annotated[int, Field(ge=0)] = 1_000_000
-    quotas: Path | None = None
-    public_url: str | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    rate_limits: Literal["on", "off"] = "on"
-    connections: Annotated[int, Field(ge=8, le=65_536)] = 1024
-    connections_per_address: Annotated[int, Field(ge=0, le=65_536)] | None = None
-    answer_timeout: Annotated[float, Field(ge=1, le=600)] = 30.0
-    redaction: Literal["on", "off"] = "on"
-    compact_entries: Annotated[int, Field(ge=1, le=4096)] = 64
-    collect_after: Annotated[float, Field(ge=0, le=30 * 86_400)] = 3600.0
-    collect_idle_every: Annotated[float, Field(ge=0, le=365 * 86_400)] = 86_400.0
-    commit_check: Literal["recent", "always"] = "recent"
-    metrics_token: SecretStr | None = None
-    metrics_token_file: Path | None = None
-    log_format: Literal["auto", "console", "json"] = "auto"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    ready_file: Path | None = None
-    config: Path | None = None
-    relayer_key: SecretStr | None = None
-    relayer_key_file: Path | None = None
-    embedder: Literal["local", "openai"] = "local"
-    embeddings_url: ModelUrl | None = None
-    embeddings_model: ModelName | None = None
-    embeddings_dimension: Annotated[int, Field(ge=2, le=16_384)] | None = None
-    embeddings_api_key: SecretStr | None = None
-    embeddings_api_key_file: Path | None = None
-    former_embedder: Literal["local", "openai"] | None = None
-    former_embeddings_url: ModelUrl | None = None
-    former_embeddings_model: ModelName | None = None
-    former_embeddings_dimension: Annotated[int, Field(ge=2, le=16_384)] | None = None
-    former_embeddings_api_key_file: Path | None = None
-    extractor: Literal["statements", "llm"] = "statements"
-    model_url: ModelUrl | None = None
-    model_name: ModelName | None = None
-    model_api_key: SecretStr | None = None
-    model_api_key_file: Path | None = None
-    fallback_model_url: ModelUrl | None = None
-    fallback_model_name: ModelName | None = None
-    fallback_model_api_key_file: Path | None = None
-    model_timeout: Annotated[float, Field(ge=1, le=600)] = 60.0
-    model_at_once: Annotated[int, Field(ge=1, le=64)] = 4
-    model_calls_per_day: Annotated[int, Field(ge=0)] = 5_000
-    model_tokens_per_day: Annotated[int, Field(ge=0)] = 10_000_000
-    turn_summaries: bool = False
-    session_summaries: Literal["on", "off"] = "on"
-    cache_bytes: Annotated[int, Field(ge=1024 * 1024)] = 512 * 1024 * 1024
-    forget_inactive_days: Annotated[int, Field(ge=0, le=36_500)] = 0
-    job_takeover: Annotated[float, Field(ge=0, le=86_400)] = 90.0
-    plain_http_models: bool = False
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> RelayerSettings:
+class _Serving(_Group):
+    """Where it listens, and whom it serves."""
+
+    host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address to bind.")
+    port: int = Field(8787, ge=0, le=65535, description="0 takes any free one.")
+    public_url: PublicUrl | None = Field(None, description="URL by which gateways reach this relayer.")
+    tls_cert: Path | None = Field(None, description="PEM file of the certificate; both or neither.")
+    tls_key: Path | None = Field(None, description="PEM file of its key.")
+    accounts: Accounts = Field(
+        None, description="'open', or account ids separated by commas; needed off loopback."
+    )
+    trusted_proxy: Networks = Field(
+        (), description="Networks whose X-Forwarded-For is believed, separated by commas."
+    )
+    rate_limits: Switch = Field("on", description="on or off.")
+    connections: int = Field(1024, ge=8, le=65_536, description="At once, in all.")
+    connections_per_address: int | None = Field(
+        None, ge=0, le=65_536, description="At once, of one peer address; 0: any number."
+    )
+    answer_timeout: float = Field(
+        30.0, ge=1, le=600, description="Seconds in which a peer must take some of its answer."
+    )
+
+    def _check_serving(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key: give both or neither")
-        if self.relayer_key is not None and self.relayer_key_file is not None:
-            raise ValueError("MEMRELAY_RELAYER_KEY and MEMRELAY_RELAYER_KEY_FILE: give one of them")
-        self._check_models()
-        self._check_former()
-        if self.commit_check == "recent" and self.collect_after < _SHORTEST_COLLECT_AFTER:
-            raise ValueError(
-                f"--collect-after: below {_SHORTEST_COLLECT_AFTER} s answers of the manifest could still be trusted, and what is "
-                "acknowledged by them would be lost; give --commit-check always as well, once every relayer of this store runs "
-                "with it or is stopped"
-            )
-        if self.store is None:
-            given = [
-                name for name in ("endpoint_url", "region", "s3_client") if getattr(self, name) is not None
-            ]
-            if given:
-                raise ValueError(f"--{given[0].replace('_', '-')}: only with --store s3://BUCKET")
-        if self.public_url is not None:
-            try:
-                public_authority(self.public_url)
-            except ConfigurationError as error:
-                raise ValueError(str(error)) from error
-        if not is_loopback(self.host):
-            self._check_public()
-        elif self.public_url is not None and self.accounts is None:
+        if is_loopback(self.host):
             # Bound to loopback behind a proxy is the usual way to be public.
-            raise ValueError(
-                "--accounts: with --public-url say who is served: account ids, or 'open' for everybody"
-            )
-        return self
-
-    def _check_models(self) -> None:
-        """Each model endpoint is given whole, or not at all."""
-        for wanted, choice, names in (
-            (self.embedder == "openai", "--embedder openai", ("embeddings_url", "embeddings_model")),
-            (self.extractor == "llm", "--extractor llm", ("model_url", "model_name")),
-        ):
-            for name in names:
-                if wanted and getattr(self, name) is None:
-                    raise ValueError(f"--{name.replace('_', '-')}: {choice} needs it")
-                # A language model is of use without extraction, too: it answers active recalls and questions.
-                if not wanted and name.startswith("embeddings") and getattr(self, name) is not None:
-                    raise ValueError(f"--{name.replace('_', '-')}: only with {choice}")
-        if (self.model_url is None) != (self.model_name is None):
-            missing = "model-url" if self.model_url is None else "model-name"
-            raise ValueError(f"--{missing}: --model-url and --model-name belong together")
-        self._check_fallback()
-        if self.embedder != "openai" and self.embeddings_dimension is not None:
-            raise ValueError("--embeddings-dimension: only with --embedder openai")
-        for name in ("embeddings_api_key", "model_api_key", "metrics_token"):
-            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
-                raise ValueError(
-                    f"MEMRELAY_{name.upper()} and MEMRELAY_{name.upper()}_FILE: give one of them"
+            if self.public_url is not None and self.accounts is None:
+                raise _Misfit(
+                    "accounts", "with --public-url say who is served: account ids, or 'open' for everybody"
                 )
-        self._check_model_urls()
-
-    def _check_fallback(self) -> None:
-        if self.fallback_model_name is None:
-            for name in ("fallback_model_url", "fallback_model_api_key_file"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"--{name.replace('_', '-')}: only with --fallback-model-name")
-        elif self.model_url is None:
-            raise ValueError("--fallback-model-name: only with --model-url and --model-name")
-
-    def _check_former(self) -> None:
-        """The embedding model before this one is given whole, and is another one."""
-        prefix = "former_embeddings_"
-        given = [
-            name
-            for name in ("url", "model", "dimension", "api_key_file")
-            if getattr(self, prefix + name) is not None
-        ]
-        if self.former_embedder != "openai" and given:
-            name = given[0].replace("_", "-")
-            raise ValueError(f"--former-embeddings-{name}: only with --former-embedder openai")
-        if self.former_embedder == "openai":
-            if self.former_embeddings_model is None:
-                raise ValueError("--former-embeddings-model: --former-embedder openai needs it")
-            if self.embedder == "local" and self.former_embeddings_url is None:
-                raise ValueError("--former-embeddings-url: --former-embedder openai needs it")
-        if self.former_embedder == "local" and self.embedder == "local":
-            raise ValueError(
-                "--former-embedder: is the model of --embedder; give the one that was used before, or none"
-            )
-
-    def _check_model_urls(self) -> None:
-        for name in ("embeddings_url", "former_embeddings_url", "model_url", "fallback_model_url"):
-            url = getattr(self, name)
-            parts = urlsplit(url or "https://")
-            if (
-                parts.scheme == "http"
-                and not is_loopback(parts.hostname or "")
-                and not self.plain_http_models
-            ):
-                raise ValueError(
-                    f"--{name.replace('_', '-')}: texts and keys would travel in the clear; give an https URL, or "
-                    "--plain-http-models for a network of your own"
-                )
-
-    def _check_public(self) -> None:
+            return
         if self.accounts is None:
-            raise ValueError(
-                f"--accounts: off loopback ({self.host}) say who is served: account ids, or 'open' for everybody"
+            raise _Misfit(
+                "accounts",
+                f"off loopback ({self.host}) say who is served: account ids, or 'open' for everybody",
             )
         proxied = self.public_url is not None and self.public_url.startswith("https://")
         if self.tls_cert is None and not proxied:
@@ -457,11 +247,6 @@ class RelayerSettings(BaseSettings):
                 f"--tls-cert/--tls-key: off loopback ({self.host}) keys must not travel in the clear; give both, "
                 "or --public-url https://... of the proxy in front"
             )
-
-    @property
-    def bucket(self) -> BucketAddress | None:
-        """Where the objects are; None means in the data directory."""
-        return None if self.store is None else parse_store(self.store)
 
     @property
     def served(self) -> frozenset[str] | None:
@@ -485,14 +270,221 @@ class RelayerSettings(BaseSettings):
         return 0 if self.behind_proxy or is_loopback(self.host) else _PER_ADDRESS
 
     @property
+    def scheme(self) -> Literal["http", "https"]:
+        """What the relayer itself speaks."""
+        return "http" if self.tls_cert is None else "https"
+
+
+def _own_folder(variable: str, otherwise: str) -> Path:
+    """Return our folder of those that a desktop has; raises `RuntimeError` where nobody is at home."""
+    given = os.environ.get(variable)
+    return (Path(given) if given else Path.home() / otherwise) / "memrelay"
+
+
+class _Storage(_Group):
+    """Where memories lie, and how long."""
+
+    data: Path = Field(
+        default_factory=lambda: _own_folder("XDG_DATA_HOME", ".local/share"),
+        description="Directory of the store and the relayer key. Default: ~/.local/share/memrelay.",
+    )
+    store: StoreUrl | None = Field(None, description="Bucket instead of a directory: s3://BUCKET/PREFIX.")
+    endpoint_url: EndpointUrl | None = Field(
+        None, description="URL of the S3 server, when it is not Amazon's."
+    )
+    region: str | None = Field(None, pattern=r"^[a-zA-Z0-9-]{1,64}$", description="Region of the bucket.")
+    s3_client: Literal["direct", "boto3"] | None = Field(
+        None, description="What asks the S3 server: direct, or boto3 for every request."
+    )
+    probe: Literal["always", "cached", "off"] = Field(
+        "cached", description="Try a bucket at the start: always, cached or off."
+    )
+    single_relayer: bool = Field(False, description="Go on with a bucket that failed the probe.")
+    relayer_key: SecretStr | None = None
+    relayer_key_file: Path | None = None
+    cache_bytes: int = Field(
+        512 * 1024 * 1024, ge=1024 * 1024, description="Bytes of memory for open namespaces."
+    )
+    compact_entries: int = Field(
+        64, ge=1, le=4096, description="Entries after which a log's tail is compacted."
+    )
+    collect_after: float = Field(
+        3600.0, ge=0, le=30 * 86_400, description="Seconds before what was compacted is deleted."
+    )
+    collect_idle_every: float = Field(
+        86_400.0,
+        ge=0,
+        le=365 * 86_400,
+        description="Seconds between walks over what nobody has open; 0: never.",
+    )
+    commit_check: Literal["recent", "always"] = Field(
+        "recent", description="recent (trust the manifest for ten minutes) or always (read it)."
+    )
+
+    def _check_storage(self) -> None:
+        if self.commit_check == "recent" and self.collect_after < _SHORTEST_COLLECT_AFTER:
+            raise _Misfit(
+                "collect_after",
+                f"below {_SHORTEST_COLLECT_AFTER} s answers of the manifest could still be trusted, and what is "
+                "acknowledged by them would be lost; give --commit-check always as well, once every relayer of this store runs "
+                "with it or is stopped",
+            )
+        for name in ("endpoint_url", "region", "s3_client"):
+            if self.store is None and getattr(self, name) is not None:
+                raise _Misfit(name, "only with --store s3://BUCKET")
+
+    @property
+    def bucket(self) -> BucketAddress | None:
+        """Where the objects are; None means in the data directory."""
+        return None if self.store is None else parse_store(self.store)
+
+
+class _Memories(_Group):
+    """What is kept of an account's memories."""
+
+    redaction: Switch = Field("on", description="Take secrets out of texts: on or off.")
+    forget_inactive_days: int = Field(
+        0, ge=0, le=36_500, description="Forget unpinned memories not said again for so many days; 0: never."
+    )
+    quota_bytes: int = Field(4 * 1024**3, ge=0, description="Bytes kept for one account; 0: no limit.")
+    quota_namespaces: int = Field(2_000, ge=0, description="Of one account; 0: no limit.")
+    quota_memories: int = Field(1_000_000, ge=0, description="Of one account; 0: no limit.")
+    quotas: Path | None = Field(None, description="TOML file with accounts' own quotas.")
+
+    @property
     def quota(self) -> Quota:
         """What every account may keep."""
         return Quota(self.quota_bytes, self.quota_namespaces, self.quota_memories)
 
-    @property
-    def scheme(self) -> Literal["http", "https"]:
-        """What the relayer itself speaks."""
-        return "http" if self.tls_cert is None else "https"
+
+class _Embeddings(_Group):
+    """The embedding model, and the one before it."""
+
+    embedder: EmbedderName = Field("local", description="local, or openai for an endpoint.")
+    embeddings_url: ModelUrl | None = Field(None, description="As in https://api.example.org/v1.")
+    embeddings_model: ModelName | None = Field(None, description="The model's name there.")
+    embeddings_dimension: int | None = Field(None, ge=2, le=16_384, description="Asked for when not given.")
+    embeddings_api_key: SecretStr | None = None
+    embeddings_api_key_file: Path | None = None
+    former_embedder: EmbedderName | None = Field(
+        None, description="The one before, while memories are embedded anew: local or openai."
+    )
+    former_embeddings_url: ModelUrl | None = Field(None, description="Its URL, if not --embeddings-url.")
+    former_embeddings_model: ModelName | None = Field(None, description="Its name there.")
+    former_embeddings_dimension: int | None = Field(
+        None, ge=2, le=16_384, description="Asked for when not given."
+    )
+    former_embeddings_api_key_file: Path | None = None
+
+    def _check_embeddings(self) -> None:
+        """Each endpoint is given whole or not at all, and the model before is another one."""
+        remote = self.embedder == "openai"
+        for name in ("embeddings_url", "embeddings_model", "embeddings_dimension"):
+            given = getattr(self, name) is not None
+            if given and not remote:
+                raise _Misfit(name, "only with --embedder openai")
+            if remote and not given and name != "embeddings_dimension":
+                raise _Misfit(name, "--embedder openai needs it")
+        former, needed = self.former_embedder == "openai", "--former-embedder openai needs it"
+        for name in ("url", "model", "dimension", "api_key_file"):
+            if not former and getattr(self, f"former_embeddings_{name}") is not None:
+                raise _Misfit(f"former_embeddings_{name}", "only with --former-embedder openai")
+        if former and self.former_embeddings_model is None:
+            raise _Misfit("former_embeddings_model", needed)
+        if former and not remote and self.former_embeddings_url is None:
+            raise _Misfit("former_embeddings_url", needed)
+        if self.former_embedder == "local" and not remote:
+            raise _Misfit(
+                "former_embedder", "is the model of --embedder; give the one that was used before, or none"
+            )
+
+
+class _LanguageModel(_Group):
+    """The language model, and what it is asked."""
+
+    extractor: Literal["statements", "llm"] = Field(
+        "statements", description="statements, or llm for facts as well."
+    )
+    model_url: ModelUrl | None = Field(None, description="As in https://api.example.org/v1.")
+    model_name: ModelName | None = Field(None, description="The model's name there.")
+    model_api_key: SecretStr | None = None
+    model_api_key_file: Path | None = None
+    fallback_model_url: ModelUrl | None = Field(None, description="Its URL, if not --model-url.")
+    fallback_model_name: ModelName | None = Field(
+        None, description="Asked what the model is asked, when that is away."
+    )
+    fallback_model_api_key_file: Path | None = None
+    model_timeout: float = Field(60.0, ge=1, le=600, description="Seconds for one answer.")
+    model_at_once: int = Field(4, ge=1, le=64, description="Requests under way.")
+    model_calls_per_day: int = Field(5_000, ge=0, description="Of one account; 0: no limit.")
+    model_tokens_per_day: int = Field(10_000_000, ge=0, description="Of one account; 0: no limit.")
+    turn_summaries: bool = Field(False, description="Have turns summarised as well.")
+    session_summaries: Switch = Field(
+        "on", description="Summarise sessions that end, where there is a model: on or off."
+    )
+    job_takeover: float = Field(90.0, ge=0, le=86_400, description="Seconds until a job changes relayers.")
+    plain_http_models: bool = Field(False, description="Allow http to models off this machine.")
+
+    def _check_language_model(self) -> None:
+        # A language model is of use without extraction, too: it answers active recalls and questions.
+        missing = [name for name in ("model_url", "model_name") if getattr(self, name) is None]
+        if missing and self.extractor == "llm":
+            raise _Misfit(missing[0], "--extractor llm needs it")
+        if len(missing) == 1:
+            raise _Misfit(missing[0], "--model-url and --model-name belong together")
+        if self.fallback_model_name is not None and missing:
+            raise _Misfit("fallback_model_name", "only with --model-url and --model-name")
+        for name in ("fallback_model_url", "fallback_model_api_key_file"):
+            if self.fallback_model_name is None and getattr(self, name) is not None:
+                raise _Misfit(name, "only with --fallback-model-name")
+
+
+class _Process(_Group):
+    """Its settings' file, and what it tells."""
+
+    config: Path | None = Field(None, description="TOML file with the same names.")
+    ready_file: Path | None = Field(None, description="Written when requests are answered.")
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="auto (console on a terminal), console or json."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="debug, info, warning or error."
+    )
+    metrics_token: SecretStr | None = None
+    metrics_token_file: Path | None = None
+
+
+GROUPS = (_Serving, _Storage, _Memories, _Embeddings, _LanguageModel, _Process)
+"""The settings as the help shows them."""
+
+
+class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel, _Process):
+    """Every setting of ``memrelay serve``; each is also ``MEMRELAY_`` + its name, and a key of the file."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RelayerSettings:
+        for name in _secrets():
+            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
+                raise ValueError(f"{_variable(name)} and {_variable(name)}_FILE: give one of them")
+        self._check_embeddings()
+        self._check_language_model()
+        self._check_model_urls()
+        self._check_storage()
+        self._check_serving()
+        return self
+
+    def _check_model_urls(self) -> None:
+        for name in ("embeddings_url", "former_embeddings_url", "model_url", "fallback_model_url"):
+            parts = urlsplit(getattr(self, name) or "https://")
+            if (
+                parts.scheme == "http"
+                and not is_loopback(parts.hostname or "")
+                and not self.plain_http_models
+            ):
+                raise _Misfit(
+                    name,
+                    "texts and keys would travel in the clear; give an https URL, or --plain-http-models for a network of your own",
+                )
 
     @classmethod
     def settings_customise_sources(
@@ -506,40 +498,137 @@ class RelayerSettings(BaseSettings):
         """Order the sources: command line, environment, file."""
         del dotenv_settings, file_secret_settings
         path = init_settings().get("config") or env_settings().get("config")
-        return (
-            init_settings,
-            env_settings,
-            SettingsFile(settings_cls, None if path is None else Path(str(path))),
-        )
+        file = {} if path is None else _from_file(Path(str(path)))
+        return init_settings, env_settings, InitSettingsSource(settings_cls, file)
 
 
 def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> RelayerSettings:
-    """Load the settings of this process.
+    """Load the settings of this process; the file is that of ``config``, else ``relayer.toml`` in the desktop's folder, if it is there.
 
     Args:
         flags: what the command line said; None means nothing.
         environment: looked at for what must not be there; the settings read the process's own.
 
     Raises:
-        ConfigurationError: in one line, the setting and the fix.
+        ConfigurationError: in one line, the setting as it was written and the fix.
     """
-    for name in FORBIDDEN:
-        if environment.get(name):
-            raise ConfigurationError(
-                f"{name} is in the relayer's environment: it belongs to gateways only, because a relayer that holds "
-                "it can read everything at rest. Start the relayer without it"
-            )
+    _check_names(environment)
     given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    if "config" not in given and _in_environment("config") is None:
+        given |= _usual_file()
     try:
         return RelayerSettings(**given)
     except ValidationError as error:
-        raise ConfigurationError(_sentence(error)) from None
+        raise ConfigurationError(_sentence(error, given)) from None
 
 
-def _sentence(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+def _check_names(environment: Mapping[str, str]) -> None:
+    for variable, value in environment.items():
+        if value and variable in _FORBIDDEN:
+            raise ConfigurationError(
+                f"{variable} is in the relayer's environment: it belongs to gateways only, because a relayer that holds "
+                "it can read everything at rest. Start the relayer without it"
+            )
+        name = variable.upper().removeprefix(PREFIX).lower()
+        if value and variable.upper().startswith(PREFIX) and name not in RelayerSettings.model_fields:
+            near = difflib.get_close_matches(name, RelayerSettings.model_fields, 1, _MISSPELT)
+            if near:
+                raise ConfigurationError(f"{variable} is not a setting: did you mean {_variable(near[0])}?")
+
+
+def _usual_file() -> dict[str, Path]:
+    try:
+        file = _own_folder("XDG_CONFIG_HOME", ".config") / "relayer.toml"
+        return {"config": file} if file.is_file() else {}
+    except (RuntimeError, PermissionError):  # as of a service whose user has no home
+        return {}
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    """Return the settings of a file by name; a hyphen in one is as good as an underscore."""
+    secrets, settings = _secrets(), {}
+    known = RelayerSettings.model_fields.keys() - {"config", *secrets}
+    for key, value in _read_toml(path, "--config").items():
+        name = key.replace("-", "_")
+        if name in secrets:
+            raise ConfigurationError(
+                f"{key} in {path}: a key does not belong in this file; use {_variable(name)}_FILE"
+            )
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+            raise ConfigurationError(f"{key} in {path} is not a setting: {hint}")
+        settings[name] = value
+    return settings
+
+
+def _read_toml(path: Path, option: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{option}: {path} cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{option}: {path} is not TOML: {error}") from error
+
+
+def _secrets() -> list[str]:
+    """Return the settings that hold a key: for the environment alone, where no list of processes and no copy of a file shows them."""
+    return [
+        name for name, field in RelayerSettings.model_fields.items() if field.annotation == SecretStr | None
+    ]
+
+
+def _variable(name: str) -> str:
+    return f"{PREFIX}{name.upper()}"
+
+
+def _in_environment(name: str) -> str | None:
+    """Return the variable that sets a setting, as it is written; an empty one sets nothing."""
+    return next((key for key, value in os.environ.items() if value and key.upper() == _variable(name)), None)
+
+
+def _sentence(error: ValidationError, given: Mapping[str, Any]) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, _Misfit):
+        return f"{_as_written(cause.name, given)}: {cause.why}"
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
         return message
     name = str(first["loc"][0])
-    return f"--{name.replace('_', '-')} ({PREFIX}{name.upper()}): {message}"
+    also = f" ({_variable(name)})" if name in given else ""
+    return f"{_as_written(name, given)}{also}: {message}"
+
+
+def _as_written(name: str, given: Mapping[str, Any]) -> str:
+    """Return a setting as whoever set it wrote it: option, variable, or key of the file; as an option when nobody did."""
+    variable = _in_environment(name)
+    if variable is not None and name not in given:
+        return variable
+    file = given.get("config") or os.environ.get(_in_environment("config") or "")
+    keys = () if file is None or name in given else _read_toml(Path(file), "--config")
+    option = f"--{name.replace('_', '-')}"
+    return next((f"{key} in {file}" for key in keys if key.replace("-", "_") == name), option)
+
+
+def read_quotas(path: Path | None) -> Mapping[str, Quota]:
+    """Return the quotas of a file by account; none without one.
+
+    Raises:
+        ConfigurationError: it cannot be read, or says something else than ``["0x..."]`` with bytes, namespaces and memories.
+    """
+    tables = {} if path is None else _read_toml(path, "--quotas")
+    return {account: _quota(path, account, table) for account, table in tables.items()}
+
+
+def _quota(path: Path | None, account: str, table: object) -> Quota:
+    if not is_account_id(account) or not isinstance(table, dict):
+        raise ConfigurationError(
+            f'--quotas: {path} must hold tables such as ["0x..."], named by account ids of 0x and 64 lower-case hex digits'
+        )
+    for name, value in table.items():
+        if name not in _QUOTAS or not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ConfigurationError(
+                f"--quotas: {name} of {account[:10]}... in {path}: give {', '.join(_QUOTAS)} as whole numbers, 0 for no limit"
+            )
+    return Quota(**table)

@@ -46,7 +46,11 @@ def _complaint(line: str) -> str:
         return f"no command: {' '.join(words)}" if words else ""
     if command.context_settings.get("ignore_unknown_options"):
         return ""  # handed over to the other program
-    known = {option for parameter in command.params for option in [*parameter.opts, "--help"]}
+    known = {
+        option
+        for parameter in command.get_params(typer.Context(command))
+        for option in [*parameter.opts, "--help"]
+    }
     unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
     return f"unknown options: {unknown}" if unknown else ""
 

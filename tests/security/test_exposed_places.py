@@ -12,9 +12,9 @@ from processes import run_memrelay
 
 from relayer.errors import ConfigurationError
 from relayer.process import ready_file
-from relayer.settings import key as relayer_key
+from relayer.settings import keys as relayer_key
 from relayer.settings.config import RelayerSettings
-from relayer.settings.key import find_relayer_key, make_relayer_key, require_relayer_key
+from relayer.settings.keys import find_relayer_key, make_relayer_key, require_relayer_key
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,18 +11,24 @@ import pytest
 from relayer.access.quotas import Quota
 from relayer.errors import ConfigurationError
 from relayer.settings.config import RelayerSettings, load_settings, read_quotas
-from relayer.settings.key import find_relayer_key, make_relayer_key, read_sheet, recovery_sheet
-from relayer.settings.model_keys import find_model_key
+from relayer.settings.keys import (
+    find_model_key,
+    find_relayer_key,
+    make_relayer_key,
+    read_sheet,
+    recovery_sheet,
+)
 from relayer.wire.loopback import is_loopback
 
 ACCOUNT = "0x" + "ab" * 32
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("MEMRELAY_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
 
 
 def _load(**flags) -> RelayerSettings:
@@ -54,6 +61,104 @@ def test_the_file_can_be_named_by_the_environment(tmp_path: Path, monkeypatch: p
     file.write_text("port = 4\n")
     monkeypatch.setenv("MEMRELAY_CONFIG", str(file))
     assert _load().port == 4
+
+
+class TestTheUsualFile:
+    def _written(self, folder: Path, text: str) -> Path:
+        file = folder / "memrelay" / "relayer.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        return file
+
+    def test_it_is_read_when_no_other_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = self._written(Path(os.environ["XDG_CONFIG_HOME"]), "port = 5\n")
+        assert (_load().port, _load().config) == (5, file)
+        other = tmp_path / "other.toml"
+        other.write_text("connections = 9\n")
+        assert (_load(config=other).port, _load(config=other).connections) == (8787, 9)
+        monkeypatch.setenv("MEMRELAY_CONFIG", str(other))
+        assert _load().port == 8787
+
+    def test_without_the_variable_it_is_below_the_home(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("XDG_CONFIG_HOME")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        self._written(tmp_path / ".config", "port = 6\n")
+        assert _load().port == 6
+
+    def test_who_has_no_home_or_may_not_look_there_has_no_such_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def homeless() -> Path:
+            raise RuntimeError("no home")
+
+        monkeypatch.delenv("XDG_CONFIG_HOME")
+        monkeypatch.setattr(Path, "home", homeless)
+        assert _load(data=tmp_path).config is None
+
+
+class TestAMistakeIsToldAsItWasWritten:
+    def test_by_its_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MEMRELAY_PORT", "many")
+        assert _mistake().startswith("MEMRELAY_PORT: ")
+
+    def test_by_its_key_of_the_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "relayer.toml"
+        file.write_text('log-level = "loud"\n')
+        assert _mistake(config=file).startswith(f"log-level in {file}: ")
+
+    def test_as_an_option_where_that_is_what_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MEMRELAY_PORT", "many")
+        assert _mistake(port=70_000).startswith("--port (MEMRELAY_PORT): ")
+
+    def test_also_when_it_does_not_go_with_the_others(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = tmp_path / "relayer.toml"
+        file.write_text('s3_client = "boto3"\n')
+        assert _mistake(config=file) == f"s3_client in {file}: only with --store s3://BUCKET"
+        monkeypatch.setenv("MEMRELAY_REGION", "eu-west-3")
+        assert _mistake() == "MEMRELAY_REGION: only with --store s3://BUCKET"
+        assert _mistake(region="eu-west-3") == "--region: only with --store s3://BUCKET"
+
+    def test_no_value_is_repeated(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = tmp_path / "relayer.toml"
+        file.write_text('store = "s3://user:hunter2@memories"\n')
+        assert "hunter2" not in _mistake(config=file)
+        monkeypatch.setenv("MEMRELAY_ENDPOINT_URL", "https://u:hunter2@s3.example.org")
+        assert "hunter2" not in _mistake(store="s3://memories")
+
+
+class TestMisspeltVariables:
+    @pytest.mark.parametrize(
+        ("written", "meant"),
+        [
+            ("MEMRELAY_ACOUNTS", "MEMRELAY_ACCOUNTS"),
+            ("MEMRELAY_LOGLEVEL", "MEMRELAY_LOG_LEVEL"),
+            ("memrelay_rate_limit", "MEMRELAY_RATE_LIMITS"),
+            ("MEMRELAY_RELAYER_KEYFILE", "MEMRELAY_RELAYER_KEY_FILE"),
+        ],
+    )
+    def test_one_is_told_its_nearest_name(self, written: str, meant: str) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings({}, {written: "5e5e"})
+        assert str(caught.value) == f"{written} is not a setting: did you mean {meant}?"
+        load_settings({}, {written: ""})
+
+    def test_those_of_others_are_left_alone(self) -> None:
+        plugin = Path(__file__).resolve().parents[2] / "gateway_plugin"
+        named = {
+            name
+            for file in plugin.rglob("*.*")
+            if file.suffix in {".py", ".js"}
+            for name in re.findall(r"MEMRELAY_[A-Z_]+[A-Z]", file.read_text(encoding="utf-8"))
+        }
+        others = named - {"MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET"}
+        assert len(others) > 8
+        # What Kubernetes tells of a service by our name.
+        links = {"MEMRELAY_SERVICE_HOST", "MEMRELAY_SERVICE_PORT", "MEMRELAY_PORT_8787_TCP_ADDR"}
+        load_settings({}, dict.fromkeys(others | links, "1"))
 
 
 def test_a_misspelt_key_of_the_file_is_told_its_nearest_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from relayer.domain.outcomes import Refusal
 from relayer.http import accept, connections, limits, problems, routes
 from relayer.log.erasure import reports as erasure_reports
 from relayer.namespaces import cache as open_namespaces
-from relayer.settings.config import RelayerSettings
+from relayer.settings.config import RelayerSettings, load_settings
 from relayer.use_cases.changes import StreamLimits
 from relayer.wire import certificates, keys, sealed_keys, sealing, signing
 from relayer.writing import present as presentation
@@ -188,6 +189,16 @@ def test_every_setting_of_the_relayer_is_listed_with_its_variable() -> None:
         and f"`--{name.replace('_', '-')}`" not in OPERATIONS
     ]
     assert not missing
+
+
+def test_the_file_of_settings_that_is_shown_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("MEMRELAY_")]:
+        monkeypatch.delenv(name)
+    file = tmp_path / "relayer.toml"
+    file.write_text(_between(OPERATIONS, "```toml\n", "```"))
+    settings = load_settings({"config": file}, {})
+    assert (settings.store, settings.quota_memories) == ("s3://memories/team", 100_000)
+    assert settings.served is not None
 
 
 def _documents() -> dict[str, str]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from gateway_plugin import cli as gateway_cli
 from relayer import cli
+from relayer.settings.config import GROUPS, RelayerSettings
 
 RUN = CliRunner()
 
@@ -45,6 +49,52 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2() -> None:
     assert ended.output.splitlines() == [
         "memrelay: --rate-limits (MEMRELAY_RATE_LIMITS): Input should be 'on' or 'off'"
     ]
+
+
+def _help(*arguments: str) -> str:
+    ended = RUN.invoke(cli.app, [*arguments], env={"COLUMNS": "400"})
+    assert ended.exit_code == 0, ended.output
+    return ended.output
+
+
+def test_every_setting_is_an_option_of_serve_but_keys_and_their_files() -> None:
+    shown = set(re.findall(r"--([a-z0-9-]+) ", _help("serve", "--help")))
+    keys = {name for name in RelayerSettings.model_fields if re.search("(key|token)(_file)?$", name)} - {
+        "tls_key"
+    }
+    assert len(keys) == 10
+    assert shown == {name.replace("_", "-") for name in RelayerSettings.model_fields if name not in keys} | {
+        "help"
+    }
+
+
+def test_the_help_has_groups_with_defaults_and_units() -> None:
+    shown = _help("serve", "-h")
+    assert shown == _help("serve", "--help")
+    for group in GROUPS:
+        assert group.__doc__.rstrip(".") in shown
+    assert "Seconds for one answer. Default: 60." in shown
+    assert "on or off. Default: on." in shown
+
+
+def test_a_command_takes_the_settings_that_it_is_about() -> None:
+    shown = set(re.findall(r"--([a-z0-9-]+) ", _help("store", "probe", "-h")))
+    assert shown == {"data", "store", "endpoint-url", "region", "s3-client", "config", "help"}
+
+
+@pytest.mark.parametrize("app", [cli.app, gateway_cli.app])
+def test_every_command_of_both_programs_is_explained_by_a_letter(app: typer.Typer) -> None:
+    for arguments in ([], ["keys"], ["version"]):
+        ended = RUN.invoke(app, [*arguments, "-h"])
+        assert ended.exit_code == 0, ended.output
+        assert "Usage:" in ended.output
+
+
+def test_a_key_is_no_option() -> None:
+    ended = RUN.invoke(cli.app, ["serve", "--relayer-key", "5e" * 32])
+    assert ended.exit_code == 2
+    assert "No such option" in ended.output
+    assert "5e5e" not in ended.output
 
 
 def test_a_sheet_needs_a_key(tmp_path) -> None:

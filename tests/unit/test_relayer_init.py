@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from processes import CLEAN, run_memrelay
 
+from relayer.commands.server import init
 from relayer.errors import ConfigurationError
 from relayer.settings.config import load_settings
-from relayer.settings.deployment import initialise
-from relayer.settings.key import find_relayer_key
+from relayer.settings.keys import find_relayer_key
 
 BUCKET = {"store": "s3://memories/team", "endpoint_url": "http://127.0.0.1:8333", "region": None}
 
 
 def _init(folder: Path, **flags: object) -> str:
     said: list[str] = []
-    initialise(folder, flags, lambda settings: load_settings(settings, {}), said.append)
+    init(folder, flags, said.append)
     return "\n".join(said)
 
 

@@ -1,6 +1,7 @@
-"""Where the relayer key comes from: the environment, a file of the operator's, or the data directory.
+"""The keys that a relayer is given: its own, those of model endpoints, and what a reader of the metrics shows.
 
-Also its recovery sheet: 64 hex digits in four lines, each with a checksum, so that a copy on paper can be trusted.
+Each comes from the environment or a file of the operator's, the relayer key from the data directory, too. Also its recovery sheet: 64 hex
+digits in four lines, each with a checksum, so that a copy on paper can be trusted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
+
+from pydantic import SecretStr
 
 from relayer.errors import ConfigurationError
 from relayer.log.layout import Layout
@@ -23,6 +27,14 @@ from relayer.wire.keys import SECRET_SIZE, parse_secret
 _GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002
 _LINES = 4
 _LINE_SIZE = SECRET_SIZE // _LINES
+_SHORTEST_TOKEN = 16
+
+EndpointName = Literal["embeddings", "former_embeddings", "model", "fallback_model"]
+"""An endpoint, as the names of its settings begin."""
+_SHARED_KEYS: dict[EndpointName, EndpointName] = {
+    "former_embeddings": "embeddings",
+    "fallback_model": "model",
+}
 
 
 def generated_key_file(data: Path) -> Path:
@@ -195,6 +207,36 @@ def _checksum(data: bytes, number: int) -> str:
     return hashlib.sha256(lp("memrelay/v1/relayer/sheet", number, data)).hexdigest()[:8]
 
 
+def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:
+    """Return the key of an endpoint; empty when there is none, which is right for a server of one's own.
+
+    Former embeddings from the same URL take the same key, unless they have one of their own; so does the fallback model.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or what was given cannot be a key.
+    """
+    file = getattr(settings, f"{which}_api_key_file")
+    other = _SHARED_KEYS.get(which)
+    if other is not None and file is None:
+        return find_model_key(settings, other) if getattr(settings, f"{which}_url") is None else ""
+    return _one_word(f"MEMRELAY_{which.upper()}_API_KEY", getattr(settings, f"{which}_api_key", None), file)
+
+
+def find_metrics_token(settings: RelayerSettings) -> str:
+    """Return what a reader of the metrics has to show; empty when there is none.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or what was given is too short to be kept secret.
+    """
+    name = "MEMRELAY_METRICS_TOKEN"
+    token = _one_word(name, settings.metrics_token, settings.metrics_token_file)
+    if token and len(token) < _SHORTEST_TOKEN:
+        raise ConfigurationError(
+            f"{name}: has fewer than {_SHORTEST_TOKEN} characters; make one with openssl rand -hex 32"
+        )
+    return token
+
+
 def _read(path: Path, source: str) -> bytes:
     try:
         text = path.read_text("ascii")
@@ -210,3 +252,23 @@ def _parse(text: str, source: str) -> bytes:
         return parse_secret(text, source=source)
     except InvalidSecret as error:
         raise ConfigurationError(str(error)) from None
+
+
+def _one_word(name: str, given: SecretStr | None, file: Path | None) -> str:
+    key = "" if given is None else given.get_secret_value()
+    if file is not None:
+        name = f"{name}_FILE"
+        try:
+            key = file.expanduser().read_text("ascii")
+        except OSError as error:
+            raise ConfigurationError(f"{name}: {file} cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{name}: {file} holds no key: a key is printable ASCII") from None
+    key = key.strip()
+    if (
+        (file is not None and not key)
+        or not key.isascii()
+        or any(not char.isprintable() or char == " " for char in key)
+    ):
+        raise ConfigurationError(f"{name}: holds no key: a key is one word of printable ASCII")
+    return key

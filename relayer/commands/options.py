@@ -1,0 +1,107 @@
+"""Settings as options of a command: made from the model that holds them, so that no second list says what can be set."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from typer.core import TyperCommand
+
+from relayer.commands.console import explained
+
+
+def settings_command(
+    app: typer.Typer, *names: str, name: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a command that takes settings as options besides its own, and gets them as keyword arguments: None where not given.
+
+    The settings' model needs the packages of the extra, so the options are made when the command is run or asked for help.
+
+    Args:
+        app: gets the command.
+        names: the settings; without one, all that can be options.
+        name: of the command, if not the function's.
+    """
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        written = inspect.signature(command, eval_str=True).parameters.values()
+        own = [parameter for parameter in written if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+
+        class Command(TyperCommand):
+            """The command as it is listed; parsing, help and running are those of the one that has the settings, too."""
+
+            @cached_property
+            def whole(self) -> Any:
+                with explained():
+                    return _command(command, [*own, *_parameters(names)])
+
+            def get_params(self, ctx: Any) -> list[Any]:
+                return list(self.whole.get_params(ctx))
+
+            def invoke(self, ctx: Any) -> Any:
+                return self.whole.invoke(ctx)
+
+        app.command(name or command.__name__, help=command.__doc__, cls=Command)(_taking(command, own))
+        return command
+
+    return add
+
+
+def _command(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Any:
+    alone = typer.Typer(add_completion=False)
+    alone.command()(_taking(command, parameters))
+    return typer.main.get_command(alone)
+
+
+def _taking(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """Return ``command`` as a function of these parameters, which tells what keeps it from ending well."""
+
+    @explained()
+    def run(**values: object) -> None:
+        command(**values)
+
+    # What typer reads; a type checker knows no such attribute of a function.
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    return run
+
+
+def _parameters(names: Collection[str]) -> Iterator[inspect.Parameter]:
+    from relayer.settings.config import GROUPS  # noqa: PLC0415 - needs the extra's packages
+
+    for group in GROUPS:
+        for name, field in group.model_fields.items():
+            if field.description is None or (names and name not in names):
+                continue
+            option = typer.Option(
+                f"--{name.replace('_', '-')}",
+                help=field.description + ("" if field.default_factory else _default(field.default)),
+                metavar=_choices(field.annotation),
+                rich_help_panel=inspect.cleandoc(group.__doc__ or "").rstrip("."),
+            )
+            kind = _kind(field.annotation)
+            yield inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+            )
+
+
+def _kind(annotation: Any) -> Any:
+    return next((kind for kind in (bool, int, float, Path) if annotation in (kind, kind | None)), str)
+
+
+def _choices(annotation: Any) -> str | None:
+    """Return the values of a setting that has a few."""
+    for part in (annotation, *get_args(annotation)):
+        if get_origin(part) is Literal and len(get_args(part)) > 1:
+            return "|".join(get_args(part))
+    return None
+
+
+def _default(value: object) -> str:
+    """Return what the help says of a default; nothing where the description says what happens without the setting."""
+    if value is None or value is False or value == ():
+        return ""
+    return f" Default: {value:g}." if isinstance(value, float) else f" Default: {value}."
