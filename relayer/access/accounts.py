@@ -10,12 +10,12 @@ takes nothing back; and where the account's own object is gone, and anything els
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
+from cachetools import LRUCache
 
 from relayer.access.fleet import create_or_read
 from relayer.crypto.relayer_keys import RelayerKeys
@@ -104,7 +104,7 @@ class Accounts:
         self._served = served
         self._caps = caps or AccountCaps()
         self.on_revoked: Callable[[str], Awaitable[None]] | None = None
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: LRUCache[str, _Known] = LRUCache(_MOST_KNOWN)
         self._total: int | None = None
         hourly = float(self._caps.per_address_and_hour)
         self._newcomers = Buckets(Limit(hourly, hourly / 3600))
@@ -262,14 +262,7 @@ class Accounts:
             await self.on_revoked(account)
 
     def _entry(self, account: str) -> _Known:
-        known = self._known.get(account)
-        if known is None:
-            known = self._known[account] = _Known()
-            if len(self._known) > _MOST_KNOWN:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(account)
-        return known
+        return self._known.setdefault(account, _Known())
 
     def _age(self, known: _Known) -> float:
         return self._clock.monotonic() - known.read_at

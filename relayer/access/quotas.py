@@ -8,9 +8,10 @@ a request asks to be kept is refused: what was promised before is kept, and forg
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from cachetools import LRUCache
 
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import JobAccepted, JobFinished, Operation, Put, Supersede
@@ -78,7 +79,7 @@ class Quotas:
         self._ports = ports
         self._usual = usual
         self._own = own or {}
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: LRUCache[str, _Known] = LRUCache(_MOST_KNOWN)
 
     def of(self, account: str) -> Quota:
         """Return what an account may keep."""
@@ -149,11 +150,7 @@ class Quotas:
         return settle
 
     def _entry(self, account: str) -> _Known:
-        known = self._known.setdefault(account, _Known())
-        self._known.move_to_end(account)
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
-        return known
+        return self._known.setdefault(account, _Known())
 
     async def _read(self, account: str, known: _Known, *, older_than: float) -> None:
         """Read what an account keeps, if what is known of it is older than so many seconds; once for all who ask."""

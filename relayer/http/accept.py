@@ -15,6 +15,7 @@ from typing import Any, Never, TypeVar
 from urllib.parse import parse_qsl
 
 from aiohttp.web import BaseRequest, RequestPayloadError
+from cachetools import LRUCache, TLRUCache
 from pydantic import BaseModel, ValidationError
 
 from relayer.access.accounts import Accounts
@@ -27,7 +28,6 @@ from relayer.http.limits import Limits, Network, peer_behind, peer_name
 from relayer.http.problems import HttpProblem, unauthorized
 from relayer.http.routes import EVENTS, Call, Route, Routes
 from relayer.lib.deadline import Deadline
-from relayer.lib.lru import BoundedCache
 from relayer.lib.shares import OnBehalfOf, WorkPool, on_behalf_of
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
@@ -105,8 +105,10 @@ class Acceptance:
         self._clock = clock
         self._trusted = trusted
         self._seen = SeenReads()
-        self._certificates: BoundedCache[Certificate] = BoundedCache(_CERTIFICATES)
-        self._sealed_keys: BoundedCache[SealedKey] = BoundedCache(_SEALED_KEYS)
+        self._certificates: LRUCache[bytes, Certificate] = LRUCache(_CERTIFICATES)
+        self._sealed_keys: TLRUCache[bytes, SealedKey] = TLRUCache(
+            _SEALED_KEYS, ttu=lambda _, key, __: key.not_after, timer=lambda: clock.now_ms() // 1000
+        )
 
     async def accept(self, request: BaseRequest, trail: Trail) -> Call:
         """Decide on a request; the first step that fails answers. Before 11 nothing is waited for, before 13 no store is asked.
@@ -195,16 +197,14 @@ class Acceptance:
 
     def drop_expired(self) -> None:
         """Forget opened keys that are over; called now and then, so that a secret does not outlive its key here."""
-        now = self._clock.now_ms() // 1000
-        for digest, sealed in self._sealed_keys.items():
-            if sealed.not_after <= now:
-                self._sealed_keys.discard(digest)
+        self._sealed_keys.expire()
 
     def drop_keys_of(self, account: str) -> None:
         """Forget the opened keys of an account, because it revoked something."""
-        for digest, sealed in self._sealed_keys.items():
-            if sealed.account == account:
-                self._sealed_keys.discard(digest)
+        for digest in list(self._sealed_keys):
+            sealed = self._sealed_keys.get(digest)
+            if sealed is not None and sealed.account == account:
+                self._sealed_keys.pop(digest, None)
 
     def _prover(self, head: Head) -> Prover | None:
         signature = head.values.get(signing.SIGNATURE_HEADER)
@@ -241,7 +241,7 @@ class Acceptance:
         certificate = self._certificates.get(digest)
         if certificate is None:
             certificate = Certificate.verify(_decoded(header, signing.CERTIFICATE_HEADER))
-            self._certificates.put(digest, certificate)
+            self._certificates[digest] = certificate
         if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
             raise NotAccepted("certificate_time")
         return certificate
@@ -260,7 +260,6 @@ class Acceptance:
                 raise HttpProblem("unknown_fleet_key")
             sealed = SealedKey.open(encoded, private)
         if sealed.not_after <= now:
-            self._sealed_keys.discard(digest)
             raise NotAccepted("sealed_key_expired")
         if sealed.not_after > now + MAX_LIFE_SECONDS + SKEW_SECONDS:
             raise NotAccepted("sealed_key_too_long")
@@ -361,9 +360,9 @@ class Acceptance:
             raise unauthorized(error.rule) from error
 
     def _keep(self, head: Head, key: SealedKey | None) -> None:
-        # One that ended while its body was on its way stays dropped.
-        if key is not None and key.not_after > self._clock.now_ms() // 1000:
-            self._sealed_keys.put(_digest(head.values[signing.KEY_HEADER]), key)
+        # One that ended while its body was on its way is not taken.
+        if key is not None:
+            self._sealed_keys[_digest(head.values[signing.KEY_HEADER])] = key
 
 
 MAX_TARGET = 2048

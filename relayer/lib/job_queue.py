@@ -8,11 +8,13 @@ never holds all of several slots, and a namespace never more than one.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from cachetools import LRUCache
 
 from relayer.domain.standing import JobState
 from relayer.errors import QueueFull
@@ -82,10 +84,11 @@ class JobQueue:
         self.running: dict[bytes, Place] = {}
         self.counts: Counter[str] = Counter()
         self._clock = clock
-        self._accepted: dict[bytes, None] = {}
-        self._progress: dict[bytes, Progress] = {}
+        # Bounded: a job that ended elsewhere, in a namespace that nobody opens here, is never heard of again.
+        self._accepted: LRUCache[bytes, None] = LRUCache(_MOST_NOTES)
+        self._progress: LRUCache[bytes, Progress] = LRUCache(_MOST_NOTES)
         self._turn = 0
-        self._last_turn: dict[str | Place, int] = {}
+        self._last_turn: LRUCache[str | Place, int] = LRUCache(_MOST_NOTES)
         self._wake = asyncio.Event()
 
     def check_room(self, in_namespace: int, in_account: int) -> None:
@@ -100,7 +103,6 @@ class JobQueue:
     def accepted(self, job: bytes) -> None:
         """Note that this process promised a job: it is run here, at once."""
         self._accepted[job] = None
-        _trim(self._accepted)
         self.wake()
 
     def wake(self) -> None:
@@ -132,9 +134,7 @@ class JobQueue:
         """Note that a job runs."""
         self._turn += 1
         for name in (item.account, item.place):
-            self._last_turn.pop(name, None)
             self._last_turn[name] = self._turn
-        _trim(self._last_turn)
         self.running[item.job.job] = item.place
         self._of(item.job.job).attempts += 1
 
@@ -170,9 +170,7 @@ class JobQueue:
         return ("waiting" if wait else "queued"), progress, wait
 
     def _of(self, job: bytes) -> Progress:
-        progress = self._progress.setdefault(job, Progress())
-        _trim(self._progress)
-        return progress
+        return self._progress.setdefault(job, Progress())
 
     def _is_due(self, job: JobState) -> bool:
         progress = self._progress.get(job.job)
@@ -183,12 +181,6 @@ class JobQueue:
     def _rank(self, item: Candidate, held: Counter[str]) -> tuple[int, int, int, int]:
         turns = self._last_turn
         return held[item.account], turns.get(item.account, 0), turns.get(item.place, 0), item.job.accepted_at
-
-
-def _trim(notes: dict[Any, Any]) -> None:
-    """Forget the oldest: a job that ended elsewhere, in a namespace that nobody opens here, is never heard of again."""
-    while len(notes) > _MOST_NOTES:
-        del notes[next(iter(notes))]
 
 
 DAY_MS = 24 * 3600 * 1000
@@ -208,7 +200,7 @@ class ModelBudget:
 
     def __init__(self, limits: DailyLimits) -> None:
         self._limits = limits
-        self._used: OrderedDict[str, tuple[int, int, int]] = OrderedDict()
+        self._used: LRUCache[str, tuple[int, int, int]] = LRUCache(_MOST_ACCOUNTS)
 
     def wait_ms(self, account: str, now_ms: int) -> int:
         """Return the milliseconds until the account may ask again: 0, or what is left of the day."""
@@ -220,9 +212,6 @@ class ModelBudget:
         """Note one call and what it cost."""
         calls, spent = self._today(account, now_ms)
         self._used[account] = (now_ms // DAY_MS, calls + 1, spent + tokens)
-        self._used.move_to_end(account)
-        if len(self._used) > _MOST_ACCOUNTS:
-            self._used.popitem(last=False)
 
     def _today(self, account: str, now_ms: int) -> tuple[int, int]:
         day, calls, tokens = self._used.get(account, (0, 0, 0))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from cachetools import LRUCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,7 @@ class Buckets:
 
     def __init__(self, limit: Limit, *, most: int = 20_000) -> None:
         self._limit = limit
-        self._most = most
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._levels: LRUCache[str, tuple[float, float]] = LRUCache(most)
 
     def wait(self, name: str, cost: float, now: float) -> float:
         """Return the seconds until ``cost`` tokens are there; 0 when they are. ``now`` is monotonic, in seconds.
@@ -35,9 +35,6 @@ class Buckets:
     def spend(self, name: str, cost: float, now: float) -> None:
         """Take tokens, down to an empty bucket; a cost below zero gives them back, up to a full one."""
         self._levels[name] = (max(0.0, self._level(name, now) - cost), now)
-        self._levels.move_to_end(name)
-        if len(self._levels) > self._most:
-            self._levels.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._levels)

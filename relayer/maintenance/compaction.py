@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from cachetools import LRUCache
+
 from relayer.errors import NamespaceClosed, RelayerError
 from relayer.log.collector import GRACE_MS, Collector, Stage
 from relayer.log.compactor import CompactionLimits, Work
@@ -65,7 +67,7 @@ class Upkeep:
         self._ports = ports
         self._namespaces = namespaces
         self._limits = limits or UpkeepLimits()
-        self._logs: dict[bytes, _Log] = {}
+        self._logs: LRUCache[bytes, _Log] = LRUCache(_MOST_LOGS)
 
     async def run(self, on_error: Callable[[BaseException], None]) -> None:
         """Go on until cancelled; a failure is reported, and tried again later."""
@@ -88,8 +90,6 @@ class Upkeep:
         incarnation = found.pointer.incarnation
         log = self._logs.get(incarnation)
         if log is None:
-            if len(self._logs) >= _MOST_LOGS:
-                del self._logs[next(iter(self._logs))]
             collector = Collector(self._ports, found.account, incarnation, self._limits.collect_after_ms)
             soon = min(_FIRST_LOOK * self._uneven(), self._pause())
             log = self._logs[incarnation] = _Log(collector, self._ports.clock.monotonic() + soon)

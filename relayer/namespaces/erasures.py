@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cachetools import LRUCache
+
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import NamespaceClosed, RelayerError
 from relayer.log.collector import GRACE_MS, Collector
@@ -60,7 +62,7 @@ class Erasures:
         self._grace_ms = grace_ms
         self._reports = ErasureReports(ports)
         self._due: dict[str, _Due] = {}
-        self._tidied: dict[bytes, int] = {}
+        self._tidied: LRUCache[bytes, int] = LRUCache(_MOST_LATE)
         self._look_at = float("-inf")
         self._wake = asyncio.Event()
 
@@ -200,8 +202,6 @@ class Erasures:
                 continue
             if await self._eraser(opened.log.replica, opened.namespace.account).tidy():
                 self._tidied[incarnation] = late
-                while len(self._tidied) > _MOST_LATE:
-                    del self._tidied[next(iter(self._tidied))]
 
     def _pause(self, seen: SeenReport) -> float:
         """Return the seconds until more can be done: a collection takes two waits at most."""

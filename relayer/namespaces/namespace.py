@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from relayer.crypto.namespace_keys import NamespaceKeys
@@ -44,6 +45,10 @@ _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
 
 
+def _vector_bytes(vector: NDArray[np.float32]) -> int:
+    return vector.nbytes + _VECTOR_BYTES
+
+
 class _Vectors:
     """Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
 
@@ -52,31 +57,25 @@ class _Vectors:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        self._vectors: LRUCache[bytes, NDArray[np.float32]] = LRUCache(_VECTORS_BYTES, _vector_bytes)
         # Counts what was erased: what was under way then is not kept.
         self.erasures = 0
-        self.nbytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._vectors.currsize)
 
     def __len__(self) -> int:
         return len(self._vectors)
 
     def get(self, model: EmbeddingModel, text: str) -> NDArray[np.float32] | None:
-        place = self._place(model, text)
-        vector = self._vectors.get(place)
-        if vector is not None:
-            self._vectors.move_to_end(place)
-        return vector
+        return self._vectors.get(self._place(model, text))
 
     def put(self, model: EmbeddingModel, text: str, vector: NDArray[np.float32]) -> None:
         self._vectors[self._place(model, text)] = vector
-        self.nbytes = sum(kept.nbytes + _VECTOR_BYTES for kept in self._vectors.values())
-        while self.nbytes > _VECTORS_BYTES:
-            _, oldest = self._vectors.popitem(last=False)
-            self.nbytes -= oldest.nbytes + _VECTOR_BYTES
 
     def clear(self) -> None:
         self.erasures += 1
-        self.nbytes = 0
         self._vectors.clear()
 
     def _place(self, model: EmbeddingModel, text: str) -> bytes:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from cachetools import LRUCache
 
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.operations import Stored
@@ -49,8 +51,7 @@ class RecordCache:
         self._keys = keys
         self._single: dict[int, tuple[bytes, bytes]] = {}
         self._blocks: list[_Block] = []
-        self._open: OrderedDict[int, tuple[Record, int]] = OrderedDict()
-        self._open_bytes = 0
+        self._open: LRUCache[int, tuple[Record, int]] = LRUCache(_OPEN_BYTES, itemgetter(1))
         self._sealed_bytes = 0
         # Whoever goes through all records opens each block once.
         self._last: tuple[_Block, list[bytes]] | None = None
@@ -59,7 +60,7 @@ class RecordCache:
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
         entries = len(self._single) + len(self._blocks)
-        return self._sealed_bytes + entries * _ENTRY_BYTES + self._open_bytes * _AS_VALUE
+        return self._sealed_bytes + entries * _ENTRY_BYTES + int(self._open.currsize) * _AS_VALUE
 
     def put(self, number: int, record_id: bytes, sealed: bytes) -> Record:
         """Take a record as the log holds it.
@@ -87,7 +88,6 @@ class RecordCache:
         """Open a record; None when there is none, or it does not open any more."""
         known = self._open.get(number)
         if known is not None:
-            self._open.move_to_end(number)
             return known[0]
         try:
             encoded = self._encoded(number)
@@ -101,9 +101,7 @@ class RecordCache:
 
     def drop(self, number: int, salt: bytes) -> None:
         """Destroy a record: what is left of its block is sealed anew, with ``salt``, without it."""
-        known = self._open.pop(number, None)
-        if known is not None:
-            self._open_bytes -= known[1]
+        self._open.pop(number, None)
         single = self._single.pop(number, None)
         if single is not None:
             self._sealed_bytes -= len(single[1])
@@ -158,11 +156,8 @@ class RecordCache:
         return at if at >= 0 else None
 
     def _note(self, number: int, record: Record, size: int) -> None:
-        self._open[number] = (record, size)
-        self._open_bytes += size
-        while self._open_bytes > _OPEN_BYTES and len(self._open) > 1:
-            _, (_, oldest) = self._open.popitem(last=False)
-            self._open_bytes -= oldest
+        if size <= _OPEN_BYTES:
+            self._open[number] = (record, size)
 
 
 def _first(block: _Block) -> int:

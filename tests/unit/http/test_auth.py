@@ -12,7 +12,6 @@ from relayer.domain.namespace import Custody
 from relayer.http.accept import Authorities
 from relayer.http.limits import AGENT
 from relayer.http.problems import HttpProblem
-from relayer.lib.lru import BoundedCache
 from relayer.settings.config import accepted_authorities, public_authority
 from relayer.wire import codec as base64url
 from relayer.wire.certificates import Revocations, Right
@@ -176,12 +175,3 @@ class TestAuthorities:
         for other in ("m.example:8443", "m.example.evil", "xm.example", ""):
             with pytest.raises(HttpProblem, match="wrong_authority"):
                 authorities.check(other)
-
-
-def test_a_bounded_cache_forgets_what_is_unused_for_longest() -> None:
-    cache: BoundedCache[int] = BoundedCache(2)
-    cache.put(b"a", 1)
-    cache.put(b"b", 2)
-    assert cache.get(b"a") == 1
-    cache.put(b"c", 3)
-    assert (cache.get(b"a"), cache.get(b"b"), cache.get(b"c")) == (1, None, 3)

@@ -61,3 +61,17 @@ def test_contents_count_only_for_what_they_were_sealed_as(changed):
         assert table.of(msgspec.structs.replace(STORED)) is CONTENTS
         assert table.of(msgspec.structs.replace(STORED, **changed)) is None
     assert table.of(STORED) is None
+
+
+async def test_a_text_larger_than_the_cache_is_read_each_time(house):
+    text = "the ferry to the islands leaves at nine " * 1200
+    found = await _remember(house, text=text)
+    await _remember(house)
+    view = (await opened_of(house)).view
+    ids = list(view.ids())
+    assert [view.get(record).text.strip() for record in (ids[0], ids[1], ids[0])] == [
+        text.strip(),
+        "I moved to Oslo in May",
+        text.strip(),
+    ]
+    assert len(found.memories) == 1
