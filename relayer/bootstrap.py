@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,7 +13,7 @@ from relayer.access.principal import Access
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.system import MeteredStore, SystemClock, SystemRandomness
-from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
@@ -24,13 +23,14 @@ from relayer.http.limits import Limits
 from relayer.http.openapi import document
 from relayer.http.request import Front
 from relayer.http.routes import Services, table
-from relayer.jobs.worker import work_forever
+from relayer.jobs.worker import working
+from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.lib.shares import WorkPool
 from relayer.log.compactor import CompactionLimits
 from relayer.log.log_ports import LogPorts
 from relayer.maintenance.compaction import Upkeep, UpkeepLimits
-from relayer.maintenance.embeddings import tend_forever
-from relayer.maintenance.expiry import forget_inactive_forever
+from relayer.maintenance.embeddings import tending
+from relayer.maintenance.expiry import forgetting_inactive
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
 from relayer.maintenance.indexes import IndexKeeper
 from relayer.models import Models, fact_work
@@ -51,7 +51,6 @@ STOP_SECONDS = 10.0
 API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
 _EXPIRY_SECONDS = 15.0
-_RESTART_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,13 @@ async def build(
             metrics=metrics,
             port=port,
         )
-        await stack.enter_async_context(_background(relayer, settings.forget_inactive_days))
+        scheduler = await stack.enter_async_context(Scheduler(clock, randomness, _report))
+        metrics.counter(
+            "background_failures",
+            "Failures beside the requests; the log says of what, and it is tried again.",
+            scheduler.failures.total,
+        )
+        _start_background(scheduler, relayer, settings.forget_inactive_days)
         yield relayer
 
 
@@ -278,58 +283,40 @@ def _idle(settings: RelayerSettings, context: Context) -> IdleCollection | None:
     return IdleCollection(context.ports, limits)
 
 
-@asynccontextmanager
-async def _background(relayer: Relayer, forget_inactive_days: int) -> AsyncIterator[None]:
-    """Run what runs beside the requests, until the block ends."""
-    context, idle, facts = relayer.context, relayer.idle, relayer.context.facts
+def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_days: int) -> None:
+    """Run what runs beside the requests."""
+    context = relayer.context
 
-    async def expire() -> None:
-        while True:
-            await context.clock.sleep(_EXPIRY_SECONDS)
-            relayer.acceptance.drop_expired()
-            # Also here: tending may be held up by a store that does not answer, and what has ended must go.
-            await context.namespaces.drop_expired()
+    async def expire(_: OnError) -> None:
+        relayer.acceptance.drop_expired()
+        # Also here: tending may be held up by a store that does not answer, and what has ended must go.
+        await context.namespaces.drop_expired()
 
-    endless: list[Callable[[], Awaitable[None]]] = [
-        relayer.fleet.run,
-        expire,
-        lambda: tend_forever(context, partial(_error, "tending_failed")),
-        lambda: relayer.indexes.run(partial(_error, "index_failed")),
-        lambda: relayer.upkeep.run(partial(_warn, "upkeep_failed")),
-        lambda: context.erasures.run(partial(_warn, "erasing_failed")),
+    tasks = [
+        relayer.fleet.task,
+        Periodic("expiry", expire, _EXPIRY_SECONDS),
+        tending(context),
+        relayer.indexes.task,
+        relayer.upkeep.task,
+        context.erasures.task,
     ]
-    if idle is not None:
-        endless.append(lambda: idle.run(partial(_warn, "idle_collection_failed")))
-    if facts is not None:
-        endless.append(lambda: work_forever(context, facts, partial(_error, "job_failed")))
+    if relayer.idle is not None:
+        tasks.append(relayer.idle.task)
+    if context.facts is not None:
+        tasks.append(working(context, context.facts, scheduler))
     if forget_inactive_days:
-        failed = partial(_error, "forgetting_failed")
-        endless.append(lambda: forget_inactive_forever(context, forget_inactive_days, failed))
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_persist(work, context.clock)) for work in endless]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
+        tasks.append(forgetting_inactive(context, forget_inactive_days))
+    for task in tasks:
+        scheduler.start(task)
 
 
-async def _persist(work: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run endless work again after a failure: one bad round must not end the service."""
-    while True:
-        try:
-            await work()
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is logged and tried again
-            log.error("background_failed", **describe(error))
-        await clock.sleep(_RESTART_SECONDS)
+def _report(task: str, error: BaseException) -> None:
+    """Log a failure beside the requests: a store that did not answer may be back soon, the rest is for somebody to look at."""
+    (log.warning if isinstance(error, StoreError) else log.error)(f"{task}_failed", **describe(error))
 
 
 def _warn(event: str, error: BaseException) -> None:
     log.warning(event, **describe(error))
-
-
-def _error(event: str, error: BaseException) -> None:
-    log.error(event, **describe(error))
 
 
 def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSettings) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from nacl.public import PrivateKey
 
 from relayer.crypto.fleet import DAY_MS, KEPT_DAYS, FleetPair, day_of, live_days
-from relayer.errors import RelayerError, StoreError, StoreUnavailable
+from relayer.errors import StoreError, StoreUnavailable
+from relayer.lib.scheduler import Periodic
 from relayer.log.erasure.destruction import destroy, left_of
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
@@ -52,7 +53,7 @@ _SWEPT_DAYS = 30
 
 
 class FleetKeys:
-    """The key pairs that this replica accepts; `start` before use, `run` beside the server.
+    """The key pairs that this replica accepts; `start` before use, `task` beside the server.
 
     ``on_left`` is told why pairs of days that are over could not be destroyed, once a day; it is tried again all the same.
     """
@@ -88,14 +89,10 @@ class FleetKeys:
         if self._swept != day_of(now):
             await self._try_sweep(day_of(now))
 
-    async def run(self) -> None:
-        """Keep the keys current until cancelled; whatever the store answers meanwhile."""
-        while True:
-            await self._clock.sleep(_CHECK_SECONDS)
-            try:
-                await self.refresh()
-            except RelayerError:
-                continue
+    @property
+    def task(self) -> Periodic:
+        """What the scheduler runs: it keeps the keys current, whatever the store answers meanwhile."""
+        return Periodic("fleet_keys", lambda _: self.refresh(), _CHECK_SECONDS)
 
     def current(self) -> FleetList:
         """Return the signed list of public keys, newest first, at most a minute old."""

@@ -7,7 +7,7 @@ whichever replica has a live key for its namespace next takes it up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -27,6 +27,7 @@ from relayer.jobs.facts import finish_facts
 from relayer.jobs.inputs import EXTRACT, SUMMARISE
 from relayer.jobs.summaries import finish_summary
 from relayer.lib.job_queue import Candidate, Place
+from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.namespaces.context import Context, FactWork
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire.errors import UnsealError
@@ -34,8 +35,6 @@ from relayer.wire.errors import UnsealError
 INTERVAL_SECONDS = 1.0
 _STEP_SECONDS = 60.0
 _WORKS = frozenset({EXTRACT, SUMMARISE})
-
-OnError = Callable[[BaseException], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +55,25 @@ def check_room(ctx: Context, work: FactWork, opened: OpenNamespace) -> None:
     work.queue.check_room(len(pending_jobs(opened)), sum(len(pending_jobs(one)) for one in others))
 
 
-async def work_forever(ctx: Context, work: FactWork, on_error: OnError) -> None:
-    """Run jobs until cancelled; what is unexpected is reported, and the job is tried again later."""
-    runs: dict[bytes, _Run] = {}
-    async with asyncio.TaskGroup() as group:
-        while True:
-            _stop_without_key(ctx, runs)
-            for opened, item in _startable(ctx, work):
-                run = _run(ctx, work, opened, item.job, on_error)
-                runs[item.job.job] = _Run(opened, group.create_task(run))
-            await work.queue.woken(INTERVAL_SECONDS)
-            for job in [job for job, run in runs.items() if run.task.done()]:
-                del runs[job]
+def working(ctx: Context, work: FactWork, scheduler: Scheduler) -> Periodic:
+    """Return the task that runs jobs; what is unexpected is reported, and the job is tried again later."""
+    runs: list[_Run] = []
+
+    async def round_(on_error: OnError) -> None:
+        runs[:] = [run for run in runs if not run.task.done()]
+        _stop_without_key(ctx, runs)
+        for opened, item in _startable(ctx, work):
+            run = _run(ctx, work, opened, item.job, on_error)
+            runs.append(_Run(opened, scheduler.spawn(run, "job")))
+
+    return Periodic("job", round_, INTERVAL_SECONDS, wake=work.queue.wake)
 
 
-def _stop_without_key(ctx: Context, runs: dict[bytes, _Run]) -> None:
+def _stop_without_key(ctx: Context, runs: Sequence[_Run]) -> None:
     """Cancel what runs in a namespace whose last key has ended, or that was let go of."""
     now = ctx.clock.now_ms()
     live = set(map(id, ctx.namespaces.all()))
-    for run in runs.values():
+    for run in runs:
         if id(run.opened) not in live or run.opened.key_not_after < now:
             run.task.cancel()
 

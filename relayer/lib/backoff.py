@@ -1,8 +1,4 @@
-"""How long to wait before the next attempt: exponential, capped, with full jitter.
-
-Full jitter (a uniform draw from zero to the cap of the attempt) spreads competing clients best, as simulated in "Exponential
-Backoff And Jitter", AWS Architecture Blog, 2015.
-"""
+"""How long to wait before the next attempt: twice as long each time up to a bound, and never all at the same time."""
 
 from __future__ import annotations
 
@@ -12,8 +8,27 @@ _FIRST_SECONDS = 0.05
 _LONGEST_SECONDS = 2.0
 
 
+def fraction(randomness: Randomness) -> float:
+    """Return something from 0 to below 1."""
+    return int.from_bytes(randomness.bytes(4), "big") / 2**32
+
+
+def uneven(randomness: Randomness) -> float:
+    """Return something between a half and one and a half: what a pause is multiplied by, so that replicas drift apart."""
+    return 0.5 + fraction(randomness)
+
+
+def doubled(first: float, failures: int, longest: float) -> float:
+    """Return the pause after a failure, when there were ``failures`` in a row before: ``first``, doubled for each."""
+    return min(longest, first * 2.0 ** min(failures, 30))
+
+
 class Backoff:
-    """Counts failed attempts and says how long to wait after each."""
+    """Counts failed attempts of writers that compete, and says how long to wait after each.
+
+    Full jitter (a uniform draw from zero to the cap of the attempt) spreads competitors best, as simulated in "Exponential
+    Backoff And Jitter", AWS Architecture Blog, 2015.
+    """
 
     def __init__(self, randomness: Randomness) -> None:
         self._randomness = randomness
@@ -25,7 +40,6 @@ class Backoff:
 
     def next_delay(self, at_least: float = 0.0) -> float:
         """Return the seconds to wait now; ``at_least`` is what the store asked for."""
-        cap = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(self._failures, 10))
+        cap = doubled(_FIRST_SECONDS, self._failures, _LONGEST_SECONDS)
         self._failures += 1
-        draw = int.from_bytes(self._randomness.bytes(4), "big") / 2**32
-        return at_least + cap * draw
+        return at_least + cap * fraction(self._randomness)

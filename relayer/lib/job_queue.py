@@ -7,10 +7,8 @@ never holds all of several slots, and a namespace never more than one.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +16,8 @@ from cachetools import LRUCache
 
 from relayer.domain.standing import JobState
 from relayer.errors import QueueFull
+from relayer.lib.backoff import doubled
+from relayer.lib.scheduler import Wake
 from relayer.ports import Clock
 
 _FIRST_PAUSE = 2.0
@@ -77,19 +77,20 @@ class JobQueue:
     Attributes:
         running: the place of each job that runs here.
         counts: of ends and of dropped facts, for metrics; no name of anybody.
+        wake: given when there may be work.
     """
 
     def __init__(self, clock: Clock, limits: JobLimits | None = None) -> None:
         self.limits = limits or JobLimits()
         self.running: dict[bytes, Place] = {}
         self.counts: Counter[str] = Counter()
+        self.wake = Wake()
         self._clock = clock
         # Bounded: a job that ended elsewhere, in a namespace that nobody opens here, is never heard of again.
         self._accepted: LRUCache[bytes, None] = LRUCache(_MOST_NOTES)
         self._progress: LRUCache[bytes, Progress] = LRUCache(_MOST_NOTES)
         self._turn = 0
         self._last_turn: LRUCache[str | Place, int] = LRUCache(_MOST_NOTES)
-        self._wake = asyncio.Event()
 
     def check_room(self, in_namespace: int, in_account: int) -> None:
         """Refuse another job when too many are pending.
@@ -103,18 +104,7 @@ class JobQueue:
     def accepted(self, job: bytes) -> None:
         """Note that this process promised a job: it is run here, at once."""
         self._accepted[job] = None
-        self.wake()
-
-    def wake(self) -> None:
-        """Let whoever waits for work look again."""
-        self._wake.set()
-
-    async def woken(self, seconds: float) -> None:
-        """Wait until there may be work, at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        self._wake.clear()
+        self.wake.set()
 
     def choose(self, candidates: Iterable[Candidate]) -> Candidate | None:
         """Return the job to start now; the caller starts it."""
@@ -141,7 +131,7 @@ class JobQueue:
     def stopped(self, job: bytes) -> None:
         """Note that a job runs no longer, whatever came of it."""
         self.running.pop(job, None)
-        self.wake()
+        self.wake.set()
 
     def ended(self, job: bytes, how: str) -> None:
         """Note the end of a job; ``how`` is ``done`` or ``failed``."""
@@ -156,7 +146,7 @@ class JobQueue:
         progress = self._of(job)
         progress.bad_answers += bad_answer
         progress.reason = reason
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(progress.attempts, 10))
+        pause = doubled(_FIRST_PAUSE, progress.attempts, _LONGEST_PAUSE)
         progress.not_before = self._clock.monotonic() + max(pause, at_least)
         self.counts["put_off"] += 1
         return progress

@@ -8,12 +8,14 @@ namespace's key, so a log is collected to the end although its last key ended me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
 from relayer.errors import NamespaceClosed, RelayerError
+from relayer.lib.backoff import doubled, uneven
+from relayer.lib.scheduler import OnError, Periodic
 from relayer.log.collector import GRACE_MS, Collector, Stage
 from relayer.log.compactor import CompactionLimits, Work
 from relayer.log.log_ports import LogPorts
@@ -69,14 +71,13 @@ class Upkeep:
         self._limits = limits or UpkeepLimits()
         self._logs: LRUCache[bytes, _Log] = LRUCache(_MOST_LOGS)
 
-    async def run(self, on_error: Callable[[BaseException], None]) -> None:
-        """Go on until cancelled; a failure is reported, and tried again later."""
-        while True:
-            await self._ports.clock.sleep(self._limits.interval * self._uneven())
-            await self.round(on_error)
+    @property
+    def task(self) -> Periodic:
+        """What the scheduler runs."""
+        return Periodic("upkeep", self.round, self._limits.interval, uneven=True)
 
-    async def round(self, on_error: Callable[[BaseException], None]) -> None:
-        """Do once what is due everywhere."""
+    async def round(self, on_error: OnError) -> None:
+        """Do once what is due everywhere; a failure is reported, and tried again later."""
         for opened in self._namespaces.all():
             log = self._note(opened)
             if not opened.broken and self._is_ready(log):
@@ -98,9 +99,7 @@ class Upkeep:
     def _is_ready(self, log: _Log) -> bool:
         return log.not_before <= self._ports.clock.monotonic()
 
-    async def _guarded(
-        self, log: _Log, work: Awaitable[None], on_error: Callable[[BaseException], None]
-    ) -> None:
+    async def _guarded(self, log: _Log, work: Awaitable[None], on_error: OnError) -> None:
         try:
             await work
         except NamespaceClosed:
@@ -108,7 +107,7 @@ class Upkeep:
             log.not_before = self._ports.clock.monotonic() + _LONGEST_PAUSE
         except RelayerError as error:
             self.counts["failures"] += 1
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(log.failures, 10))
+            pause = doubled(_FIRST_PAUSE, log.failures, _LONGEST_PAUSE)
             log.failures += 1
             log.not_before = self._ports.clock.monotonic() + pause * self._uneven()
             on_error(error)
@@ -149,4 +148,4 @@ class Upkeep:
 
     def _uneven(self) -> float:
         """Return something between a half and one and a half."""
-        return 0.5 + int.from_bytes(self._ports.randomness.bytes(4), "big") / 2**32
+        return uneven(self._ports.randomness)

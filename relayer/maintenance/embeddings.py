@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -23,6 +23,7 @@ from relayer.domain.record import Record
 from relayer.errors import EmbedderUnavailable, NamespaceClosed, QueueFull, RelayerError
 from relayer.jobs.inputs import EXTRACT, SUMMARISE, input_of, seal_input
 from relayer.jobs.summaries import promise_summary
+from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_vector, header_of
@@ -119,21 +120,18 @@ _BATCH = 32
 _Vectors = tuple[NDArray[np.float32], NDArray[np.float32] | None]
 
 
-async def tend_forever(ctx: Context, on_error: Callable[[BaseException], None]) -> None:
-    """Tend until cancelled; a failure of one round is reported and the next round tries again."""
-    pause = INTERVAL_SECONDS
-    while True:
-        await ctx.clock.sleep(pause)
+def tending(ctx: Context) -> Periodic:
+    """Return the task that tends; what fails in one round is tried again in the next one."""
+
+    async def round_(_: OnError) -> float | None:
         began, embedded = ctx.clock.monotonic(), ctx.namespaces.embedded
-        pause = INTERVAL_SECONDS
-        try:
-            await tend(ctx)
-        except RelayerError as error:
-            on_error(error)
-            continue
-        if ctx.namespaces.embedded > embedded:
-            # There may be more. As long again for whoever asks and captures, who share the embedder and the cores.
-            pause = min(INTERVAL_SECONDS, max(_SHORTEST_PAUSE, ctx.clock.monotonic() - began))
+        await tend(ctx)
+        if ctx.namespaces.embedded == embedded:
+            return None
+        # There may be more. As long again for whoever asks and captures, who share the embedder and the cores.
+        return min(INTERVAL_SECONDS, max(_SHORTEST_PAUSE, ctx.clock.monotonic() - began))
+
+    return Periodic("tending", round_, INTERVAL_SECONDS)
 
 
 async def tend(ctx: Context) -> None:

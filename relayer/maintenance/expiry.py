@@ -7,13 +7,13 @@ restored counts as active from then on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 
 from relayer.domain.operations import Forget, Origin
 from relayer.domain.outcomes import Result
 from relayer.domain.record import Record
 from relayer.domain.standing import RecordState, Standing
 from relayer.errors import RelayerError
+from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.finding import active_at, select
 from relayer.namespaces.namespace import OpenNamespace
@@ -23,10 +23,10 @@ INTERVAL_SECONDS = 600.0
 DAY_MS = 86_400_000
 
 
-async def forget_inactive_forever(ctx: Context, days: int, on_error: Callable[[BaseException], None]) -> None:
-    """Apply the policy to what is open, now and then, until cancelled; a failure is reported and tried again."""
-    while True:
-        await ctx.clock.sleep(INTERVAL_SECONDS)
+def forgetting_inactive(ctx: Context, days: int) -> Periodic:
+    """Return the task that applies the policy to what is open, now and then; a failure is reported and tried again."""
+
+    async def round_(on_error: OnError) -> None:
         for opened in ctx.namespaces.all():
             opened.users += 1
             try:
@@ -35,6 +35,8 @@ async def forget_inactive_forever(ctx: Context, days: int, on_error: Callable[[B
                 on_error(error)
             finally:
                 opened.users -= 1
+
+    return Periodic("forgetting", round_, INTERVAL_SECONDS)
 
 
 async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int:

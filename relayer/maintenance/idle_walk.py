@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from relayer.access.accounts import account_at
 from relayer.domain.namespace import PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreError, UpgradeRequired
+from relayer.lib.scheduler import OnError, Periodic
 from relayer.log.collector import GRACE_MS, Collection, Collector, Stage
 from relayer.log.erasure.namespaces import NamespaceEraser
 from relayer.log.erasure.reports import ErasureReports, What
@@ -91,7 +92,6 @@ _PAUSE_AFTER_FAILURE = 60.0
 # No process sleeps for longer than this and goes on writing; older reports would be read for ever.
 _LATE_MS = 30 * 24 * 3600 * 1000
 
-OnError = Callable[[BaseException], None]
 _Visit = Callable[[], Awaitable[Collection]]
 
 
@@ -131,18 +131,19 @@ class IdleCollection:
         self._reports = ErasureReports(self._ports)
         self._eraser = NamespaceEraser(self._ports)
 
-    async def run(self, on_error: OnError) -> None:
-        """Walk until cancelled; a failure is reported, and the walk goes on."""
-        # Not at once: relayers that were started together shall not walk together, nor a relayer that starts often.
-        await self._ports.clock.sleep(self._limits.every * self._draw())
-        while True:
-            try:
-                await self.walk(on_error)
-                pause = self._limits.every * (0.5 + self._draw())
-            except StoreError as error:
-                self._note(error, on_error)
-                pause = _PAUSE_AFTER_FAILURE * (0.5 + self._draw())
-            await self._ports.clock.sleep(pause)
+    @property
+    def task(self) -> Periodic:
+        """What the scheduler runs: not at once, so that a relayer that starts often does not walk as often."""
+        return Periodic("idle_collection", self.round, self._limits.every, uneven=True)
+
+    async def round(self, on_error: OnError) -> float | None:
+        """Walk once; a failure is reported, and the walk goes on a minute later."""
+        try:
+            await self.walk(on_error)
+        except StoreError as error:
+            self._note(error, on_error)
+            return _PAUSE_AFTER_FAILURE
+        return None
 
     async def walk(self, on_error: OnError) -> None:
         """Walk once over everything, or to the end of the walk that was broken off.
@@ -244,7 +245,3 @@ class IdleCollection:
     def _note(self, error: RelayerError, on_error: OnError) -> None:
         self.counts["failures"] += 1
         on_error(error)
-
-    def _draw(self) -> float:
-        """Return something between 0 and 1."""
-        return int.from_bytes(self._ports.randomness.bytes(4), "big") / 2**32

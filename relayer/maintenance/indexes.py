@@ -7,13 +7,13 @@ log as fast as from an index, and gets none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from weakref import WeakKeyDictionary
 
 from relayer.domain.snapshot import write_state
 from relayer.errors import NamespaceClosed, RelayerError
+from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.stored import write_view
@@ -62,19 +62,20 @@ class IndexKeeper:
         self.lost = 0
         self.bytes_written = 0
 
-    async def run(self, on_error: Callable[[BaseException], None]) -> None:
-        """Look after them until cancelled; what fails is reported and tried again when the namespace has grown further."""
-        while True:
-            # Not at the same time as other relayers that have the same namespaces open.
-            draw = int.from_bytes(self._ctx.randomness.bytes(2), "big") / 2**16
-            await self._ctx.clock.sleep(INTERVAL_SECONDS * (0.5 + draw))
-            for opened in self._ctx.namespaces.all():
-                try:
-                    await self.keep(opened)
-                except NamespaceClosed:
-                    continue  # erased meanwhile: there is nothing to index
-                except RelayerError as error:
-                    on_error(error)
+    @property
+    def task(self) -> Periodic:
+        """What the scheduler runs."""
+        return Periodic("index", self.round, INTERVAL_SECONDS, uneven=True)
+
+    async def round(self, on_error: OnError) -> None:
+        """Look after each once; what fails is reported and tried again when the namespace has grown further."""
+        for opened in self._ctx.namespaces.all():
+            try:
+                await self.keep(opened)
+            except NamespaceClosed:
+                continue  # erased meanwhile: there is nothing to index
+            except RelayerError as error:
+                on_error(error)
 
     async def keep(self, opened: OpenNamespace) -> bool:
         """Write an index of a namespace if it is time; returns whether the manifest names it now.

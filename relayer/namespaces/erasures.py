@@ -6,16 +6,16 @@ asked for is left to it for a minute. Several relayers may do the same; every st
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from cachetools import LRUCache
 
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import NamespaceClosed, RelayerError
+from relayer.lib.backoff import doubled
+from relayer.lib.scheduler import OnError, Periodic, Wake
 from relayer.log.collector import GRACE_MS, Collector
 from relayer.log.creation import find
 from relayer.log.erasure.memories import MemoryEraser, still_has
@@ -31,8 +31,6 @@ _LEAVE_SECONDS = 60.0
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 300.0
 _MOST_LATE = 4096
-
-OnError = Callable[[BaseException], None]
 
 
 @dataclass(slots=True)
@@ -64,7 +62,7 @@ class Erasures:
         self._due: dict[str, _Due] = {}
         self._tidied: LRUCache[bytes, int] = LRUCache(_MOST_LATE)
         self._look_at = float("-inf")
-        self._wake = asyncio.Event()
+        self._wake = Wake()
 
     def note(self, report: ErasureReport) -> None:
         """Note what this process was asked for: it is begun at once."""
@@ -83,17 +81,13 @@ class Erasures:
         finally:
             self.note(seen.report)
 
-    async def run(self, on_error: OnError) -> None:
-        """Go on until cancelled; a failure is reported, and tried again later."""
-        while True:
-            await self.round(on_error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_FIRST_PAUSE):
-                    await self._wake.wait()
-            self._wake.clear()
+    @property
+    def task(self) -> Periodic:
+        """What the scheduler runs."""
+        return Periodic("erasing", self.round, _FIRST_PAUSE, wake=self._wake)
 
     async def round(self, on_error: OnError) -> None:
-        """Do once what is due."""
+        """Do once what is due; a failure is reported, and tried again later."""
         clock = self._ports.clock
         if self._look_at <= clock.monotonic():
             await self._guarded(None, self._look(), on_error)
@@ -117,7 +111,7 @@ class Erasures:
         except RelayerError as error:
             self.counts["failures"] += 1
             if due is not None:
-                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(due.failures, 10))
+                pause = doubled(_FIRST_PAUSE, due.failures, _LONGEST_PAUSE)
                 due.failures += 1
                 due.not_before = self._ports.clock.monotonic() + pause
             on_error(error)

@@ -86,7 +86,7 @@ async def get_job(
             raise _not_found()
         job = await _look(opened, wanted, deadline)
         if ctx.facts is not None:
-            ctx.facts.queue.wake()
+            ctx.facts.queue.wake.set()
         if job.outcome is None and wait_ms:
             with ctx.polls.place(access.account) as place:
                 job = await wait_for_end(ctx, opened, wanted, wait_ms, deadline, place=place)

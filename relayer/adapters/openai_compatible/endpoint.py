@@ -19,6 +19,7 @@ from typing import TypeVar
 import aiohttp
 
 from relayer.errors import QueueFull
+from relayer.lib.backoff import doubled, uneven
 from relayer.ports import Clock, Randomness
 
 # Longer waits are a matter for whoever asked, not for a request that is kept open.
@@ -162,13 +163,14 @@ class Breaker:
         self._until = max(self._until, self._clock.monotonic() + max(pause, retry_after or 0.0))
 
     def _pause(self) -> float:
-        return min(self._longest, self._first * 2.0 ** min(self._failures - self._allowed, 10))
+        return doubled(self._first, self._failures - self._allowed, self._longest)
 
 
 T = TypeVar("T")
 
 _ATTEMPTS = 3
 _FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 0.4
 _CHUNK = 64 * 1024
 # What aiohttp and the sockets below it raise when a connection fails; its messages may name hosts and are not used.
 _BROKEN = (aiohttp.ClientError, ConnectionError, OSError)
@@ -306,9 +308,8 @@ class Endpoint:
         """Return how long to wait before the next attempt; None when there is none."""
         if fault.fault is not Fault.TRANSIENT or attempt + 1 >= _ATTEMPTS or not self._budget.take():
             return None
-        draw = int.from_bytes(self.randomness.bytes(4), "big") / 2**32
-        jittered = _FIRST_PAUSE * 2.0**attempt * (0.5 + draw)
-        return jittered + max(fault.retry_after or 0.0, 0.0)
+        pause = doubled(_FIRST_PAUSE, attempt, _LONGEST_PAUSE)
+        return pause * uneven(self.randomness) + max(fault.retry_after or 0.0, 0.0)
 
     async def _exchange(self, path: str, body: bytes) -> object:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}

@@ -10,6 +10,7 @@ from relayer.access.fleet import FleetKeys
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.errors import WrongRelayerKey
+from relayer.lib.scheduler import Scheduler
 from relayer.log.log_ports import LogPorts
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
@@ -130,15 +131,12 @@ async def test_unknown_keys_have_no_private_half(store: RecordingStore, clock: F
     assert fleet.private(b"") is None
 
 
-async def test_run_turns_the_key_over_by_itself(store: RecordingStore, clock: FakeClock) -> None:
-    import asyncio
-
+async def test_its_task_turns_the_key_over_by_itself(store: RecordingStore, clock: FakeClock) -> None:
     fleet = _fleet(store, clock)
     await fleet.start()
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(fleet.run())
+    async with Scheduler(clock, SeededRandomness(1), lambda name, _: pytest.fail(name)) as scheduler:
+        scheduler.start(fleet.task)
         await clock.advance(60)
         clock.jump(24 * HOUR)
         await clock.advance(61)
         assert fleet.current().keys[0].day == "20260311"
-        task.cancel()

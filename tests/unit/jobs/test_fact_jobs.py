@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -12,8 +12,9 @@ import pytest
 from relayer.domain.operations import Erase
 from relayer.errors import ModelAnswerUnusable, ModelUnavailable, QueueFull
 from relayer.extraction.llm.extractor import LlmExtractor
-from relayer.jobs.worker import work_forever
+from relayer.jobs.worker import working as jobs
 from relayer.lib.job_queue import DAY_MS, DailyLimits, JobLimits, JobQueue, ModelBudget
+from relayer.lib.scheduler import Scheduler
 from relayer.maintenance.embeddings import tend
 from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
@@ -48,13 +49,11 @@ def with_model(house, *script, budget: DailyLimits = DailyLimits(), summaries=Fa
 async def working(house):
     """Run the jobs of a relayer; errors that it reports fail the test."""
     errors: list[BaseException] = []
-    task = asyncio.create_task(work_forever(house.ctx, house.ctx.facts, errors.append))
-    try:
+    async with Scheduler(
+        house.clock, house.ctx.randomness, lambda _, error: errors.append(error)
+    ) as scheduler:
+        scheduler.start(jobs(house.ctx, house.ctx.facts, scheduler))
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
     assert not errors
 
 
@@ -264,7 +263,7 @@ class TestFailures:
         async with working(house):
             for tries in range(1, 3):
                 await until(lambda tries=tries: house.ctx.facts.queue.counts["put_off"] == tries)
-                await house.clock.advance(30)
+                await house.clock.advance(2.0 ** (tries + 1) + 1)  # the pause, and until somebody looks
             job = await ended(house, answer.job_id)
         assert (job.state, job.reason) == ("failed", f"model_answer_{bad}")
         assert len(chat.asked) == 3

@@ -10,6 +10,7 @@ import pytest
 
 from relayer.access.accounts import Accounts
 from relayer.errors import CorruptNamespace, StoreUnavailable
+from relayer.lib.scheduler import Scheduler
 from relayer.log.collector import GRACE_MS
 from relayer.log.compactor import CompactionLimits
 from relayer.log.creation import find
@@ -197,15 +198,16 @@ async def test_reports_of_long_ago_are_not_read_again(house) -> None:
 async def test_walks_begin_late_and_come_again_until_cancelled(house) -> None:
     await let_go(house, ("researcher",))
     idle = IdleCollection(house.ctx.ports, IdleLimits(every=1000.0, requests=1000.0, collect_after_ms=0))
-    running = asyncio.create_task(idle.run(fail))
     before = house.store.count()
-    await house.clock.advance(1.0)
-    assert house.store.count() == before
-    await house.clock.advance(6000.0)
+    async with Scheduler(house.clock, house.ctx.randomness, lambda _, error: fail(error)) as scheduler:
+        scheduler.start(idle.task)
+        await house.clock.advance(1.0)
+        assert house.store.count() == before
+        await house.clock.advance(6000.0)
     assert idle.counts["walks"] >= 3
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    walks = idle.counts["walks"]
+    await house.clock.advance(6000.0)
+    assert idle.counts["walks"] == walks
 
 
 async def test_requests_of_a_paced_store_are_apart_however_many_ask_at_once(house) -> None:

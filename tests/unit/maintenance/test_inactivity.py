@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from relayer.maintenance.expiry import INTERVAL_SECONDS, forget_inactive, forget_inactive_forever
+from relayer.lib.scheduler import Scheduler
+from relayer.maintenance.expiry import INTERVAL_SECONDS, forget_inactive, forgetting_inactive
 from relayer.settings.config import RelayerSettings
 from relayer.use_cases.lifecycle import restore
 from relayer.use_cases.memories import list_memories
@@ -66,11 +67,11 @@ async def test_two_relayers_that_apply_it_at_once_forget_once(house):
 async def test_it_is_applied_to_what_is_open_now_and_then(house):
     await put(house, "idle")
     await house.clock.advance(31 * DAY)
-    running = asyncio.create_task(forget_inactive_forever(house.ctx, 30, pytest.fail))
-    for _ in range(3):
-        await house.clock.advance(INTERVAL_SECONDS)
-    running.cancel()
-    await asyncio.wait([running])
+    async with Scheduler(house.clock, house.ctx.randomness, lambda name, _: pytest.fail(name)) as scheduler:
+        scheduler.start(forgetting_inactive(house.ctx, 30))
+        for _ in range(3):
+            await house.clock.advance(INTERVAL_SECONDS)
+    assert not scheduler.failures
     assert await listed(house, "forgotten") == {"idle"}
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from relayer.errors import RelayerError, StoreUnavailable
+from relayer.lib.scheduler import Scheduler
 from relayer.log.compactor import CompactionLimits
 from relayer.maintenance.compaction import Upkeep, UpkeepLimits
 from relayer.testing.stepping_store import SteppingStore
@@ -146,16 +145,14 @@ async def test_upkeep_goes_on_until_it_is_cancelled_with_uneven_pauses(house) ->
     for text in ("I drink oat milk", "I ride a red bicycle"):
         await write(house, text)
 
-    def fail(error: BaseException) -> None:
+    def fail(_: str, error: BaseException) -> None:
         raise error
 
-    running = asyncio.create_task(upkeep.run(fail))
-    await house.clock.advance(3.1)
+    async with Scheduler(house.clock, house.ctx.randomness, fail) as scheduler:
+        scheduler.start(upkeep.task)
+        await house.clock.advance(3.1)
     assert upkeep.counts["segments"] == 1
     assert {upkeep._uneven() for _ in range(9)} != {upkeep._uneven()}
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
 async def test_an_erased_log_is_let_go_of(house) -> None:

@@ -19,8 +19,9 @@ from relayer.domain.entry import decode_entry
 from relayer.domain.namespace import Custody
 from relayer.errors import NamespaceClosed, Refused, WrongCustody
 from relayer.extraction.llm.extractor import LlmExtractor
-from relayer.jobs.worker import work_forever
+from relayer.jobs.worker import working as jobs
 from relayer.lib.job_queue import DailyLimits, JobQueue, ModelBudget
+from relayer.lib.scheduler import Scheduler
 from relayer.log.collector import GRACE_MS
 from relayer.log.sealed_objects import ObjectSealer, Place
 from relayer.log.segments import PackPlace, open_pack
@@ -60,13 +61,11 @@ def with_model(house, *script, summaries=False):
 async def working(house):
     """Run the jobs of a relayer; errors that it reports fail the test."""
     errors: list[BaseException] = []
-    task = asyncio.create_task(work_forever(house.ctx, house.ctx.facts, errors.append))
-    try:
+    async with Scheduler(
+        house.clock, house.ctx.randomness, lambda _, error: errors.append(error)
+    ) as scheduler:
+        scheduler.start(jobs(house.ctx, house.ctx.facts, scheduler))
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
     assert not errors
 
 

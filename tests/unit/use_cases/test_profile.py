@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from relayer.extraction.llm.extractor import LlmExtractor
-from relayer.jobs.worker import work_forever
+from relayer.jobs.worker import working
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
+from relayer.lib.scheduler import Scheduler
 from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze
@@ -193,11 +192,11 @@ async def with_facts(house):
     work = FactWork(LlmExtractor(chat), JobQueue(house.clock, JobLimits()), ModelBudget(DailyLimits()))
     house = replace(house, ctx=replace(house.ctx, facts=work))
     errors: list[BaseException] = []
-    task = asyncio.create_task(work_forever(house.ctx, work, errors.append))
-    yield house
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    async with Scheduler(
+        house.clock, house.ctx.randomness, lambda _, error: errors.append(error)
+    ) as scheduler:
+        scheduler.start(working(house.ctx, work, scheduler))
+        yield house
     assert not errors
 
 
