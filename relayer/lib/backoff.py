@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relayer.ports import Randomness
+from relayer.wire.retries import doubled
 
 _FIRST_SECONDS = 0.05
 _LONGEST_SECONDS = 2.0
@@ -16,11 +17,6 @@ def fraction(randomness: Randomness) -> float:
 def uneven(randomness: Randomness) -> float:
     """Return something between a half and one and a half: what a pause is multiplied by, so that replicas drift apart."""
     return 0.5 + fraction(randomness)
-
-
-def doubled(first: float, failures: int, longest: float) -> float:
-    """Return the pause after a failure, when there were ``failures`` in a row before: ``first``, doubled for each."""
-    return min(longest, first * 2.0 ** min(failures, 30))
 
 
 class Backoff:

@@ -16,9 +16,9 @@ from cachetools import LRUCache
 
 from relayer.domain.standing import JobState
 from relayer.errors import QueueFull
-from relayer.lib.backoff import doubled
 from relayer.lib.scheduler import Wake
 from relayer.ports import Clock
+from relayer.wire.retries import doubled
 
 _FIRST_PAUSE = 2.0
 _LONGEST_PAUSE = 300.0

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from cachetools import LRUCache
 
 from relayer.errors import NamespaceClosed, RelayerError
-from relayer.lib.backoff import doubled, uneven
+from relayer.lib.backoff import uneven
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.log.collector import GRACE_MS, Collector, Stage
 from relayer.log.compactor import CompactionLimits, Work
 from relayer.log.log_ports import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.wire.retries import doubled
 
 _MOST_AT_A_TIME = 8  # segments made of one namespace before the next one has its turn
 _MOST_LOGS = 10_000  # that wait for their collection

@@ -14,7 +14,6 @@ from cachetools import LRUCache
 
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import NamespaceClosed, RelayerError
-from relayer.lib.backoff import doubled
 from relayer.lib.scheduler import OnError, Periodic, Wake
 from relayer.log.collector import GRACE_MS, Collector
 from relayer.log.creation import find
@@ -25,6 +24,7 @@ from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.replica import Replica
 from relayer.namespaces.cache import OpenNamespaces
+from relayer.wire.retries import doubled
 
 _LOOK_SECONDS = 60.0
 _LEAVE_SECONDS = 60.0

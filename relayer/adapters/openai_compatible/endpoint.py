@@ -19,8 +19,9 @@ from typing import TypeVar
 import aiohttp
 
 from relayer.errors import QueueFull
-from relayer.lib.backoff import doubled, uneven
+from relayer.lib.backoff import uneven
 from relayer.ports import Clock, Randomness
+from relayer.wire.retries import Breaker, doubled
 
 # Longer waits are a matter for whoever asked, not for a request that is kept open.
 _LONGEST_RETRY_AFTER = 24 * 3600.0
@@ -122,50 +123,6 @@ class RetryBudget:
         self._tokens = min(self._capacity, self._tokens + self._per_success)
 
 
-class Breaker:
-    """Says whether to ask at all.
-
-    Attributes:
-        reason: why the last request failed; empty after a success.
-    """
-
-    def __init__(
-        self, clock: Clock, *, failures: int = 3, first_pause: float = 1.0, longest_pause: float = 30.0
-    ) -> None:
-        self._clock = clock
-        self._allowed = failures
-        self._first = first_pause
-        self._longest = longest_pause
-        self._failures = 0
-        self._until = float("-inf")
-        self.reason = ""
-
-    def wait(self) -> float:
-        """Return the seconds until a request is let through; 0 now. Who gets 0 in an outage is alone for a while."""
-        left = self._until - self._clock.monotonic()
-        if left > 0:
-            return left
-        if self._failures >= self._allowed:
-            self._until = self._clock.monotonic() + self._pause()
-        return 0.0
-
-    def succeeded(self) -> None:
-        """Note that the endpoint answered."""
-        self._failures = 0
-        self._until = float("-inf")
-        self.reason = ""
-
-    def failed(self, reason: str, retry_after: float | None = None) -> None:
-        """Note that it did not; ``retry_after`` holds back everybody, because it was said to this relayer."""
-        self._failures += 1
-        self.reason = reason
-        pause = self._pause() if self._failures >= self._allowed else 0.0
-        self._until = max(self._until, self._clock.monotonic() + max(pause, retry_after or 0.0))
-
-    def _pause(self) -> float:
-        return doubled(self._first, self._failures - self._allowed, self._longest)
-
-
 T = TypeVar("T")
 
 _ATTEMPTS = 3
@@ -214,18 +171,19 @@ class Endpoint:
     limits: EndpointLimits = field(default_factory=EndpointLimits)
     _budget: RetryBudget = field(default_factory=RetryBudget, repr=False)
     _breaker: Breaker = field(init=False, repr=False)
+    _trouble: str = field(default="", repr=False)
     _slots: asyncio.Semaphore = field(init=False, repr=False)
     _calls: int = field(default=0, repr=False)
     _session: aiohttp.ClientSession | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self._breaker = Breaker(self.clock)
+        self._breaker = Breaker(self.clock.monotonic, limit=3, first=1.0, longest=30.0)
         self._slots = asyncio.Semaphore(self.limits.at_once)
 
     @property
     def trouble(self) -> str:
         """Why the last request failed; empty when it did not, or none was made."""
-        return self._breaker.reason
+        return self._trouble
 
     async def post(
         self,
@@ -278,22 +236,22 @@ class Endpoint:
             async with asyncio.timeout(bound):
                 yield
         except TimeoutError:
-            what = f"no answer within {bound:.0f} s"
-            self._breaker.failed(what)
-            raise EndpointFault(Fault.TRANSIENT, what) from None
+            fault = EndpointFault(Fault.TRANSIENT, f"no answer within {bound:.0f} s")
+            self._failed(fault)
+            raise fault from None
 
     async def _persist(self, path: str, body: bytes, read: Callable[[object], T], end: float) -> T:
         for attempt in range(_ATTEMPTS):
             wait = self._breaker.wait()
             if wait > 0:
-                raise EndpointFault(Fault.TRANSIENT, self._breaker.reason, wait)
+                raise EndpointFault(Fault.TRANSIENT, self._trouble, wait)
             try:
                 async with self._slots:
                     found = read(await self._exchange(path, body))
             except EndpointFault as fault:
                 if fault.fault is Fault.REJECTED:
                     raise
-                self._breaker.failed(fault.what, fault.retry_after)
+                self._failed(fault)
                 pause = self._pause(attempt, fault)
                 if pause is None or self.clock.monotonic() + pause >= end:
                     raise
@@ -301,8 +259,13 @@ class Endpoint:
             else:
                 self._budget.succeeded()
                 self._breaker.succeeded()
+                self._trouble = ""
                 return found
-        raise EndpointFault(Fault.TRANSIENT, self._breaker.reason)
+        raise EndpointFault(Fault.TRANSIENT, self._trouble)
+
+    def _failed(self, fault: EndpointFault) -> None:
+        self._trouble = fault.what
+        self._breaker.failed(fault.retry_after or 0.0)
 
     def _pause(self, attempt: int, fault: EndpointFault) -> float | None:
         """Return how long to wait before the next attempt; None when there is none."""

@@ -16,7 +16,7 @@ from relayer.adapters.openai_compatible import (
     OpenAIEmbedder,
     endpoint_model,
 )
-from relayer.adapters.openai_compatible.endpoint import Breaker, RetryBudget, retry_after_seconds
+from relayer.adapters.openai_compatible.endpoint import RetryBudget, retry_after_seconds
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.errors import (
     ConfigurationError,
@@ -26,7 +26,6 @@ from relayer.errors import (
     QueueFull,
 )
 from relayer.ports import ChatMessage
-from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.scripted_model_server import Fault, ScriptedModelServer
 
@@ -330,18 +329,6 @@ class TestPatience:
         for _ in range(10):
             budget.succeeded()
         assert [budget.take(), budget.take()] == [True, False]
-
-    async def test_one_request_at_a_time_looks_whether_the_outage_is_over(self):
-        clock = FakeClock()
-        breaker = Breaker(clock)
-        for _ in range(3):
-            breaker.failed("down")
-        assert breaker.wait() > 0
-        await clock.advance(1.0)
-        assert breaker.wait() == 0.0
-        assert breaker.wait() > 0
-        breaker.succeeded()
-        assert (breaker.wait(), breaker.reason) == (0.0, "")
 
     def test_retry_after_is_seconds_or_a_date(self):
         assert retry_after_seconds("7", 0) == 7.0
