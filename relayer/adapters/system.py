@@ -7,10 +7,10 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import perf_counter
-from typing import TypeVar
 
 from relayer.errors import StoreError
-from relayer.ports import CreateOutcome, GetOutcome, ObjectInfo, ObjectStore, SwapOutcome
+from relayer.lib.wrapped_store import T, WrappedStore
+from relayer.ports import ObjectInfo, ObjectStore
 
 
 class SystemClock:
@@ -41,40 +41,13 @@ Observe = Callable[[str, str, float], None]
 """Takes a method of the port, how it ended, and seconds. The end is the outcome's or the error's name in lower case:
 ``found``, ``unknown``, ``unavailable``; ``done`` for what has no outcome."""
 
-_Outcome = TypeVar("_Outcome")
 
-
-class MeteredStore:
-    """Passes everything on to ``inner`` and tells ``observe`` about each call."""
+class MeteredStore(WrappedStore):
+    """Tells ``observe`` about each call."""
 
     def __init__(self, inner: ObjectStore, observe: Observe) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._observe = observe
-
-    @property
-    def description(self) -> str:
-        """The inner store's."""
-        return self._inner.description
-
-    async def get(
-        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
-    ) -> GetOutcome:
-        """As the port says."""
-        return await self._timed(
-            "get", self._inner.get(key, byte_range=byte_range, if_none_match=if_none_match)
-        )
-
-    async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """As the port says."""
-        return await self._timed("create", self._inner.create(key, data))
-
-    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
-        """As the port says."""
-        return await self._timed("swap", self._inner.swap(key, data, etag))
-
-    async def delete(self, key: str) -> None:
-        """As the port says."""
-        await self._timed("delete", self._inner.delete(key))
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """As the port says; the time counted includes what the caller does between rows."""
@@ -88,22 +61,11 @@ class MeteredStore:
         finally:
             self._observe("list", end, perf_counter() - began)
 
-    async def versions(self, key: str) -> int:
-        """As the port says."""
-        return await self._timed("versions", self._inner.versions(key))
-
-    async def purge(self, key: str) -> int:
-        """As the port says."""
-        return await self._timed("purge", self._inner.purge(key))
-
-    async def close(self) -> None:
-        """Close the inner store."""
-        await self._inner.close()
-
-    async def _timed(self, call: str, work: Awaitable[_Outcome]) -> _Outcome:
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - no name is told
+        """Make the request, and tell how it ended and what time it took."""
         began, end = perf_counter(), "failed"
         try:
-            outcome = await work
+            outcome = await ask()
             end = "done" if outcome is None or isinstance(outcome, int) else type(outcome).__name__.lower()
         except StoreError as error:
             end = _name(error)
@@ -114,7 +76,7 @@ class MeteredStore:
         else:
             return outcome
         finally:
-            self._observe(call, end, perf_counter() - began)
+            self._observe(operation, end, perf_counter() - began)
 
 
 def _name(error: StoreError) -> str:

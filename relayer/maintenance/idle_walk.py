@@ -10,79 +10,36 @@ from relayer.access.accounts import account_at
 from relayer.domain.namespace import PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreError, UpgradeRequired
 from relayer.lib.scheduler import OnError, Periodic
+from relayer.lib.wrapped_store import T, WrappedStore
 from relayer.log.collector import GRACE_MS, Collection, Collector, Stage
 from relayer.log.erasure.namespaces import NamespaceEraser
 from relayer.log.erasure.reports import ErasureReports, What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.ports import Clock, CreateOutcome, Found, GetOutcome, ObjectInfo, ObjectStore, SwapOutcome
+from relayer.ports import Clock, Found, ObjectStore
 
 
-class PacedStore:
-    """Passes everything on to ``inner``, at most ``per_second`` requests a second, however many ask at once.
+class PacedStore(WrappedStore):
+    """Makes at most ``per_second`` requests a second, however many ask at once.
 
     A listing counts as one request; the inner store may need several.
     """
 
     def __init__(self, inner: ObjectStore, clock: Clock, per_second: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._clock = clock
         self._gap = 1.0 / per_second
         self._next_at = float("-inf")
 
-    @property
-    def description(self) -> str:
-        """The inner store's."""
-        return self._inner.description
-
-    async def get(
-        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
-    ) -> GetOutcome:
-        """As the port says, in its turn."""
-        await self._turn()
-        return await self._inner.get(key, byte_range=byte_range, if_none_match=if_none_match)
-
-    async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """As the port says, in its turn."""
-        await self._turn()
-        return await self._inner.create(key, data)
-
-    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
-        """As the port says, in its turn."""
-        await self._turn()
-        return await self._inner.swap(key, data, etag)
-
-    async def delete(self, key: str) -> None:
-        """As the port says, in its turn."""
-        await self._turn()
-        await self._inner.delete(key)
-
-    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """As the port says, in its turn."""
-        await self._turn()
-        async for info in self._inner.list(prefix):
-            yield info
-
-    async def versions(self, key: str) -> int:
-        """As the port says, in its turn."""
-        await self._turn()
-        return await self._inner.versions(key)
-
-    async def purge(self, key: str) -> int:
-        """As the port says, in its turn."""
-        await self._turn()
-        return await self._inner.purge(key)
-
-    async def close(self) -> None:
-        """Nothing: the inner store belongs to others as well."""
-
-    async def _turn(self) -> None:
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - all alike
+        """Make the request in its turn."""
         now = self._clock.monotonic()
         at = max(now, self._next_at)
         self._next_at = at + self._gap
         if at > now:
             await self._clock.sleep(at - now)
+        return await ask()
 
 
 _MOST_WAITING = 10_000

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from relayer.errors import StoreFull, StoreThrottled, StoreUnavailable
+from relayer.lib.wrapped_store import T, WrappedStore
 from relayer.ports import (
     Clock,
     CreateOutcome,
     Found,
     GetOutcome,
-    ObjectInfo,
     ObjectStore,
     SwapOutcome,
     Throttled,
@@ -24,7 +24,7 @@ from relayer.ports import (
 __all__ = ["Faults", "FaultyStore"]
 
 Outcome = TypeVar("Outcome", bound=GetOutcome | CreateOutcome | SwapOutcome)
-W = TypeVar("W", bound=CreateOutcome | SwapOutcome)
+_Written = CreateOutcome | SwapOutcome
 
 _ETAGS_REMEMBERED = 64
 
@@ -58,8 +58,8 @@ class Faults:
     time_error_ms: int = 3_600_000
 
 
-class FaultyStore:
-    """Wraps ``inner``; the same seed and the same order of requests give the same faults.
+class FaultyStore(WrappedStore):
+    """The same seed and the same order of requests give the same faults.
 
     Attributes:
         faults: may be changed at any time.
@@ -71,23 +71,17 @@ class FaultyStore:
         self.faults = faults or Faults()
         self.down = False
         self.full = False
-        self._inner = inner
+        super().__init__(inner)
         self._clock = clock
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose, tests only
         self._delayed: list[tuple[float, Callable[[], Awaitable[object]]]] = []
         self._etags: dict[str, list[str]] = {}
 
-    @property
-    def description(self) -> str:
-        """The inner store's."""
-        return self._inner.description
-
     async def get(
         self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
     ) -> GetOutcome:
         """As the port says, if all goes well."""
-        await self._begin_read()
-        outcome = await self._inner.get(key, byte_range=byte_range, if_none_match=if_none_match)
+        outcome = await super().get(key, byte_range=byte_range, if_none_match=if_none_match)
         if isinstance(outcome, Found):
             known = self._etags.setdefault(key, [])
             if if_none_match in known and self._happens(self.faults.stale_unchanged):
@@ -99,34 +93,12 @@ class FaultyStore:
                 outcome = replace(outcome, data=outcome.data[: self._random.randrange(len(outcome.data))])
         return self._timed(outcome)
 
-    async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """As the port says, if all goes well."""
-        return await self._write(lambda: self._inner.create(key, data))
-
-    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
-        """As the port says, if all goes well."""
-        return await self._write(lambda: self._inner.swap(key, data, etag))
-
-    async def delete(self, key: str) -> None:
-        """As the port says, if all goes well."""
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - all alike
+        """Make the request, if all goes well."""
+        if operation in {"create", "swap"}:
+            return cast("T", await self._write(cast("Callable[[], Awaitable[_Written]]", ask)))
         await self._begin_read()
-        await self._inner.delete(key)
-
-    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """As the port says, if all goes well."""
-        await self._begin_read()
-        async for info in self._inner.list(prefix):
-            yield info
-
-    async def versions(self, key: str) -> int:
-        """As the port says, if all goes well."""
-        await self._begin_read()
-        return await self._inner.versions(key)
-
-    async def purge(self, key: str) -> int:
-        """As the port says, if all goes well."""
-        await self._begin_read()
-        return await self._inner.purge(key)
+        return await ask()
 
     async def close(self) -> None:
         """Close the inner store; writes that are still delayed never happen."""
@@ -154,7 +126,7 @@ class FaultyStore:
         if self._happens(self.faults.unavailable):
             raise StoreUnavailable("connection reset")
 
-    async def _write(self, apply: Callable[[], Awaitable[W]]) -> W | Unknown | Throttled:
+    async def _write(self, apply: Callable[[], Awaitable[_Written]]) -> _Written:
         await self._begin()
         if self.full:
             raise StoreFull("no room")

@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, cast
 
 from relayer.errors import StoreUnavailable
-from relayer.ports import CreateOutcome, GetOutcome, ObjectInfo, ObjectStore, SwapOutcome, Unknown
+from relayer.lib.wrapped_store import T, WrappedStore
+from relayer.ports import ObjectInfo, ObjectStore, Unknown
 
 __all__ = ["Delayed", "Fate", "Request", "SteppingStore"]
-
-T = TypeVar("T")
 
 
 class Fate(Enum):
@@ -50,25 +49,20 @@ class Delayed:
     apply: Callable[[], Awaitable[Any]] = field(repr=False)
 
 
-class SteppingStore:
-    """Wraps ``inner``; `pending` is the order of arrival, and requests take effect in the order of release.
+class SteppingStore(WrappedStore):
+    """`pending` is the order of arrival, and requests take effect in the order of release.
 
     A request whose task is cancelled while it waits has not reached the store; release it as `Fate.DELAYED` or
     `Fate.APPLIED_UNANSWERED` first for one that has.
     """
 
     def __init__(self, inner: ObjectStore) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._pending: list[Request] = []
         self._arrived = asyncio.Event()
         self._count = 0
         self._free = False
         self.delayed: list[Delayed] = []
-
-    @property
-    def description(self) -> str:
-        """The inner store's."""
-        return self._inner.description
 
     @property
     def pending(self) -> Sequence[Request]:
@@ -109,56 +103,21 @@ class SteppingStore:
         """Apply a delayed request now; returns what the store would have answered."""
         return await self.delayed.pop(position).apply()
 
-    async def get(
-        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
-    ) -> GetOutcome:
-        """As the port says, once released."""
-        return await self._pass(
-            Request(self._number(), "get", key),
-            lambda: self._inner.get(key, byte_range=byte_range, if_none_match=if_none_match),
-            _unavailable,
-        )
-
-    async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """As the port says, once released."""
-        request = Request(self._number(), "create", key, data)
-        return await self._pass(request, lambda: self._inner.create(key, data), _unknown)
-
-    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
-        """As the port says, once released."""
-        request = Request(self._number(), "swap", key, data)
-        return await self._pass(request, lambda: self._inner.swap(key, data, etag), _unknown)
-
-    async def delete(self, key: str) -> None:
-        """As the port says, once released."""
-        request = Request(self._number(), "delete", key)
-        await self._pass(request, lambda: self._inner.delete(key), _unavailable)
-
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """As the port says, once released; the listing is taken as a whole."""
-        request = Request(self._number(), "list", prefix)
-        for info in await self._pass(request, lambda: self._listing(prefix), _unavailable):
+
+        async def rows() -> Sequence[ObjectInfo]:
+            return [info async for info in self._inner.list(prefix)]
+
+        for info in await self.around("list", prefix, rows):
             yield info
 
-    async def versions(self, key: str) -> int:
-        """As the port says, once released."""
-        request = Request(self._number(), "versions", key)
-        return await self._pass(request, lambda: self._inner.versions(key), _unavailable)
-
-    async def purge(self, key: str) -> int:
-        """As the port says, once released."""
-        request = Request(self._number(), "purge", key)
-        return await self._pass(request, lambda: self._inner.purge(key), _unavailable)
-
-    async def close(self) -> None:
-        """Close the inner store; this one does not wait."""
-        await self._inner.close()
-
-    async def _pass(
-        self, request: Request, apply: Callable[[], Awaitable[T]], no_answer: Callable[[], T]
-    ) -> T:
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
+        """Hold the request until it is decided on."""
+        request = Request(self._count, operation, key, data)
+        self._count += 1
         try:
-            return await self._decided(request, await self._fate(request), apply, no_answer)
+            return await self._decided(request, await self._fate(request), ask)
         finally:
             request.done.set()
 
@@ -173,28 +132,13 @@ class SteppingStore:
             if request in self._pending:  # its task was cancelled
                 self._pending.remove(request)
 
-    async def _decided(
-        self, request: Request, fate: Fate, apply: Callable[[], Awaitable[T]], no_answer: Callable[[], T]
-    ) -> T:
+    async def _decided(self, request: Request, fate: Fate, apply: Callable[[], Awaitable[T]]) -> T:
         if fate is Fate.PROCEED:
             return await apply()
         if fate is Fate.APPLIED_UNANSWERED:
             await apply()
         elif fate is Fate.DELAYED:
             self.delayed.append(Delayed(request.operation, request.key, apply))
-        return no_answer()
-
-    async def _listing(self, prefix: str) -> Sequence[ObjectInfo]:
-        return [info async for info in self._inner.list(prefix)]
-
-    def _number(self) -> int:
-        self._count += 1
-        return self._count - 1
-
-
-def _unknown() -> Unknown:
-    return Unknown("the answer was lost")
-
-
-def _unavailable() -> Any:
-    raise StoreUnavailable("the answer was lost")
+        if request.operation in {"create", "swap"}:
+            return cast("T", Unknown("the answer was lost"))
+        raise StoreUnavailable("the answer was lost")
