@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway_plugin.injection import InjectionClass, scan
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.text.measures import effective_length, one_line
+from gateway_plugin.text.measures import effective_length, folded, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import is_control_text, is_slash_command
 
@@ -194,10 +194,9 @@ def _shape(cleaned: str, line: str, settings: CaptureSettings) -> DropReason | N
 def _is_filler(line: str) -> bool:
     if len(line) > _FILLER_CHARS:
         return False
-    folded = unicodedata.normalize("NFKC", line).casefold().replace("\u2019", "'")
     # Vowel signs are part of a word, although regular expressions do not count them as such.
     words = "".join(
-        c if c.isalnum() or c == "'" or unicodedata.category(c)[0] == "M" else " " for c in folded
+        c if c.isalnum() or c == "'" or unicodedata.category(c)[0] == "M" else " " for c in folded(line)
     ).split()
     return not words or _all_filler(words)
 

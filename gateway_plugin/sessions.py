@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
@@ -21,6 +20,7 @@ from gateway_plugin.identity import Identity, KeyHolder, NamespaceRef, SessionRe
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import NotifyOnce, TurnTrace
+from gateway_plugin.text.measures import folded
 from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
 
 
@@ -250,8 +250,7 @@ class EchoFilter:
 
 
 def _gist(text: str) -> tuple[str, ...]:
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
-    return tuple(word for word in _WORD.findall(folded) if word not in _EMPTY_WORDS)
+    return tuple(word for word in _WORD.findall(folded(text)) if word not in _EMPTY_WORDS)
 
 
 MAX_SESSIONS: Final = 1000

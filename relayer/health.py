@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from relayer.errors import ConfigurationError
+from relayer.wire.loopback import in_url, is_loopback
 
 _SECONDS = 8.0
 _MOST_BYTES = 65536
 _ANY = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - compared with, not bound to
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Unhealthy(Exception):
@@ -27,8 +27,7 @@ def own_url(environment: Mapping[str, str]) -> str:
     if host in _ANY:
         host = "127.0.0.1"
     scheme = "https" if environment.get("MEMRELAY_TLS_CERT") else "http"
-    shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    return f"{scheme}://{shown}:{environment.get('MEMRELAY_PORT') or 8787}"
+    return f"{scheme}://{in_url(host)}:{environment.get('MEMRELAY_PORT') or 8787}"
 
 
 def ask(url: str, *, ready: bool) -> str:
@@ -76,7 +75,7 @@ def _connection(url: str) -> http.client.HTTPConnection:
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_SECONDS)
     context = ssl.create_default_context()
-    if parts.hostname in _LOOPBACK:
+    if is_loopback(parts.hostname):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_SECONDS, context=context)

@@ -21,6 +21,7 @@ from pathlib import Path
 from relayer.errors import ConfigurationError
 from relayer.settings.config import RelayerSettings
 from relayer.telemetry import log
+from relayer.wire.loopback import in_url
 
 _MOST_FILES = 65_536
 # A store takes up to some sixty at once, models, logs and what is read at the start some dozens.
@@ -148,8 +149,7 @@ def url_of(settings: RelayerSettings, port: int) -> str:
     """Return the address that gateways use."""
     if settings.public_url is not None:
         return settings.public_url.rstrip("/")
-    host = f"[{settings.host}]" if ":" in settings.host.strip("[]") else settings.host
-    return f"{settings.scheme}://{host}:{port}"
+    return f"{settings.scheme}://{in_url(settings.host)}:{port}"
 
 
 @contextmanager

@@ -14,6 +14,7 @@ __all__ = [
     "clip_middle",
     "effective_length",
     "estimate_tokens",
+    "folded",
     "one_line",
     "parse_span",
     "remove_invisible",
@@ -28,6 +29,11 @@ def parse_span(text: str) -> int | None:
     """Return the seconds of a span of time such as 30m, 12h, 7d or 8w; None when it is none, or nothing."""
     match = _SPAN.fullmatch(text.strip())
     return (int(match[1]) * _UNIT_SECONDS[match[2]] or None) if match else None
+
+
+def folded(text: str) -> str:
+    """Return a text for comparison: compatibility forms and case make no difference, nor does how an apostrophe is written."""
+    return unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
 
 
 def effective_length(text: str) -> int:

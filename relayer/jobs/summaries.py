@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from relayer.domain.operations import JobAccepted, Origin
-from relayer.domain.record import Audience, Kind, Model, Record, Role
+from relayer.domain.record import Audience, Kind, Model, Record
 from relayer.domain.standing import JobState, Standing
 from relayer.extraction.llm.extractor import Extraction
 from relayer.extraction.llm.summariser import Summariser
@@ -28,6 +28,7 @@ from relayer.jobs.inputs import (
 )
 from relayer.namespaces.context import Context, FactWork
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.wire.fields import SPOKEN_ROLES
 
 # A session of fewer messages is its own summary.
 _FEWEST = 3
@@ -59,7 +60,7 @@ def _belongs(record: Record, session: str, audience: Audience) -> bool:
         and record.audience is audience
         and not record.suspect
         # What was made by a model of the same session is no source beside it.
-        and record.source.role in {Role.USER, Role.ASSISTANT}
+        and record.source.role in SPOKEN_ROLES
         and record.kind is not Kind.SUMMARY
         and record.extractor.name != _LLM
     )

@@ -23,6 +23,7 @@ from relayer.use_cases.transcripts import keep_turn
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
+from relayer.wire.fields import SPOKEN_ROLES
 from relayer.writing.drafts import Draft, Sealed, request_origin
 from relayer.writing.present import position, remembered
 from relayer.writing.redact import without_secrets_said
@@ -234,7 +235,7 @@ class _Promise:
             number
             for number, item in enumerate(request.turns)
             # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
-            if item.role in {"user", "assistant"} and not item.suspect
+            if item.role in SPOKEN_ROLES and not item.suspect
         ]
         work = ctx.facts if ctx.facts is not None and ctx.facts.extracts else None
         wanted = work is not None and not self._kept.keys().isdisjoint(self._lines)

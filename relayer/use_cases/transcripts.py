@@ -22,7 +22,7 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.finding import fresh
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
-from relayer.wire.fields import clip, one_line
+from relayer.wire.fields import SPOKEN_ROLES, clip, one_line
 from relayer.wire.memories import AnalyzeRequest, TurnItem
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import TranscriptLine, TranscriptRequest, TranscriptResponse
@@ -191,7 +191,7 @@ def _has_word(line: str, word: str) -> bool:
 
 def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
     for item in turns:
-        if item.role not in {"user", "assistant"} or item.suspect:
+        if item.role not in SPOKEN_ROLES or item.suspect:
             continue
         # Where most of it is white space, less is kept.
         text = clip(one_line(item.text[: 4 * _MOST_SAID]), _MOST_SAID)

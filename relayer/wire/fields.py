@@ -14,7 +14,7 @@ import sys
 import unicodedata
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -258,6 +258,9 @@ KindName = Literal[
 AudienceName = Literal["agent", "direct", "group"]
 TrustName = Literal["user", "imported", "assistant", "tool"]
 RoleName = Literal["user", "assistant", "tool", "system"]
+SpokenRole = Literal["user", "assistant"]
+SPOKEN_ROLES: frozenset[str] = frozenset(get_args(SpokenRole))
+"""Whose words are a conversation: what tools and systems say is not."""
 StandingName = Literal["live", "superseded", "forgotten"]
 
 

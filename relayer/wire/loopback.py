@@ -1,4 +1,4 @@
-"""Whether a host is this machine: what goes there never leaves it, and may go in the clear."""
+"""Hosts: whether one is this machine, so that what goes there never leaves it and may go in the clear; how URLs write them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def is_loopback(host: str) -> bool:
         mapped = address.ipv4_mapped
         return address.scope_id is None and (address.is_loopback if mapped is None else mapped.is_loopback)
     return address.is_loopback
+
+
+def in_url(host: str) -> str:
+    """Return a host as URLs write it: an IPv6 address in brackets, also one that has them already."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _is_name(name: str) -> bool:

@@ -21,6 +21,7 @@ from relayer.wire.fields import (
     Request,
     Short,
     SourceInfo,
+    SpokenRole,
     StandingName,
     Text,
     Time,
@@ -284,7 +285,7 @@ class TranscriptRequest(Request):
 class TranscriptLine(Answer):
     """What somebody said, at most a thousand characters of it; or, if ``call``, which tool was called."""
 
-    role: Literal["user", "assistant"]
+    role: SpokenRole
     text: str = Field(repr=False)
     occurred_at: Time | None = None
     id: str = ""
