@@ -1,8 +1,8 @@
 """Objects in a bucket of an S3-compatible server, over requests in threads of its own.
 
-`client` speaks to the server through boto3 and `direct` beside it; neither tries again by itself. `failures` says what an answer that is no success means,
-`bucket` is the blocking half of the port, and `store` the asynchronous one with threads, time limits and second tries
-of reads. Which answer leads to which outcome, and why, is written in
+`client` speaks to the server through boto3; neither it nor the `DirectClient` of `store` beside it tries again by itself.
+`failures` says what an answer that is no success means, `store` holds both halves of the port: the blocking one, and the
+asynchronous one with threads, time limits and second tries of reads. Which answer leads to which outcome, and why, is written in
 docs/adr/0008-s3-outcomes.md; which client makes a request, in docs/adr/0009-object-client.md.
 """
 
