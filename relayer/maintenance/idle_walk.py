@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 from relayer.access.accounts import account_at
 from relayer.domain.namespace import PointerState
@@ -49,7 +51,9 @@ _PAUSE_AFTER_FAILURE = 60.0
 # No process sleeps for longer than this and goes on writing; older reports would be read for ever.
 _LATE_MS = 30 * 24 * 3600 * 1000
 
-_Visit = Callable[[], Awaitable[Collection]]
+_Step: TypeAlias = Callable[[], Awaitable[Sequence["_Step"]]]
+"""A part of a walk; it returns what is to be done right after it."""
+_Steps: TypeAlias = Sequence[_Step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,9 @@ class IdleCollection:
         self._limits = limits or IdleLimits()
         self._ports = replace(ports, store=PacedStore(ports.store, ports.clock, self._limits.requests))
         self._sealer = ObjectSealer(self._ports)
-        self._under_way = False
-        self._accounts: deque[str] = deque()
-        self._names: deque[tuple[str, str]] = deque()
-        self._waiting: deque[Collector] = deque()
-        self._erased: deque[str] = deque()
+        # What is left of the walk under way, and the collections that it waits for.
+        self._steps: deque[_Step] = deque()
+        self._waiting: list[Collector] = []
         self._reports = ErasureReports(self._ports)
         self._eraser = NamespaceEraser(self._ports)
 
@@ -108,88 +110,76 @@ class IdleCollection:
         Raises:
             StoreError: the store did not answer; the next call goes on.
         """
-        if not self._under_way:
-            keys = [key async for key in self._keys("acct/") if key.endswith("/account")]
-            self._accounts = deque(sorted(keys))
-            since = self._ports.clock.now_ms() - _LATE_MS
-            self._erased = deque([key async for key in self._keys(Layout.erased(), since)])
-            self._under_way = True
-        while self._accounts or self._names:
-            await self._next(on_error)
-        while self._erased:
-            await self._look_at_remnants(self._erased[0], on_error)
-            self._erased.popleft()
-        for _ in range(_VISITS):
-            if self._waiting:
-                # A second more than it takes: the store's clock and this one need not agree to the moment.
-                await self._ports.clock.sleep(self._limits.collect_after_ms / 1000 + 1.0)
-            await self._visit_again(on_error)
-        self._waiting.clear()
-        self._under_way = False
-        self.counts["walks"] += 1
-
-    async def _next(self, on_error: OnError) -> None:
-        """Look at the next name, or into the next account."""
-        try:
-            if self._names:
-                account, key = self._names[0]
-                await self._look_at(account, key)
-                self._names.popleft()
-            else:
-                await self._look_into(self._accounts[0])
-                self._accounts.popleft()
-        except (CorruptNamespace, UpgradeRequired) as error:
-            (self._names or self._accounts).popleft()
-            self._note(error, on_error)
-
-    async def _look_into(self, key: str) -> None:
-        found = await self._ports.store.get(self._ports.layout.at(key))
-        if not isinstance(found, Found):
-            return
-        account = account_at(self._ports.keys, key, found.data)
-        pointers = self._ports.layout.pointers(self._ports.keys.tag("account", account))
-        self._names.extend(sorted([(account, name) async for name in self._keys(pointers)]))
-
-    async def _look_at(self, account: str, key: str) -> None:
-        found = await self._ports.store.get(self._ports.layout.at(key))
-        if not isinstance(found, Found):
-            return
-        pointer = self._sealer.unseal_pointer(account, key, found.data)
-        if pointer.state is not PointerState.LIVE:
-            return  # its erasure leaves nothing
-        self.counts["namespaces"] += 1
-        collector = Collector(self._ports, account, pointer.incarnation, self._limits.collect_after_ms)
-        if await self._collect(collector.tidy) is Stage.WAIT and len(self._waiting) < _MOST_WAITING:
-            self._waiting.append(collector)
-
-    async def _look_at_remnants(self, key: str, on_error: OnError) -> None:
-        try:
-            seen = await self._reports.read(key)
-            if seen is not None and seen.report.what is What.NAMESPACE:
-                self.counts["objects"] += await self._eraser.tidy(seen.report)
-        except (CorruptNamespace, UpgradeRequired) as error:
-            self._note(error, on_error)
-
-    async def _visit_again(self, on_error: OnError) -> None:
-        for _ in range(len(self._waiting)):
-            collector = self._waiting[0]
+        if not self._steps:
+            self._steps.extend(await self._whole_walk())
+        while self._steps:
+            more: _Steps = ()
             try:
-                stage = await self._collect(collector.run)
+                more = await self._steps[0]()
             except (CorruptNamespace, UpgradeRequired) as error:
                 self._note(error, on_error)
-                stage = Stage.NOTHING
-            self._waiting.popleft()
-            if stage is Stage.WAIT:
-                self._waiting.append(collector)
+            self._steps.popleft()
+            self._steps.extendleft(reversed(more))
+        self._waiting.clear()
+        self.counts["walks"] += 1
 
-    async def _collect(self, visit: _Visit) -> Stage:
+    async def _whole_walk(self) -> list[_Step]:
+        accounts = sorted([key async for key in self._keys("acct/") if key.endswith("/account")])
+        since = self._ports.clock.now_ms() - _LATE_MS
+        erased = [key async for key in self._keys(Layout.erased(), since)]
+        steps: list[_Step] = [partial(self._look_into, key) for key in accounts]
+        return (
+            steps + [partial(self._look_at_remnants, key) for key in erased] + [self._visit_again] * _VISITS
+        )
+
+    async def _look_into(self, key: str) -> _Steps:
+        """Look into an account, and then at each of its namespaces."""
+        found = await self._ports.store.get(self._ports.layout.at(key))
+        if not isinstance(found, Found):
+            return ()
+        account = account_at(self._ports.keys, key, found.data)
+        pointers = self._ports.layout.pointers(self._ports.keys.tag("account", account))
+        return [
+            partial(self._look_at, account, name)
+            for name in sorted([key async for key in self._keys(pointers)])
+        ]
+
+    async def _look_at(self, account: str, key: str) -> _Steps:
+        found = await self._ports.store.get(self._ports.layout.at(key))
+        if not isinstance(found, Found):
+            return ()
+        pointer = self._sealer.unseal_pointer(account, key, found.data)
+        if pointer.state is not PointerState.LIVE:
+            return ()  # its erasure leaves nothing
+        self.counts["namespaces"] += 1
+        collector = Collector(self._ports, account, pointer.incarnation, self._limits.collect_after_ms)
+        return await self._visit(collector, collector.tidy)
+
+    async def _look_at_remnants(self, key: str) -> _Steps:
+        seen = await self._reports.read(key)
+        if seen is not None and seen.report.what is What.NAMESPACE:
+            self.counts["objects"] += await self._eraser.tidy(seen.report)
+        return ()
+
+    async def _visit_again(self) -> _Steps:
+        """Wait for the collections that have begun, and then go on with each."""
+        if not self._waiting:
+            return ()
+        # A second more than it takes: the store's clock and this one need not agree to the moment.
+        await self._ports.clock.sleep(self._limits.collect_after_ms / 1000 + 1.0)
+        waiting, self._waiting = self._waiting, []
+        return [partial(self._visit, collector, collector.run) for collector in waiting]
+
+    async def _visit(self, collector: Collector, work: Callable[[], Awaitable[Collection]]) -> _Steps:
         try:
-            collection = await visit()
+            collection = await work()
         except NamespaceClosed:
-            return Stage.NOTHING  # it was never finished, or is being erased
+            return ()  # it was never finished, or is being erased
         self.counts["slots"] += collection.slots
         self.counts["objects"] += collection.objects
-        return collection.stage
+        if collection.stage is Stage.WAIT and len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(collector)
+        return ()
 
     async def _keys(self, start: str, since: int = 0) -> AsyncIterator[str]:
         """Yield the keys that begin so, without the store's prefix, of what was written since a time in ms."""
