@@ -30,7 +30,7 @@ from relayer.access.quotas import Quota
 from relayer.domain.entry import check_key
 from relayer.errors import ConfigurationError
 from relayer.wire.keys import is_account_id
-from relayer.wire.loopback import is_loopback
+from relayer.wire.loopback import in_url, is_loopback
 from relayer.wire.signing import normal_authority
 
 PREFIX = "MEMRELAY_"
@@ -101,7 +101,7 @@ def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str |
     """Return what a request may be addressed to: the bound address, loopback names if they lead here, the public URL."""
     names: list[str] = []
     if host not in _ANY:
-        names.append(f"[{host}]" if ":" in host and not host.startswith("[") else host)
+        names.append(in_url(host))
     if host in _ANY or is_loopback(host):
         names.extend(_LOOPBACK)
     accepted = [normal_authority(f"{name}:{port}", scheme) for name in names]
