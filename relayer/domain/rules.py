@@ -70,6 +70,11 @@ class Contents:
         """Return the records whose context one of these is, or was."""
         return [one for one in self.readers().following(records) if one in self.records]
 
+    def was_taken_back(self, content: bytes) -> bool:
+        """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
+        known = (self.records[record] for record in self.twins.saying(content))
+        return self.twins.was_erased(content) or any(one.standing is Standing.FORGOTTEN for one in known)
+
     def head(self, head: bytes) -> RecordState | Refusal:
         """Return a record that is live, or why there is none."""
         found = self.records.get(head)
@@ -108,7 +113,7 @@ def put(contents: Contents, stored: Stored, author: bytes, *, twin: bytes = b"")
         known.reinforced_at = contents.last_time
         contents.repeats[stored.record] = known.record
         return contents.done(Result.DUPLICATE, known.record)
-    if stored.captured and (_is_tombstoned(contents, stored.content) or _is_taken_back(contents, twin)):
+    if stored.captured and (contents.was_taken_back(stored.content) or _is_taken_back(contents, twin)):
         return contents.refused(Refusal.TOMBSTONED, stored.record)
     if stored.record in contents.records or stored.record in contents.erased:
         return contents.refused(Refusal.RECORD_EXISTS, stored.record)
@@ -206,12 +211,6 @@ def _is_taken_back(contents: Contents, twin: bytes) -> bool:
     """Whether the memory that a capture repeats in other words is forgotten or erased."""
     known = contents.records.get(twin)
     return twin in contents.erased or (known is not None and known.standing is Standing.FORGOTTEN)
-
-
-def _is_tombstoned(contents: Contents, content: bytes) -> bool:
-    """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
-    known = (contents.records[record] for record in contents.twins.saying(content))
-    return contents.twins.was_erased(content) or any(item.standing is Standing.FORGOTTEN for item in known)
 
 
 # Works whose promise has no input of its own: they read their records when they run.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relayer.access.principal import Access
 from relayer.domain.operations import JobAccepted
-from relayer.domain.record import Audience, Model, Role, Source
+from relayer.domain.record import Audience, Model, Record, Role, Source
 from relayer.domain.standing import JobState
 from relayer.errors import Refused
 from relayer.extraction.statements import Candidate, Turn
@@ -18,12 +18,11 @@ from relayer.lib.deadline import Deadline
 from relayer.lib.shares import Place, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.use_cases.remember import append_drafts
 from relayer.use_cases.transcripts import keep_turn
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
-from relayer.writing.drafts import Draft, Sealed, request_origin
+from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin
 from relayer.writing.present import position, remembered
 from relayer.writing.redact import without_secrets_said
 
@@ -49,17 +48,15 @@ async def summarise(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return None
-        async with deadline.step("read"):
-            await opened.read(schemas.Consistency.STRONG)
+        await opened.refresh(deadline)
         said = await said_in(opened, request.session, Audience(request.audience))
-        job = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
+        job = new_id(ctx)
         origin = request_origin(opened, access, _INDEX, request.idempotency_key)
         promise = promise_summary(ctx, opened, origin, job, said)
         if promise is None:
             return None
         check_room(ctx, work, opened)
-        async with deadline.step("append"):
-            (outcome,) = await opened.log.append([promise])
+        (outcome,) = await opened.append([promise], deadline)
         if outcome.refusal is not None:
             return None
         work.queue.accepted(outcome.subject)
@@ -114,9 +111,8 @@ async def wait_for_end(
 
 
 async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> JobState:
-    async with deadline.step("read"):
-        await opened.read(schemas.Consistency.STRONG, None)
-    job = opened.log.state.jobs.get(wanted)
+    await opened.refresh(deadline)
+    job = opened.job(wanted)
     if job is None:
         raise _not_found()
     return job
@@ -183,7 +179,7 @@ async def _keep(
         promise = _Promise(ctx, opened, access, request, candidates)
         await promise.prepare()
         drafts = _drafts(ctx, opened, access, request, candidates)
-        sealed, outcomes, embedding, job = await append_drafts(
+        written = await append_drafts(
             ctx,
             opened,
             access,
@@ -192,21 +188,22 @@ async def _keep(
             deadline=deadline,
             promise=promise.make,
         )
-        await keep_turn(ctx, opened, access, request, outcomes=outcomes, deadline=deadline)
+        await keep_turn(ctx, opened, access, request, outcomes=written.outcomes, deadline=deadline)
         answer = schemas.AnalyzeResponse(
-            state="pending" if embedding else "done",
-            memories=remembered(outcomes, sealed.records),
+            state="pending" if written.job_id else "done",
+            memories=remembered(written.outcomes, written.records),
             turns=len(request.turns),
             kept=len(drafts),
-            position=position(opened.log.position),
-            degraded=bool(sealed.without_vector) or promise.over_budget,
-            job_id=embedding,
+            position=position(opened.position),
+            degraded=written.degraded or promise.over_budget,
+            job_id=written.job_id,
             extraction="over_budget" if promise.over_budget else "local",
         )
-        if not job:
+        job = opened.job(written.promised)
+        if job is None:
             return answer
-        if opened.log.state.jobs[job].state == "failed":
-            job = await _again(promise, job, [outcome.subject for outcome in outcomes], deadline)
+        if job.state == "failed":
+            job = await _again(promise, job, [outcome.subject for outcome in written.outcomes], deadline)
         return await _with_facts(promise, answer, job, deadline)
 
 
@@ -252,9 +249,9 @@ class _Promise:
             texts = [self.request.turns[number].text for number in self._lines]
             self._said = await self.ctx.texts.make(self._access.account, map(clean, texts), weight(texts))
 
-    def make(self, sealed: Sealed) -> JobAccepted | None:
-        """Return the promise about what was sealed, or None when there is none to make."""
-        return self._about(sealed.records, 2 * len(sealed.records) + 1, self.request.idempotency_key)
+    def make(self, records: Sequence[bytes]) -> JobAccepted | None:
+        """Return the promise about records, or None when there is none to make."""
+        return self._about(records, 2 * len(records) + 1, self.request.idempotency_key)
 
     def make_again(self, failed: bytes, records: Sequence[bytes]) -> JobAccepted | None:
         """Return a new promise in the place of one that failed, about the records of the first request."""
@@ -265,7 +262,7 @@ class _Promise:
     def _about(self, records: Sequence[bytes], index: int, key: str | None) -> JobAccepted | None:
         if not self._wanted:
             return None
-        job = ulid.make(self.ctx.clock.now_ms(), self.ctx.randomness.bytes(10))
+        job = new_id(self.ctx)
         # The index is no other operation's, whether or not the entry promises vectors too.
         origin = request_origin(self.opened, self._access, index, key)
         given = seal_input(self.ctx, self.opened, job, self._input(records))
@@ -298,32 +295,30 @@ class _Promise:
         )
 
 
-async def _again(promise: _Promise, failed: bytes, records: Sequence[bytes], deadline: Deadline) -> bytes:
+async def _again(
+    promise: _Promise, failed: JobState, records: Sequence[bytes], deadline: Deadline
+) -> JobState:
     """Promise a failed extraction once more, because its request came again; returns the job that counts now."""
-    promised = promise.make_again(failed, records)
+    promised = promise.make_again(failed.job, records)
     if promised is None:
         return failed
-    async with deadline.step("append"):
-        (outcome,) = await promise.opened.log.append([promised])
-    again = promise.opened.log.state.jobs.get(outcome.subject)
-    if again is None:
-        return failed
-    if again.state == "failed":
-        return await _again(promise, again.job, records, deadline)
-    return again.job
+    (outcome,) = await promise.opened.append([promised], deadline)
+    again = promise.opened.job(outcome.subject)
+    if again is not None and again.state == "failed":
+        return await _again(promise, again, records, deadline)
+    return again or failed
 
 
 async def _with_facts(
-    promise: _Promise, answer: schemas.AnalyzeResponse, job_id: bytes, deadline: Deadline
+    promise: _Promise, answer: schemas.AnalyzeResponse, job: JobState, deadline: Deadline
 ) -> schemas.AnalyzeResponse:
     """Start the promised job, wait for it as long as was asked, and say what it is at."""
     ctx, opened = promise.ctx, promise.opened
-    if ctx.facts is not None and opened.log.state.jobs[job_id].outcome is None:
-        ctx.facts.queue.accepted(job_id)
-    job = opened.log.state.jobs[job_id]
+    if ctx.facts is not None and job.outcome is None:
+        ctx.facts.queue.accepted(job.job)
     if promise.request.wait_ms and job.outcome is None:
-        job = await wait_for_end(ctx, opened, job_id, promise.request.wait_ms, deadline)
-    changes: dict[str, object] = {"job_id": ulid.render(job_id), "position": position(opened.log.position)}
+        job = await wait_for_end(ctx, opened, job.job, promise.request.wait_ms, deadline)
+    changes: dict[str, object] = {"job_id": ulid.render(job.job), "position": position(opened.position)}
     if job.outcome is None:
         changes |= {"state": "pending", "extraction": "pending"}
     elif job.state == "failed":
@@ -361,30 +356,36 @@ def _drafts(
     for turn, candidate in candidates:
         item = request.turns[turn]
         before = candidate.context_index
-        earlier = opened.view.last_of_session(request.session) if before is None and request.session else None
+        earlier = opened.last_of_session(request.session) if before is None and request.session else b""
         drafts.append(
             Draft(
-                text=candidate.text,
-                kind=candidate.kind,
-                audience=Audience(request.audience),
-                trust=candidate.trust,
-                suspect=item.suspect,
-                importance=candidate.importance,
-                lang=candidate.lang,
-                occurred_at=candidate.occurred_at_ms,
-                context_of=earlier or b"",
-                context_draft=draft_of_turn.get(before) if before is not None else None,
-                extractor=extractor,
-                captured=True,
-                source=Source(
-                    host=request.host,
-                    agent=access.principal.certificate.agent,
-                    session=request.session,
-                    speaker=candidate.speaker or "",
-                    role=candidate.role,
-                    message_ids=(item.id,) if item.id else (),
-                    span=candidate.evidence,
+                Record(
+                    id=b"",
+                    namespace=access.namespace,
+                    text=candidate.text,
+                    kind=candidate.kind,
+                    audience=Audience(request.audience),
+                    trust=candidate.trust,
+                    suspect=item.suspect,
+                    importance=candidate.importance,
+                    lang=candidate.lang,
+                    occurred_at=candidate.occurred_at_ms,
+                    context_of=earlier,
+                    source=Source(
+                        host=request.host,
+                        agent=access.principal.certificate.agent,
+                        session=request.session,
+                        speaker=candidate.speaker or "",
+                        role=candidate.role,
+                        message_ids=(item.id,) if item.id else (),
+                        span=candidate.evidence,
+                    ),
+                    extractor=extractor,
+                    idempotency_key=request.idempotency_key or "",
+                    author=access.principal.author,
                 ),
+                context_draft=draft_of_turn.get(before) if before is not None else None,
+                captured=True,
             )
         )
     return drafts

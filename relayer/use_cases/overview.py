@@ -17,12 +17,11 @@ from typing import Final
 from relayer.access.principal import Access, Principal
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.record import Kind, Record, Trust
-from relayer.domain.standing import RecordState
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import active_at, fresh
+from relayer.namespaces.memory import Memory
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
@@ -87,8 +86,9 @@ class _Wanted:
     audiences: Collection[str]
     trusts: Collection[str]
 
-    def passes(self, record: Record, state: RecordState) -> bool:
-        if record.suspect or record.kind not in _SECTION_OF or not state.live_at(self.now):
+    def passes(self, memory: Memory) -> bool:
+        record = memory.record
+        if record.suspect or record.kind not in _SECTION_OF or not memory.state.live_at(self.now):
             return False
         if (record.valid_from is not None and self.now < record.valid_from) or (
             record.valid_to is not None and record.valid_to <= self.now
@@ -151,7 +151,7 @@ async def profile(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return ProfileResponse(document="", sections=(), shown=0, total=0)
-        await fresh(opened, deadline)
+        await opened.refresh(deadline)
         async with deadline.step("read"):
             standing = await _standing(opened, _Wanted(ctx.clock.now_ms(), audiences, trusts))
         chosen = _choose(opened, standing, max_tokens * _BYTES_PER_TOKEN)
@@ -161,41 +161,39 @@ async def profile(
             sections=sections,
             shown=len(chosen),
             total=len(standing),
-            position=position(opened.log.position),
+            position=position(opened.position),
         )
 
 
 async def _standing(opened: OpenNamespace, wanted: _Wanted) -> list[_Candidate]:
     """Return the memories to choose from, best first, all as of one position of the log."""
     for _ in range(_TRIES):
-        at = opened.log.position
+        at = opened.position
         found = _Found()
-        for place, state in enumerate(list(opened.log.state.records.values())):
+        for place, one in enumerate(opened.ids()):
             if place % _AT_ONCE == 0:
                 # Other requests go on meanwhile; one of them may bring a newer entry.
                 await asyncio.sleep(0)
-            _look_at(opened, wanted, found, place, state)
-        if opened.log.position == at:
+            _look_at(opened, wanted, found, place, one)
+        if opened.position == at:
             return found.standing()
     found = _Found()
-    for place, state in enumerate(opened.log.state.records.values()):
-        _look_at(opened, wanted, found, place, state)
+    for place, one in enumerate(opened.ids()):
+        _look_at(opened, wanted, found, place, one)
     return found.standing()
 
 
-def _look_at(opened: OpenNamespace, wanted: _Wanted, found: _Found, place: int, state: RecordState) -> None:
-    record = opened.view.get(state.record)
-    if record is not None and wanted.passes(record, state):
-        _note(found, place, record, state)
-
-
-def _note(found: _Found, place: int, record: Record, state: RecordState) -> None:
+def _look_at(opened: OpenNamespace, wanted: _Wanted, found: _Found, place: int, one: bytes) -> None:
+    memory = opened.memory(one)
+    if memory is None or not wanted.passes(memory):
+        return
+    record, state = memory.record, memory.state
     # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
     rank = (
         not record.pinned,
         -round(record.importance, 1),
         -state.reinforced,
-        -active_at(record, state),
+        -memory.active_at,
         -place,
     )
     if len(record.text) <= _LONGEST or record.pinned:
@@ -217,7 +215,7 @@ def _choose(
     said: set[tuple[str, str]] = set()
     misses = 0
     for one in standing:
-        record = opened.view.get(one.record)
+        record = opened.record(one.record)
         text = "" if record is None else one_line(record.text)
         if record is None or not text:
             continue
@@ -267,8 +265,6 @@ def _in_sections(chosen: Iterable[tuple[int, SectionName, ProfileLine]]) -> tupl
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_Dated = tuple[int, Record, RecordState]
-
 
 async def newest_days(
     ctx: Context,
@@ -296,48 +292,41 @@ async def newest_days(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return ContextResponse(days=(), total=0)
-        await fresh(opened, deadline)
+        await opened.refresh(deadline)
         place = timezone(timedelta(minutes=offset_minutes))
-        by_day: dict[str, list[_Dated]] = defaultdict(list)
+        by_day: dict[str, list[Memory]] = defaultdict(list)
         total = 0
-        for record, state in _live(opened, ctx.clock.now_ms()):
+        for memory in _live(opened, ctx.clock.now_ms()):
+            record = memory.record
             total += 1
             if (audiences and record.audience not in audiences) or (trusts and record.trust not in trusts):
                 continue
-            at = record.created_at if record.occurred_at is None else record.occurred_at
-            day = (_EPOCH + timedelta(milliseconds=at)).astimezone(place).date().isoformat()
-            by_day[day].append((at, record, state))
+            said = _EPOCH + timedelta(milliseconds=record.said_at)
+            by_day[said.astimezone(place).date().isoformat()].append(memory)
         newest = sorted(by_day, reverse=True)[:days]
         return ContextResponse(
-            days=tuple(_days(opened, {day: by_day[day] for day in newest}, items)),
+            days=tuple(_days({day: by_day[day] for day in newest}, items)),
             total=total,
-            position=position(opened.log.position),
+            position=position(opened.position),
         )
 
 
-def _live(opened: OpenNamespace, now: int) -> Iterator[tuple[Record, RecordState]]:
+def _live(opened: OpenNamespace, now: int) -> Iterator[Memory]:
     """Yield what recall could return without being asked for more; what lies ahead is no news yet."""
-    for state in opened.log.state.records.values():
-        record = opened.view.get(state.record)
-        if record is None or record.suspect or not state.live_at(now):
-            continue
-        if record.occurred_at is None or record.occurred_at <= now:
-            yield record, state
+    for memory in opened.memories():
+        record = memory.record
+        is_past = record.occurred_at is None or record.occurred_at <= now
+        if is_past and memory.state.live_at(now) and not record.suspect:
+            yield memory
 
 
-def _days(opened: OpenNamespace, by_day: Mapping[str, list[_Dated]], items: int) -> Iterator[ContextDay]:
+def _days(by_day: Mapping[str, list[Memory]], items: int) -> Iterator[ContextDay]:
     """Show the newest of each day, as far as one answer has room for them: of the oldest day the oldest ones are left out."""
     room = PAGE_BYTES
     for day, said in by_day.items():
         # Sorted by time alone: what was said in one instant keeps the log's order.
-        ordered = sorted(said, key=lambda item: item[0])[-items:]
-        newest = page_of(
-            (
-                show(record, state, searchable=record.id not in opened.view.without_vector)
-                for _, record, state in reversed(ordered)
-            ),
-            room,
-        )
+        ordered = sorted(said, key=lambda memory: memory.record.said_at)[-items:]
+        newest = page_of(map(show, reversed(ordered)), room)
         yield ContextDay(date=day, memories=newest[::-1], total=len(said))
         room -= sum(map(encoded_size, newest))
         if room <= 0:
@@ -375,7 +364,6 @@ async def list_namespaces(
 
 async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.NamespaceView:
     opened = ctx.namespaces.peek(account, pointer.name)
-    state = opened.log.state if opened is not None else None
     memories, size = (None, None) if opened is None else await _live_namespaces(opened, ctx.clock.now_ms())
     return schemas.NamespaceView.model_validate(
         {
@@ -386,20 +374,20 @@ async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.Namespa
             "created_at": pointer.created_at,
             "memories": memories,
             "bytes": size,
-            "last_used_at": (state.last_time or None) if state else None,
+            "last_used_at": (opened.last_time or None) if opened is not None else None,
         }
     )
 
 
 async def _live_namespaces(opened: OpenNamespace, now: int) -> tuple[int, int]:
     """Count an open namespace's live memories and their bytes, in steps: it may have more than one turn of the loop takes."""
-    records, memories, size = opened.log.state.records, 0, 0
-    for number, record in enumerate(list(records)):
+    memories = size = 0
+    for number, record in enumerate(opened.ids()):
         if number % _AT_A_TIME == 0:
             await asyncio.sleep(0)
-        one = records.get(record)
+        one = opened.state(record)
         if one is not None and one.live_at(now):
-            memories += one.record not in opened.view.dialogues
+            memories += not opened.is_turn(record)
             size += one.size
     return memories, size
 

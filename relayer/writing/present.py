@@ -9,9 +9,9 @@ from pydantic import BaseModel
 
 from relayer.domain import namespace as domain
 from relayer.domain.outcomes import Outcome, Refusal, Result
-from relayer.domain.record import Record
-from relayer.domain.standing import RecordState, Standing
+from relayer.domain.standing import Standing
 from relayer.namespaces.finding import idempotency_conflict, nonce_reused
+from relayer.namespaces.memory import Memory
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 
@@ -42,14 +42,12 @@ def position(value: domain.Position) -> schemas.Position:
     return schemas.Position(seq=value.seq, digest=value.digest.hex())
 
 
-def memory_fields(
-    record: Record, state: RecordState, *, searchable: bool, until: int | None = None
-) -> dict[str, object]:
+def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]:
     """Return the fields that every view of a memory shares, for a schema to validate.
 
     ``until`` is when a superseded memory ended, if that is known better than by when the log says so.
     """
-    source = record.source
+    record, state, source = memory.record, memory.state, memory.record.source
     ended = state.changed_at if until is None else until
     return {
         "id": ulid.render(record.id),
@@ -72,7 +70,7 @@ def memory_fields(
         "reinforced": state.reinforced,
         "context_of": ulid.render(record.context_of) if record.context_of else None,
         "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.beside,))))),
-        "searchable": searchable,
+        "searchable": memory.searchable,
         "source": {
             "host": source.host,
             "session": source.session,
@@ -87,9 +85,9 @@ def memory_fields(
     }
 
 
-def show(record: Record, state: RecordState, *, searchable: bool, until: int | None = None) -> schemas.Memory:
+def show(memory: Memory, until: int | None = None) -> schemas.Memory:
     """Show one memory; see `memory_fields`."""
-    return schemas.Memory.model_validate(memory_fields(record, state, searchable=searchable, until=until))
+    return schemas.Memory.model_validate(memory_fields(memory, until))
 
 
 def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Remembered, ...]:

@@ -149,20 +149,16 @@ async def test_what_is_erased_is_not_in_the_next_index_and_not_in_memory(house):
     other = await replica(house)
     opened = await opened_of(other)
     assert opened.from_index > 0
-    [erased] = [
-        record
-        for record in opened.log.state.records
-        if opened.view.require(record).text == "the canarytext is blue"
-    ]
+    [erased] = [one.id for one in opened.memories() if one.record.text == "the canarytext is blue"]
     await opened.log.append([Erase(Origin(b"a", b"nonce"), (erased,))])
-    assert opened.view.get(erased) is None
+    assert opened.record(erased) is None
     assert await _recalled(other, "canarytext") == ["I drink coffee"]
-    for block in opened.view.shelf.encoded_blocks(len(opened.view.roster)):
+    for block in opened.view.records.encoded_blocks(len(opened.view.table)):
         assert b"canarytext" not in block
     assert await write_index(other)
     third = await opened_of(await replica(house))
     assert third.from_index > 0
-    assert third.view.get(erased) is None
+    assert third.record(erased) is None
 
 
 async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(house):
@@ -236,9 +232,9 @@ async def test_a_namespace_that_is_written_down_is_not_tended(house):
     opened = await opened_of(house)
     async with opened.still():
         await tend(house.ctx)
-        assert opened.view.without_vector
+        assert opened.view.space.lacking
     await tend(house.ctx)
-    assert not opened.view.without_vector
+    assert not opened.view.space.lacking
 
 
 async def test_tending_looks_again_only_after_the_log_has_moved(house):
