@@ -198,8 +198,7 @@ def _assemble(
 ) -> Relayer:
     async def revoked(account: str) -> None:
         acceptance.drop_keys_of(account)
-        opened = [item.namespace for item in context.namespaces.all()]
-        names = [item.pointer.name for item in opened if item.account == account]
+        names = [opened.name for opened in context.namespaces.all() if opened.account == account]
         await context.namespaces.drop_agent(account, names)
 
     accounts.on_revoked = revoked
