@@ -121,7 +121,7 @@ class Replica:
                     idempotency_key=f"{seed}-{start}",
                     deadline=self.deadline(),
                 )
-                await opened.settle()
+                await opened.wait_indexed()
 
     async def close(self) -> None:
         """Let go of all namespaces."""

@@ -97,7 +97,7 @@ async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: Sh
         vector = (await opened.embed(ctx.embedder_of(model), [query]))[0]
     except (EmbedderUnavailable, QueueFull):
         vector = None
-    await opened.settle()
+    await opened.wait_indexed()
     if model != opened.model:
         vector = None
     among = RecallRequest(query=query, audiences=(given.audience.value,))

@@ -138,7 +138,7 @@ async def tend(ctx: Context) -> None:
     await ctx.namespaces.trim()
     failures: list[RelayerError] = []
     for opened in ctx.namespaces.all():
-        if opened.held or opened.broken or not opened.needs_tending:
+        if opened.frozen or opened.broken or not opened.needs_tending:
             continue
         opened.users += 1
         try:
@@ -173,7 +173,7 @@ async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
         job_id = new_id(ctx)
         promise = JobAccepted(Origin(b"", job_id), job_id, EMBED, tuple(item.record for item in sets))
         await opened.append([promise, JobFinished(job_id, vectors=sets)])
-    await opened.settle()
+    await opened.wait_indexed()
 
 
 def _some(ctx: Context, records: list[bytes]) -> list[bytes]:

@@ -37,7 +37,7 @@ async def forget_inactive_forever(ctx: Context, days: int, on_error: Callable[[B
 
 async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int:
     """Forget what was neither stored, said again nor restored for so many days, and is not pinned; return how many."""
-    await opened.settle()
+    await opened.wait_indexed()
     idle = Selection(inactive_since=ctx.clock.now_ms() - days * DAY_MS, pinned=False)
     found = [_forget(memory) for memory in opened.memories(idle) if memory.is_live]
     if not found:

@@ -164,7 +164,7 @@ class OpenNamespaces:
     def _used(self, opened: OpenNamespace) -> Iterator[None]:
         key = (opened.account, opened.name)
         opened.users += 1
-        opened.awaited = False
+        opened.reserved = False
         try:
             yield
         finally:
@@ -175,7 +175,7 @@ class OpenNamespaces:
         """Drop what was used longest ago until the rest fits the memory that it may take."""
         for opened in self._open.values():
             # Whoever asked for it a round ago has used it or gone away.
-            opened.awaited = False
+            opened.reserved = False
         self._unweighed.update(self._open)
         await self._make_room()
 
@@ -314,7 +314,7 @@ class OpenNamespaces:
             idle = (
                 key
                 for key, opened in self._open.items()
-                if opened.users == 0 and not opened.awaited and key != latest
+                if opened.users == 0 and not opened.reserved and key != latest
             )
             key = next(idle, None)
             if key is None:

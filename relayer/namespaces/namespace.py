@@ -119,7 +119,7 @@ class OpenNamespace:
 
     Attributes:
         key_not_after: until when it may be held, in ms since the epoch.
-        awaited: whether it was opened for requests of which none has come to use it yet.
+        reserved: whether it was opened for requests of which none has come to use it yet.
         trusts_indexes: whether to begin with a stored index if there is one.
         newest: the model that every memory is to have a vector of.
         former: what it is searched by until then; None when nothing is left of it.
@@ -135,7 +135,7 @@ class OpenNamespace:
     key_not_after: int = 0
     trusts_indexes: bool = True
     former: CalibratedModel | None = None
-    awaited: bool = True
+    reserved: bool = True
     users: int = 0
     from_index: int = 0
     ignored: int = 0
@@ -378,7 +378,7 @@ class OpenNamespace:
         floor: float = 0.0,
         past: bool = False,
     ) -> SearchResult:
-        """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `settle` first."""
+        """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
         return index.search(vector, text, count, allowed=allowed, floor=floor)
 
@@ -442,7 +442,7 @@ class OpenNamespace:
         while self.null_is_due:
             async with self._measuring:
                 await self.view.index.measure_null()
-            await self.settle()
+            await self.wait_indexed()
 
     def recalibrate(self) -> None:
         """Judge what is found by what is known of the models now."""
@@ -454,7 +454,7 @@ class OpenNamespace:
         """Read the log; on an error it is closed."""
         try:
             await self.log.start()
-            await self.settle()
+            await self.wait_indexed()
         except BaseException:
             await self.close()
             raise
@@ -465,7 +465,7 @@ class OpenNamespace:
         """Bring log and view up to what the consistency asks for."""
         wanted = Position(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
         await self.log.read(Consistency(consistency.value), wanted)
-        await self.settle()
+        await self.wait_indexed()
 
     async def refresh(self, deadline: Deadline) -> None:
         """Bring log and view up to every write that was acknowledged."""
@@ -488,7 +488,7 @@ class OpenNamespace:
             for seal in plaintexts or ():
                 known.pop(seal, None)
 
-    async def settle(self) -> None:
+    async def wait_indexed(self) -> None:
         """Wait until the view has everything that the log has applied.
 
         Raises:
@@ -570,7 +570,7 @@ class OpenNamespace:
             RelayerError: it was not written, or it is not known whether it is named; both are harmless.
         """
         model, indexes = self.newest.model, self.log.indexes
-        async with self.still() as state:
+        async with self.freeze() as state:
             erased, records = len(state.erased), self.records_ever
             builder = indexes.begin(model, self.keys.epoch)
             for page in write_state(state):
@@ -581,12 +581,12 @@ class OpenNamespace:
         return WrittenIndex(named, builder.position.seq, records, len(data))
 
     @property
-    def held(self) -> bool:
+    def frozen(self) -> bool:
         """Whether the view is being written down: it must not be changed but by the log, which waits."""
         return not self._free.is_set()
 
     @asynccontextmanager
-    async def still(self) -> AsyncIterator[NamespaceState]:
+    async def freeze(self) -> AsyncIterator[NamespaceState]:
         """Keep the view as it is, at the state that is yielded; that one goes on, so it is to be read at once.
 
         What the log applies meanwhile is indexed afterwards, and reads that must see it wait.
@@ -594,7 +594,7 @@ class OpenNamespace:
         Raises:
             CorruptNamespace: the view could not follow the log.
         """
-        await self.settle()
+        await self.wait_indexed()
         self._free.clear()
         try:
             yield self.log.state
@@ -663,7 +663,7 @@ class OpenNamespace:
             self.view = self._new_view()
             self._wake()
             return
-        if self._indexing is None and not self.held and sum(map(_weight, applied)) <= SLICE_BYTES:
+        if self._indexing is None and not self.frozen and sum(map(_weight, applied)) <= SLICE_BYTES:
             self.view.apply(self.log.state, applied)
         else:
             self._behind.extend(applied)

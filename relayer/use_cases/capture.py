@@ -175,7 +175,7 @@ async def _keep(
 ) -> schemas.AnalyzeResponse:
     """Store what was found in the turns, with the promise of facts."""
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
-        await opened.settle()
+        await opened.wait_indexed()
         promise = _Promise(ctx, opened, access, request, candidates)
         await promise.prepare()
         drafts = _drafts(ctx, opened, access, request, candidates)

@@ -90,7 +90,7 @@ def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | N
 
 
 def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[Comparable]:
-    """Return the memories near one that stand before it in the log; settle first."""
+    """Return the memories near one that stand before it in the log; wait until it is indexed first."""
     hits = opened.search(one.vector, one.record.text, LOOKED_AT).hits
     near = (comparable(opened, opened.hit(hit.key).id, now) for hit in hits if hit.key < one.number)
     return [other for other in near if other is not None]
@@ -205,7 +205,7 @@ async def take(
         elif first:
             drafts = [_last_version(access, proposal, now) for proposal in accepted]
             await append_drafts(ctx, opened, access, drafts, idempotency_key=None, deadline=deadline)
-            await opened.settle()
+            await opened.wait_indexed()
             await _take_back(opened, access, accepted, deadline)
         return wire.TakeResponse(
             proposals=tuple(
@@ -241,7 +241,7 @@ async def _compare(opened: OpenNamespace, page: Sequence[bytes], now: int) -> li
     gone: set[bytes] = set()
     kept: set[bytes] = set()
     for record in page:
-        await opened.settle()
+        await opened.wait_indexed()
         await asyncio.sleep(0)
         one = comparable(opened, record, now)
         if one is None:
@@ -343,7 +343,7 @@ async def _take_back(
             undone.append(Restore(origin, goes, version))
     if undone:
         await opened.append(undone, deadline)
-        await opened.settle()
+        await opened.wait_indexed()
 
 
 def _taken(opened: OpenNamespace, text: str, goes: bytes, *, refused: bool) -> wire.TakenView:

@@ -69,7 +69,7 @@ async def report_erasure(
     """Write down the report of an erasure that the log has decided, or find it, and have it carried out."""
     async with deadline.step("report"):
         seen = await ErasureReports(ctx.ports).begin(opened.report_of(erasure))
-    await opened.settle()
+    await opened.wait_indexed()
     ctx.erasures.note(seen.report)
     return show(seen.report)
 

@@ -117,12 +117,12 @@ async def recall(
             return schemas.RecallResponse(memories=(), position=None)
         model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
         # The log may have moved while the query was embedded; log and view must say the same when they are searched.
-        await opened.settle()
+        await opened.wait_indexed()
         if model != opened.model and request.query is not None:
             # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
             model = opened.model
             vector = await _embed_query(ctx, opened, model, request.query, deadline)
-            await opened.settle()
+            await opened.wait_indexed()
         return _search(ctx, opened, request, vector if model == opened.model else None)
 
 

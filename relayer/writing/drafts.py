@@ -129,7 +129,7 @@ _COMPARING = 6
 
 
 async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Vector | None) -> MergeDecision:
-    """Return what a draft does to the memories near it; settle first, and append as soon as may be.
+    """Return what a draft does to the memories near it; wait until it is indexed first, and append as soon as may be.
 
     Only what was captured is judged: what somebody stores by hand is meant as it stands. Only memories of the same voice
     among the same people count, and without a vector, or in a text too long for one statement, nothing does.
@@ -149,7 +149,7 @@ async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Ve
 
 
 async def _is_noted(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Vector | None) -> bool:
-    """Whether what a job made says what one made before, or what was forgotten; settle first.
+    """Whether what a job made says what one made before, or what was forgotten; wait until it is indexed first.
 
     A verbatim turn that says the same is no reason to leave it out: it has neither a kind nor a weight.
     """
@@ -292,12 +292,12 @@ async def append_drafts(
 
     ``promise`` is given the ids of the records, and returns the job that the entry promises beside them.
     """
-    await opened.settle()
+    await opened.wait_indexed()
     records = [new_id(ctx) for _ in drafts]
     contexts = [_context_of(draft, drafts, records, opened) for draft in drafts]
     vectors = await _embed(ctx, opened, drafts, [text for _, text in contexts], deadline)
     macs = await _macs(ctx, opened, drafts)
-    await opened.settle()
+    await opened.wait_indexed()
     operations: list[Operation] = []
     plaintexts: _Plaintexts = {}
     for index, draft in enumerate(drafts):
@@ -356,7 +356,7 @@ async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Dra
     deadline = Deadline.after(ctx.clock, _RESULTS_SECONDS)
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
     macs = await _macs(ctx, opened, drafts)
-    await opened.settle()
+    await opened.wait_indexed()
     results: list[Stored | None] = []
     for draft, mac, made in zip(drafts, macs, vectors, strict=True):
         if await _is_noted(ctx, opened, draft, made[0] if made[2] == opened.model else None):

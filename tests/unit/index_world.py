@@ -57,7 +57,7 @@ async def do_something(house, rng: random.Random) -> None:
             house.ctx, opened, house.access(), drafts, idempotency_key=None, deadline=house.deadline()
         )
         house.embedder.down = False
-    await opened.settle()
+    await opened.wait_indexed()
 
 
 def _draft(rng: random.Random, known: list[bytes]) -> Draft:

@@ -211,7 +211,7 @@ async def test_a_failed_writing_is_not_tried_again_at_once(house):
 async def test_what_is_remembered_while_an_index_is_written_is_recalled_and_is_in_no_half(house):
     await remember(house, *(f"note {number} about tea" for number in range(70)))
     opened = await opened_of(house)
-    async with opened.still() as state:
+    async with opened.freeze() as state:
         seq = state.position.seq
         writing = asyncio.create_task(remember(house, "the harbour froze"))
         await opened.changed(5)
@@ -230,7 +230,7 @@ async def test_a_namespace_that_is_written_down_is_not_tended(house):
     await remember(house, "the harbour froze")
     house.embedder.down = False
     opened = await opened_of(house)
-    async with opened.still():
+    async with opened.freeze():
         await tend(house.ctx)
         assert opened.view.space.lacking
     await tend(house.ctx)
