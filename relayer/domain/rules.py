@@ -13,9 +13,8 @@ from relayer.domain.duplicates import Twins
 from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import Position
 from relayer.domain.operations import JobAccepted, JobFinished, Malformed, Operation, Put, Stored, Supersede
-from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.outcomes import JobState, Outcome, RecordState, Refusal, Result, Status
 from relayer.domain.paged_rows import PagedRows
-from relayer.domain.standing import JobState, RecordState, Standing
 
 
 @dataclass(slots=True, eq=False)
@@ -73,18 +72,18 @@ class Contents:
     def was_taken_back(self, content: bytes) -> bool:
         """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
         known = (self.records[record] for record in self.twins.saying(content))
-        return self.twins.was_erased(content) or any(one.standing is Standing.FORGOTTEN for one in known)
+        return self.twins.was_erased(content) or any(one.status is Status.FORGOTTEN for one in known)
 
     def head(self, head: bytes) -> RecordState | Refusal:
         """Return a record that is live, or why there is none."""
         found = self.records.get(head)
         if found is None:
             return Refusal.UNKNOWN_RECORD
-        return found if found.standing is Standing.LIVE else Refusal.STALE_HEAD
+        return found if found.status is Status.LIVE else Refusal.STALE_HEAD
 
-    def stand(self, record: RecordState, standing: Standing) -> None:
-        """Change how a record stands."""
-        record.standing = standing
+    def set_status(self, record: RecordState, status: Status) -> None:
+        """Change where a record is in its life."""
+        record.status = status
         record.changed_at = self.last_time
 
     def done(self, result: Result, subject: bytes = b"") -> Outcome:
@@ -105,7 +104,7 @@ def put(contents: Contents, stored: Stored, author: bytes, *, twin: bytes = b"")
         author: who sent it; empty for a job.
         twin: the record that a capture found to say the same in other words; empty for none.
     """
-    known = _standing_for(contents, stored, contents.twins.like(stored.alike)) or _standing_for(
+    known = _duplicate_for(contents, stored, contents.twins.like(stored.alike)) or _duplicate_for(
         contents, stored, twin
     )
     if known is not None:
@@ -130,7 +129,7 @@ def supersede(contents: Contents, head: bytes, stored: Stored, author: bytes) ->
         return contents.refused(old, head)
     if stored.record in contents.records or stored.record in contents.erased:
         return contents.refused(Refusal.RECORD_EXISTS, stored.record)
-    contents.stand(old, Standing.SUPERSEDED)
+    contents.set_status(old, Status.SUPERSEDED)
     old.superseded_by = stored.record
     _keep(contents, stored, author, supersedes=head)
     return contents.done(Result.SUPERSEDED, stored.record)
@@ -141,7 +140,7 @@ def forget(contents: Contents, head: bytes) -> Outcome:
     found = contents.head(head)
     if isinstance(found, Refusal):
         return contents.refused(found, head)
-    contents.stand(found, Standing.FORGOTTEN)
+    contents.set_status(found, Status.FORGOTTEN)
     return contents.done(Result.FORGOTTEN, head)
 
 
@@ -150,15 +149,15 @@ def restore(contents: Contents, record: bytes, head: bytes) -> Outcome:
     found = contents.records.get(record)
     if found is None:
         return contents.refused(Refusal.UNKNOWN_RECORD, record)
-    if found.standing is Standing.LIVE:
+    if found.status is Status.LIVE:
         return contents.refused(Refusal.STALE_HEAD, record)
-    if found.standing is Standing.SUPERSEDED:
+    if found.status is Status.SUPERSEDED:
         current = contents.head(head)
         if isinstance(current, Refusal):
             return contents.refused(Refusal.STALE_HEAD, head)
-        contents.stand(current, Standing.SUPERSEDED)
+        contents.set_status(current, Status.SUPERSEDED)
         current.superseded_by = record
-    contents.stand(found, Standing.LIVE)
+    contents.set_status(found, Status.LIVE)
     found.superseded_by = b""
     contents.twins.add(record, text=found.content, likeness=found.likeness)
     return contents.done(Result.RESTORED, record)
@@ -168,7 +167,7 @@ def replace(contents: Contents, head: bytes, record: bytes) -> None:
     """Let a record take the place of another one, unless somebody else did something to it meanwhile."""
     old = contents.head(head)
     if not isinstance(old, Refusal) and head != record:
-        contents.stand(old, Standing.SUPERSEDED)
+        contents.set_status(old, Status.SUPERSEDED)
         old.superseded_by = record
         contents.records[record].supersedes = head
 
@@ -177,8 +176,8 @@ def replace_or_conflict(contents: Contents, head: bytes, record: bytes) -> None:
     """Let a captured memory take another one's place, or note that somebody was first and both are kept."""
     replace(contents, head, record)
     old, new = contents.records.get(head), contents.records[record]
-    if old is not None and old.standing is Standing.SUPERSEDED and new.supersedes != head:
-        new.beside = head
+    if old is not None and old.status is Status.SUPERSEDED and new.supersedes != head:
+        new.conflicts_with = head
 
 
 def _keep(contents: Contents, stored: Stored, author: bytes, *, supersedes: bytes = b"") -> None:
@@ -199,7 +198,7 @@ def _keep(contents: Contents, stored: Stored, author: bytes, *, supersedes: byte
     contents.note_reader(stored.record, sources=stored.sources, context_of=stored.context_of)
 
 
-def _standing_for(contents: Contents, stored: Stored, twin: bytes) -> RecordState | None:
+def _duplicate_for(contents: Contents, stored: Stored, twin: bytes) -> RecordState | None:
     """Return the record, if it can stand for the equal memory."""
     known = contents.records.get(twin)
     if known is None or not known.live_at(contents.last_time) or not known.lasts_as_long_as(stored):
@@ -210,7 +209,7 @@ def _standing_for(contents: Contents, stored: Stored, twin: bytes) -> RecordStat
 def _is_taken_back(contents: Contents, twin: bytes) -> bool:
     """Whether the memory that a capture repeats in other words is forgotten or erased."""
     known = contents.records.get(twin)
-    return twin in contents.erased or (known is not None and known.standing is Standing.FORGOTTEN)
+    return twin in contents.erased or (known is not None and known.status is Status.FORGOTTEN)
 
 
 # Works whose promise has no input of its own: they read their records when they run.

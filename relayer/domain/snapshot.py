@@ -20,9 +20,8 @@ from relayer.domain.duplicates import StoredTwins, Twins, column
 from relayer.domain.erasures import Erased, Erasure, Traces
 from relayer.domain.namespace import Position
 from relayer.domain.operations import OperationId
-from relayer.domain.outcomes import Outcome
+from relayer.domain.outcomes import JobState, Outcome, RecordState
 from relayer.domain.paged_rows import PagedRows
-from relayer.domain.standing import JobState, RecordState
 from relayer.domain.state import KnownOutcomes, NamespaceState, RequestOutcomes
 from relayer.errors import CorruptNamespace
 

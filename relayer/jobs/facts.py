@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relayer.domain.outcomes import JobState
 from relayer.domain.record import Model, Record, Role, Source, Trust
-from relayer.domain.standing import JobState
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.extractor import Extraction, Fact

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin, Stored
+from relayer.domain.outcomes import JobState, Status
 from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust
-from relayer.domain.standing import JobState, Standing
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line
 from relayer.extraction.normal_text import normal_text
@@ -105,13 +105,13 @@ def _sources(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[tuple[byte
     }
     if alike:
         for state in opened.states():
-            if state.content in alike and state.standing is Standing.LIVE:
+            if state.content in alike and state.status is Status.LIVE:
                 alike[state.content].append(state.record)
     found: list[tuple[bytes, ...]] = []
     for line in lines:
         own = opened.state(line.record)
         if own is not None:
-            found.append((line.record,) if own.standing is Standing.LIVE else ())
+            found.append((line.record,) if own.status is Status.LIVE else ())
         elif line.record:
             found.append(tuple(alike[opened.keys.content_mac(normal_text(line.text))]))
         else:

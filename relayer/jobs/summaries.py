@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from relayer.domain.operations import JobAccepted, Origin
+from relayer.domain.outcomes import JobState
 from relayer.domain.record import Audience, Kind, Model, Record, Role
-from relayer.domain.standing import JobState
 from relayer.extraction.llm.extractor import Extraction
 from relayer.extraction.llm.summariser import Summariser
 from relayer.jobs.inputs import (

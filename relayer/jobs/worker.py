@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from relayer.domain.operations import JobFinished
-from relayer.domain.standing import JobState
+from relayer.domain.outcomes import JobState
 from relayer.errors import (
     EmbedderUnavailable,
     ModelAnswerUnusable,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from relayer.domain.standing import JobState
+from relayer.domain.outcomes import JobState
 from relayer.errors import QueueFull
 from relayer.ports import Clock
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from relayer.domain.outcomes import RecordState, Status
 from relayer.domain.record import Record
-from relayer.domain.standing import RecordState, Standing
 from relayer.wire import codec as ulid
 from relayer.wire.memories import Selection
 
@@ -32,7 +32,7 @@ class Memory:
     @property
     def is_live(self) -> bool:
         """Whether it is neither superseded nor forgotten; it may be over."""
-        return self.state.standing is Standing.LIVE
+        return self.state.status is Status.LIVE
 
     @property
     def active_at(self) -> int:
@@ -42,7 +42,7 @@ class Memory:
     def ended_by(self, successor: Record | None) -> int | None:
         """Return until when it holds, in ms: as stated, or until the one in its place does; None when it does."""
         stated = self.record.valid_to
-        if self.state.standing is not Standing.SUPERSEDED:
+        if self.state.status is not Status.SUPERSEDED:
             return stated
         ended = self.state.changed_at
         if successor is not None and successor.valid_from is not None:

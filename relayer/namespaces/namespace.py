@@ -23,10 +23,9 @@ from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Manifest, Position
 from relayer.domain.operations import Close, Erase, JobFinished, Operation, Put, Supersede
-from relayer.domain.outcomes import Outcome
+from relayer.domain.outcomes import JobState, Outcome, RecordState, Status
 from relayer.domain.record import Record
 from relayer.domain.snapshot import write_state
-from relayer.domain.standing import JobState, RecordState, Standing
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.lib.deadline import Deadline
@@ -235,7 +234,7 @@ class OpenNamespace:
     def is_live(self, record: bytes) -> bool:
         """Whether a record is there, and neither superseded nor forgotten; it may be over."""
         state = self.state(record)
-        return state is not None and state.standing is Standing.LIVE
+        return state is not None and state.status is Status.LIVE
 
     def jobs(self) -> list[JobState]:
         """Return all promises, in the order of the log."""
@@ -414,9 +413,9 @@ class OpenNamespace:
         until = self.ended_at(memory)
         return memory.record.holds_from <= at and (until is None or at < until)
 
-    def past_numbers(self, standings: AbstractSet[str], allowed: AbstractSet[int] | None) -> set[int]:
-        """Return the numbers of memories of these standings, among those that are allowed (None: all)."""
-        numbers = (self.number(state.record) for state in self.states() if state.standing in standings)
+    def past_numbers(self, statuses: AbstractSet[str], allowed: AbstractSet[int] | None) -> set[int]:
+        """Return the numbers of memories of these statuses, among those that are allowed (None: all)."""
+        numbers = (self.number(state.record) for state in self.states() if state.status in statuses)
         return {number for number in numbers if number is not None and (allowed is None or number in allowed)}
 
     async def embed(self, embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:

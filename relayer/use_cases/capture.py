@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from relayer.access.principal import Access
 from relayer.domain.operations import JobAccepted
+from relayer.domain.outcomes import JobState
 from relayer.domain.record import Audience, Model, Record, Role, Source
-from relayer.domain.standing import JobState
 from relayer.errors import Refused
 from relayer.extraction.statements import Candidate, Turn
 from relayer.extraction.words import clean

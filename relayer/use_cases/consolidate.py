@@ -16,8 +16,8 @@ import numpy as np
 
 from relayer.access.principal import Access
 from relayer.domain.operations import Restore
+from relayer.domain.outcomes import Status
 from relayer.domain.record import Kind, Model, Record, Trust
-from relayer.domain.standing import Standing
 from relayer.errors import Refused
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
@@ -299,7 +299,7 @@ def _last_version(access: Access, proposal: Proposal, now: int) -> Draft:
     old, sources = proposal.goes.record, proposal.goes.memory.state.sources
     # What another memory replaced held until that one began; what only repeated it, until now.
     until = _began(proposal.stays) if proposal.reason is Reason.REPLACED else now
-    beside = (proposal.stays.record.id,) if proposal.reason is Reason.REPLACED else ()
+    replaced_by = (proposal.stays.record.id,) if proposal.reason is Reason.REPLACED else ()
     version = next_version(
         old,
         access,
@@ -309,7 +309,7 @@ def _last_version(access: Access, proposal: Proposal, now: int) -> Draft:
         valid_to=until,
         expires_at=now,
         extractor=Model(_EXTRACTOR, proposal.reason.value, _VERSION),
-        contradicts=tuple(dict.fromkeys((*old.contradicts, *beside))),
+        contradicts=tuple(dict.fromkeys((*old.contradicts, *replaced_by))),
     )
     return Draft(version, sources=sources, replaces=old.id)
 
@@ -321,7 +321,7 @@ def _began(known: Comparable) -> int:
 def _version_of(opened: OpenNamespace, goes: bytes) -> bytes:
     """Return the last version that consolidation gave a memory, empty if another one or none took its place."""
     state = opened.state(goes)
-    if state is None or state.standing is not Standing.SUPERSEDED:
+    if state is None or state.status is not Status.SUPERSEDED:
         return b""
     successor = opened.record(state.superseded_by)
     return b"" if successor is None or successor.extractor.name != _EXTRACTOR else successor.id

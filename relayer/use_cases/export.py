@@ -40,7 +40,7 @@ async def export(
         chosen = [
             memory.id
             for memory in opened.memories(request)
-            if memory.state.standing in request.states
+            if memory.state.status in request.states
             and (memory.state.expires_at is None or memory.state.expires_at > now)
         ]
         turns = [

@@ -12,9 +12,8 @@ import msgspec
 
 from relayer.access.principal import Access
 from relayer.domain.operations import Forget, Origin, Restore
-from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.outcomes import Outcome, RecordState, Refusal, Result, Status
 from relayer.domain.record import Audience, Kind, Model, Trust
-from relayer.domain.standing import RecordState, Standing
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
@@ -150,7 +149,7 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
 async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState, deadline: Deadline) -> bytes:
     """Restore one; returns the version that it took the place of, if any."""
     wanted = known.record
-    head = _head_of(opened, known) if known.standing is Standing.SUPERSEDED else b""
+    head = _head_of(opened, known) if known.status is Status.SUPERSEDED else b""
     origin = request_origin(opened, access, 0, None)
     (outcome,) = await opened.append([Restore(origin, wanted, head)], deadline)
     if outcome.refusal is None:
@@ -161,7 +160,7 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
     if now is None:
         raise no_such_memory()
     # Another gateway, or a lost try of this one, may have restored it between our read and our entry.
-    if now.standing is Standing.LIVE:
+    if now.status is Status.LIVE:
         return b""
     if outcome.refusal is Refusal.STALE_HEAD:
         if head and not opened.is_live(head):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from relayer.access.principal import Access
 from relayer.domain.operations import Forget, Origin
-from relayer.domain.outcomes import Result
-from relayer.domain.standing import RecordState, Standing
+from relayer.domain.outcomes import RecordState, Result, Status
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
@@ -95,7 +94,7 @@ async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: 
         if now is None:
             raise no_such_memory()
         # Another gateway, or a lost try of this one, may have forgotten it between our read and our entry.
-        if now.standing is not Standing.FORGOTTEN:
+        if now.status is not Status.FORGOTTEN:
             raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
     elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
         raise nonce_reused()
@@ -105,7 +104,7 @@ def _matches(
     opened: OpenNamespace, state: RecordState, kinds: Sequence[str], states: Sequence[str], now: int
 ) -> bool:
     is_over = state.expires_at is not None and state.expires_at <= now
-    is_wanted = not is_over and state.standing in (states or ("live",))
+    is_wanted = not is_over and state.status in (states or ("live",))
     return is_wanted and opened.is_memory(state.record, kinds)
 
 

@@ -111,7 +111,7 @@ class _Found:
     outdone: dict[bytes, int] = field(default_factory=dict)
     retold: set[bytes] = field(default_factory=set)
 
-    def standing(self) -> list[_Candidate]:
+    def best_first(self) -> list[_Candidate]:
         """Return what nothing newer stands for, best first."""
         return sorted((one for one in self.candidates if self._stands(one)), key=lambda one: one.rank)
 
@@ -153,19 +153,19 @@ async def profile(
             return ProfileResponse(document="", sections=(), shown=0, total=0)
         await opened.refresh(deadline)
         async with deadline.step("read"):
-            standing = await _standing(opened, _Wanted(ctx.clock.now_ms(), audiences, trusts))
-        chosen = _choose(opened, standing, max_tokens * _BYTES_PER_TOKEN)
+            candidates = await _candidates(opened, _Wanted(ctx.clock.now_ms(), audiences, trusts))
+        chosen = _choose(opened, candidates, max_tokens * _BYTES_PER_TOKEN)
         sections = _in_sections(chosen)
         return ProfileResponse(
             document=render(sections),
             sections=sections,
             shown=len(chosen),
-            total=len(standing),
+            total=len(candidates),
             position=position(opened.position),
         )
 
 
-async def _standing(opened: OpenNamespace, wanted: _Wanted) -> list[_Candidate]:
+async def _candidates(opened: OpenNamespace, wanted: _Wanted) -> list[_Candidate]:
     """Return the memories to choose from, best first, all as of one position of the log."""
     for _ in range(_TRIES):
         at = opened.position
@@ -176,11 +176,11 @@ async def _standing(opened: OpenNamespace, wanted: _Wanted) -> list[_Candidate]:
                 await asyncio.sleep(0)
             _look_at(opened, wanted, found, place, one)
         if opened.position == at:
-            return found.standing()
+            return found.best_first()
     found = _Found()
     for place, one in enumerate(opened.ids()):
         _look_at(opened, wanted, found, place, one)
-    return found.standing()
+    return found.best_first()
 
 
 def _look_at(opened: OpenNamespace, wanted: _Wanted, found: _Found, place: int, one: bytes) -> None:
@@ -206,7 +206,7 @@ def _look_at(opened: OpenNamespace, wanted: _Wanted, found: _Found, place: int, 
 
 
 def _choose(
-    opened: OpenNamespace, standing: Iterable[_Candidate], room: int
+    opened: OpenNamespace, candidates: Iterable[_Candidate], room: int
 ) -> list[tuple[int, SectionName, ProfileLine]]:
     """Return what fits, each text once, with its place in the log."""
     room -= len(INTRODUCTION.encode())
@@ -214,7 +214,7 @@ def _choose(
     begun: set[SectionName] = set()
     said: set[tuple[str, str]] = set()
     misses = 0
-    for one in standing:
+    for one in candidates:
         record = opened.record(one.record)
         text = "" if record is None else one_line(record.text)
         if record is None or not text:

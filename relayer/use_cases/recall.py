@@ -180,9 +180,9 @@ def _search(
     allowed = opened.allowed(request, now)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
     found = opened.search(vector, request.query, count, allowed=allowed, floor=request.floor)
-    standings = {*request.include, *(("superseded",) if request.as_of is not None else ())}
-    if standings:
-        past = opened.past_numbers(standings, allowed)
+    statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
+    if statuses:
+        past = opened.past_numbers(statuses, allowed)
         more = opened.search(vector, request.query, count, allowed=past, floor=request.floor, past=True)
         found = _together(found, more, count)
     hits, penalties = ordered(opened, _distinct(opened, found.hits), request, now)

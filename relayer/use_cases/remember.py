@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from relayer.access.principal import Access
+from relayer.domain.outcomes import Status
 from relayer.domain.record import Record, Trust
-from relayer.domain.standing import Standing
 from relayer.extraction.normal_text import normal_text
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
@@ -115,7 +115,7 @@ def _as_imported(opened: OpenNamespace, draft: Draft) -> Draft:
 def _is_known(opened: OpenNamespace, new: Record) -> bool:
     like = opened.keys.likeness_mac(normal_text(new.text), new.audience, new.trust, suspect=new.suspect)
     known = opened.duplicate_of(like)
-    return known is not None and known.standing is Standing.LIVE
+    return known is not None and known.status is Status.LIVE
 
 
 async def _imported(

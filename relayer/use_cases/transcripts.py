@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from relayer.access.principal import Access
 from relayer.domain.operations import Put, Stored
-from relayer.domain.outcomes import Outcome
+from relayer.domain.outcomes import Outcome, RecordState, Status
 from relayer.domain.record import DIALOGUE, Audience, Dialogue, Line, Role, Source, Trust, encode_record
-from relayer.domain.standing import RecordState, Standing
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import clean
 from relayer.lib.deadline import Deadline
@@ -203,7 +202,7 @@ def may_be_read(opened: OpenNamespace, turn: RecordState, now: int) -> bool:
     memories = [opened.state(one) for one in turn.sources]
     return turn.live_at(now) and all(
         one is not None
-        and one.standing is not Standing.FORGOTTEN
+        and one.status is not Status.FORGOTTEN
         and (one.expires_at is None or one.expires_at > now)
         for one in memories
     )

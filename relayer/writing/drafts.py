@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from relayer.access.principal import Access
 from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Stored, Supersede
-from relayer.domain.outcomes import Outcome
+from relayer.domain.outcomes import Outcome, Status
 from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust, encode_record
-from relayer.domain.standing import Standing
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
@@ -143,7 +142,7 @@ async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Ve
         room -= len(new.text) + min(len(memory.record.text), LONGEST)
         if near and room < 0:
             break
-        near.append((memory.record, cosine, memory.state.standing))
+        near.append((memory.record, cosine, memory.state.status))
     work = _COMPARING * (_COMPARED_CHARACTERS - room)
     return (await ctx.texts.make(opened.account, _decisions(new, near), work))[-1]
 
@@ -162,7 +161,7 @@ async def _is_noted(ctx: Context, opened: OpenNamespace, draft: Draft, vector: V
 
 
 # A memory near a draft, their cosine, and how it stood when it was looked up.
-_Near = tuple[Record, float, Standing]
+_Near = tuple[Record, float, Status]
 
 
 def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> Iterator[tuple[Memory, float]]:
@@ -196,7 +195,7 @@ def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
     gist = gist_of(new.text)
     for old, cosine, status in near:
         # Live, or forgotten, and then the log refuses the capture.
-        may_repeat = cosine >= NEAR and status is not Standing.SUPERSEDED and len(old.text) <= LONGEST
+        may_repeat = cosine >= NEAR and status is not Status.SUPERSEDED and len(old.text) <= LONGEST
         if may_repeat and says_the_same(gist_of(old.text), gist):
             yield MergeDecision(duplicate_of=old.id)
             return
@@ -206,7 +205,7 @@ def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
         return
     contradicts: list[bytes] = []
     for old, _, status in near:
-        if status is not Standing.LIVE:
+        if status is not Status.LIVE:
             continue
         relation = relation_of(old.text, new.text)
         if relation is Relation.REPLACES and not old.pinned and not _is_later(old, new):

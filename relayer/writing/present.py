@@ -8,8 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from relayer.domain import namespace as domain
-from relayer.domain.outcomes import Outcome, Refusal, Result
-from relayer.domain.standing import Standing
+from relayer.domain.outcomes import Outcome, Refusal, Result, Status
 from relayer.namespaces.finding import idempotency_conflict, nonce_reused
 from relayer.namespaces.memory import Memory
 from relayer.wire import codec as ulid
@@ -62,14 +61,14 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
         "created_at": record.created_at,
         "occurred_at": record.occurred_at,
         "valid_from": record.valid_from,
-        "valid_to": ended if state.standing is Standing.SUPERSEDED else record.valid_to,
+        "valid_to": ended if state.status is Status.SUPERSEDED else record.valid_to,
         "expires_at": record.expires_at,
-        "state": state.standing.value,
+        "state": state.status.value,
         "supersedes": tuple(map(ulid.render, record.supersedes or filter(None, (state.supersedes,)))),
         "superseded_by": ulid.render(state.superseded_by) if state.superseded_by else None,
         "reinforced": state.reinforced,
         "context_of": ulid.render(record.context_of) if record.context_of else None,
-        "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.beside,))))),
+        "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.conflicts_with,))))),
         "searchable": memory.searchable,
         "source": {
             "host": source.host,

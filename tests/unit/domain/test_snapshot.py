@@ -81,7 +81,7 @@ def test_what_nobody_asked_for_is_written_again_as_it_was_and_what_changed_is_no
     again.apply(entry_of(302, Erase(Origin(b"a", b"e"), (b"r200",)), time=302), b"d")
     last = _read(write_state(again))
     assert list(last.records) == [b"r%d" % at for at in range(300) if at != 200]
-    assert [record.record for record in last.records.values() if record.standing != "live"] == [b"r70"]
+    assert [record.record for record in last.records.values() if record.status != "live"] == [b"r70"]
 
 
 def test_a_read_state_takes_less_memory_until_it_is_asked():
