@@ -61,7 +61,7 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     left_out: int = 0
 
     @property
-    def alike(self) -> bytes:
+    def dedupe_key(self) -> bytes:
         """What another record must share to be its duplicate."""
         return self.likeness or self.content
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from relayer.domain.duplicates import Twins
+from relayer.domain.duplicates import Duplicates
 from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import Position
 from relayer.domain.operations import JobAccepted, JobFinished, Malformed, Operation, Put, Stored, Supersede
@@ -29,7 +29,7 @@ class Contents:
         jobs: by id.
         erased: ids of the records that were destroyed.
         erasures: what destroyed them, and where bodies of them are.
-        twins: which records say the same.
+        duplicates: which records say the same.
         repeats: of the entry that is being applied: ids that were asked for, and what they repeat.
     """
 
@@ -40,7 +40,7 @@ class Contents:
     jobs: dict[bytes, JobState] = field(default_factory=dict)
     erased: set[bytes] = field(default_factory=set)
     erasures: Erased = field(default_factory=Erased)
-    twins: Twins = field(default_factory=Twins)
+    duplicates: Duplicates = field(default_factory=Duplicates)
     repeats: dict[bytes, bytes] = field(default_factory=dict)
     # Made when something is first erased, of what is there then.
     _readers: Readers | None = field(default=None, repr=False)
@@ -71,8 +71,8 @@ class Contents:
 
     def was_taken_back(self, content: bytes) -> bool:
         """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
-        known = (self.records[record] for record in self.twins.saying(content))
-        return self.twins.was_erased(content) or any(one.status is Status.FORGOTTEN for one in known)
+        known = (self.records[record] for record in self.duplicates.of_text(content))
+        return self.duplicates.was_erased(content) or any(one.status is Status.FORGOTTEN for one in known)
 
     def head(self, head: bytes) -> RecordState | Refusal:
         """Return a record that is live, or why there is none."""
@@ -104,7 +104,7 @@ def put(contents: Contents, stored: Stored, author: bytes, *, twin: bytes = b"")
         author: who sent it; empty for a job.
         twin: the record that a capture found to say the same in other words; empty for none.
     """
-    known = _duplicate_for(contents, stored, contents.twins.like(stored.alike)) or _duplicate_for(
+    known = _duplicate_for(contents, stored, contents.duplicates.newest(stored.dedupe_key)) or _duplicate_for(
         contents, stored, twin
     )
     if known is not None:
@@ -159,7 +159,7 @@ def restore(contents: Contents, record: bytes, head: bytes) -> Outcome:
         current.superseded_by = record
     contents.set_status(found, Status.LIVE)
     found.superseded_by = b""
-    contents.twins.add(record, text=found.content, likeness=found.likeness)
+    contents.duplicates.add(record, text=found.content, likeness=found.likeness)
     return contents.done(Result.RESTORED, record)
 
 
@@ -184,7 +184,7 @@ def _keep(contents: Contents, stored: Stored, author: bytes, *, supersedes: byte
     contents.records[stored.record] = RecordState(
         record=stored.record,
         content=stored.content,
-        likeness=stored.alike,
+        likeness=stored.dedupe_key,
         seq=contents.position.seq,
         created_at=stored.created_at,
         expires_at=stored.expires_at,
@@ -194,7 +194,7 @@ def _keep(contents: Contents, stored: Stored, author: bytes, *, supersedes: byte
         supersedes=supersedes,
         context_of=stored.context_of,
     )
-    contents.twins.add(stored.record, text=stored.content, likeness=stored.alike)
+    contents.duplicates.add(stored.record, text=stored.content, likeness=stored.dedupe_key)
     contents.note_reader(stored.record, sources=stored.sources, context_of=stored.context_of)
 
 
@@ -282,7 +282,7 @@ def erase(contents: Contents, records: Sequence[bytes]) -> Outcome:
     for record in gone:
         del contents.records[record.record]
         contents.erased.add(record.record)
-        contents.twins.erase(record.record, text=record.content, likeness=record.likeness)
+        contents.duplicates.erase(record.record, text=record.content, likeness=record.likeness)
     read = [source for record in gone for source in record.sources]
     read += _cancel_jobs(contents, [record.record for record in gone])
     rest = tuple(one for one in dict.fromkeys(read) if isinstance(contents.head(one), RecordState))
@@ -349,7 +349,7 @@ def _trace_stored(contents: Contents, stored: Stored) -> None:
     kept = contents.records.get(stored.record)
     if kept is None or kept.seq != contents.position.seq:
         contents.erasures.traces.note(stored.content, contents.position.seq)
-        if contents.twins.was_erased(stored.content) and not contents.twins.saying(stored.content):
+        if contents.duplicates.was_erased(stored.content) and not contents.duplicates.of_text(stored.content):
             contents.erasures.late[contents.position.seq] = None
     _note_late(contents, (stored.record, stored.context_of, *stored.sources))
 

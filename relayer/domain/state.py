@@ -161,9 +161,9 @@ class NamespaceState(Contents):  # noqa: PLW1641 - it changes: no key of anythin
             list(self.records.items()),
             self.known.rows(),
             dict(self.known.requests.items()),
-            (self.twins.repeats, self.twins.older, self.twins.erased_texts),
+            (self.duplicates.repeats, self.duplicates.older, self.duplicates.erased_texts),
             [
-                (self.twins.like(one.likeness), self.twins.saying(one.content))
+                (self.duplicates.newest(one.likeness), self.duplicates.of_text(one.content))
                 for one in self.records.values()
             ],
         )
@@ -188,11 +188,11 @@ class NamespaceState(Contents):  # noqa: PLW1641 - it changes: no key of anythin
     @property
     def repeats_texts(self) -> bool:
         """Whether several records may hold the same text, said among others or by another voice."""
-        return self.twins.repeats
+        return self.duplicates.repeats
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
         """Return the records that have this one's text, itself included."""
-        return self.twins.saying(self.records[record].content)
+        return self.duplicates.of_text(self.records[record].content)
 
     def outcome_of(self, operation: Operation) -> Outcome | None:
         """Return what became of an operation, if it is in the state (I5)."""

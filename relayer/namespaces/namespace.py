@@ -270,7 +270,7 @@ class OpenNamespace:
 
     def duplicate_of(self, key: bytes) -> RecordState | None:
         """Return the newest record that says this, by what `NamespaceKeys.likeness_mac` makes of it."""
-        return self.state(self.log.state.twins.like(key))
+        return self.state(self.log.state.duplicates.newest(key))
 
     def was_taken_back(self, content: bytes) -> bool:
         """Whether somebody forgot or erased a text, by its `NamespaceKeys.content_mac`."""
@@ -433,10 +433,10 @@ class OpenNamespace:
 
     @property
     def null_is_due(self) -> bool:
-        """Whether relevance is judged by another null than what is there by now; see `judge_alike`."""
+        """Whether relevance is judged by another null than what is there by now; see `measure_baseline`."""
         return self.view.index.null_is_due
 
-    async def judge_alike(self) -> None:
+    async def measure_baseline(self) -> None:
         """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""
         while self.null_is_due:
             async with self._measuring:

@@ -154,7 +154,7 @@ async def _read(
         if opened.null_is_due:
             with suppress(EmbedderUnavailable, QueueFull):
                 await ctx.namespaces.calibrate(ctx.embedder_of(opened.model))
-            await opened.judge_alike()
+            await opened.measure_baseline()
 
 
 async def _embed_query(

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from model_memory import Model
 from two_relayers import TwoRelayers
 
-from relayer.domain.duplicates import Twins
+from relayer.domain.duplicates import Duplicates
 from relayer.domain.operations import Operation
 from relayer.domain.outcomes import Outcome, Refusal
 from relayer.domain.rules import Contents
@@ -356,7 +356,7 @@ NEXT_VERSION = supersede._next_version
 WRONG = {
     "a strong read that reads nothing": (Replica, "read", read_nothing),
     "an idempotency key that is not remembered": (NamespaceState, "_by_idempotency", remember_no_key),
-    "duplicates that are stored": (Twins, "like", take_nobody_for_a_twin),
+    "duplicates that are stored": (Duplicates, "like", take_nobody_for_a_twin),
     "stale heads that are taken": (Contents, "head", let_anything_stand_at_the_head),
     "an erasure that leaves other versions": (erase, "_whole", erase_one_alone),
     "a restore that recall does not hear of": (NamespaceView, "_show", show_nothing),

@@ -405,10 +405,10 @@ def test_a_put_whose_head_was_replaced_before_stands_beside_its_successor(log: S
     assert log.append(changed(log, b"t", b"r"))[0].result is Result.STORED
     assert log.state.records[b"s"].live_at(0)
     assert log.state.records[b"t"].live_at(0)
-    assert log.state.records[b"t"].beside == b"r"
+    assert log.state.records[b"t"].conflicts_with == b"r"
 
 
 def test_a_put_whose_head_was_forgotten_replaces_nothing_and_contradicts_nobody(log: SmallLog) -> None:
     log.append(log.put(b"r"), Forget(log.origin(), b"r"), changed(log, b"s", b"r"))
     assert log.state.records[b"r"].status is Status.FORGOTTEN
-    assert (log.state.records[b"s"].beside, log.state.records[b"s"].supersedes) == (b"", b"")
+    assert (log.state.records[b"s"].conflicts_with, log.state.records[b"s"].supersedes) == (b"", b"")
