@@ -138,7 +138,7 @@ async def tend(ctx: Context) -> None:
     await ctx.namespaces.trim()
     failures: list[RelayerError] = []
     for opened in ctx.namespaces.all():
-        if opened.frozen or opened.broken or not opened.needs_tending:
+        if opened.frozen or opened.broken or not opened.needs_maintenance:
             continue
         opened.users += 1
         try:
@@ -146,7 +146,7 @@ async def tend(ctx: Context) -> None:
                 await embed_missing(ctx, opened)
             await opened.tidy_indexes()
             await reextract(ctx, opened)
-            opened.tended()
+            opened.note_maintained()
         except NamespaceClosed:
             continue  # erased meanwhile, perhaps through another relayer: there is nothing left to tend
         except RelayerError as error:

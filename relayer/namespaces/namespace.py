@@ -147,7 +147,7 @@ class OpenNamespace:
     _measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _free: asyncio.Event = field(default_factory=asyncio.Event)
-    _tended_at: Position | None = None
+    _maintained_at: Position | None = None
     _restored: tuple[NamespaceState, NamespaceView] | None = None
     _vectors: _Vectors = field(init=False)
 
@@ -522,14 +522,14 @@ class OpenNamespace:
         return self.log.state.erasures.last_late
 
     @property
-    def needs_tending(self) -> bool:
+    def needs_maintenance(self) -> bool:
         """Whether the log has moved since the last round, or that one left something undone."""
-        return bool(self.lacking) or self.position != self._tended_at
+        return bool(self.lacking) or self.position != self._maintained_at
 
-    def tended(self) -> None:
+    def note_maintained(self) -> None:
         """Note the end of a round: until the log moves there is no need of another, unless something is still promised."""
         if not any(job.state == "pending" for job in self.jobs()):
-            self._tended_at = self.position
+            self._maintained_at = self.position
 
     async def tidy_indexes(self) -> None:
         """Bring the indexes up to date; what was erased leaves no vector in them."""

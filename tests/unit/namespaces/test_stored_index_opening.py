@@ -240,8 +240,8 @@ async def test_a_namespace_that_is_written_down_is_not_tended(house):
 async def test_tending_looks_again_only_after_the_log_has_moved(house):
     await remember(house, "the harbour froze")
     opened = await opened_of(house)
-    assert opened.needs_tending
+    assert opened.needs_maintenance
     await tend(house.ctx)
-    assert not opened.needs_tending
+    assert not opened.needs_maintenance
     await remember(house, "the harbour thawed")
-    assert opened.needs_tending
+    assert opened.needs_maintenance
