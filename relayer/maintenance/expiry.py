@@ -13,8 +13,8 @@ from relayer.domain.operations import Forget, Origin
 from relayer.domain.outcomes import Result
 from relayer.errors import RelayerError
 from relayer.namespaces.context import Context
-from relayer.namespaces.memory import Memory
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.wire.memories import MAX_DELETED, Selection
 
 INTERVAL_SECONDS = 600.0

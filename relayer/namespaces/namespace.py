@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -29,6 +29,7 @@ from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.lib.deadline import Deadline
+from relayer.lib.lru import BoundedCache
 from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
 from relayer.log.erasure.memories import report_of
@@ -38,8 +39,8 @@ from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.replica import Replica, Start
 from relayer.namespaces.embedding_space import CalibratedModel
 from relayer.namespaces.journal import Change, Mark
-from relayer.namespaces.memory import Memory, ids_of
 from relayer.namespaces.projection import NamespaceView
+from relayer.namespaces.records import Memory, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.ranking import SearchResult
@@ -58,46 +59,6 @@ _EMPTY_BYTES = 24 * 1024
 # Vectors that are kept of what was embedded alone, and what one takes beside its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
-
-
-class _Vectors:
-    """Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
-
-    They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
-        # Counts what was erased: what was under way then is not kept.
-        self.erasures = 0
-        self.nbytes = 0
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-    def get(self, model: EmbeddingModel, text: str) -> NDArray[np.float32] | None:
-        place = self._place(model, text)
-        vector = self._vectors.get(place)
-        if vector is not None:
-            self._vectors.move_to_end(place)
-        return vector
-
-    def put(self, model: EmbeddingModel, text: str, vector: NDArray[np.float32]) -> None:
-        self._vectors[self._place(model, text)] = vector
-        self.nbytes = sum(kept.nbytes + _VECTOR_BYTES for kept in self._vectors.values())
-        while self.nbytes > _VECTORS_BYTES:
-            _, oldest = self._vectors.popitem(last=False)
-            self.nbytes -= oldest.nbytes + _VECTOR_BYTES
-
-    def clear(self) -> None:
-        self.erasures += 1
-        self.nbytes = 0
-        self._vectors.clear()
-
-    def _place(self, model: EmbeddingModel, text: str) -> bytes:
-        data = f"{model.sha256} {text}".encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(data, key=self._key, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +110,13 @@ class OpenNamespace:
     _free: asyncio.Event = field(default_factory=asyncio.Event)
     _maintained_at: Position | None = None
     _restored: tuple[NamespaceState, NamespaceView] | None = None
-    _vectors: _Vectors = field(init=False)
+    # Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
+    # They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
+    _vectors: BoundedCache[NDArray[np.float32]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._free.set()
-        self._vectors = _Vectors(self.keys.idempotency_mac("cache of vectors"))
+        self._forget_vectors()
         self.view = self._new_view()
         self.log = NamespaceLog(
             self.ports,
@@ -214,7 +177,7 @@ class OpenNamespace:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + self._vectors.nbytes
+        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + len(self._vectors) * self._vector_bytes
 
     # What the log says.
 
@@ -422,14 +385,22 @@ class OpenNamespace:
         """Embed texts of this namespace as `relayer.ports.Embedder.embed` does; what was asked alone is asked once."""
         if len(texts) != 1:
             return await embedder.embed(texts)
-        model, kept, erasures = embedder.model, self._vectors, self._vectors.erasures
-        known = kept.get(model, texts[0])
-        if known is not None:
-            return known.copy()
-        found = await embedder.embed(texts)
-        if erasures == kept.erasures:
-            kept.put(model, texts[0], found.copy())
-        return found
+        data = f"{embedder.model.sha256} {texts[0]}".encode("utf-8", "surrogatepass")
+        key = self.keys.idempotency_mac("cache of vectors")
+        place, kept = hashlib.blake2b(data, key=key, digest_size=16).digest(), self._vectors
+        known = kept.get(place)
+        if known is None:
+            known = (await embedder.embed(texts)).copy()
+            # What is erased meanwhile takes this cache along.
+            kept.put(place, known)
+        return known.copy()
+
+    def _forget_vectors(self) -> None:
+        self._vectors = BoundedCache(_VECTORS_BYTES // self._vector_bytes)
+
+    @property
+    def _vector_bytes(self) -> int:
+        return 4 * self.newest.model.dimension + _VECTOR_BYTES
 
     @property
     def null_is_due(self) -> bool:
@@ -615,7 +586,7 @@ class OpenNamespace:
             self._behind.clear()
             # Whoever waits for a change here waits in vain.
             self._wake()
-            self._vectors.clear()
+            self._forget_vectors()
 
     async def _begin(self, manifest: Manifest) -> Start | None:
         """Read the index that the manifest names; None when there is none that can be used."""
@@ -655,7 +626,7 @@ class OpenNamespace:
     def _on_applied(self, applied: list[Applied]) -> None:
         if any(isinstance(item.operation, Erase | Close) for item in applied):
             # A vector stands for its text, and nobody knows here which were made of what is erased.
-            self._vectors.clear()
+            self._forget_vectors()
         if self.log.state.closed:
             # Nobody may be answered from this any more: let go of it now, not when its key ends.
             self._behind.clear()

@@ -39,34 +39,26 @@ async def changes(
     Raises:
         Refused: ``rollback_detected``: the log is shorter than the cursor.
     """
-    with ctx.polls.place(access.account) if wait_ms else nullcontext(Place()) as place:
-        return await _wait(
-            ctx, access, after=after, limit=limit, wait_ms=wait_ms, deadline=deadline, place=place
-        )
-
-
-async def _wait(
-    ctx: Context, access: Access, *, after: str, limit: int, wait_ms: int, deadline: Deadline, place: Place
-) -> ChangesResponse:
     mark = mark_of(after)
     patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - _SPARE_SECONDS)))
-    while True:
-        async with ctx.namespaces.use_if_exists(access, deadline) as opened:
-            if opened is not None:
-                await opened.refresh(deadline)
-                check_cursor(opened, after)
-                found = opened.changes_after(mark)
-                if found or patience.remaining() <= 0 or place.lost:
-                    return _page(opened, found, after, limit)
-                await opened.changed(min(_POLL_SECONDS, patience.remaining()))
-                # Let go of meanwhile: whoever waits is to be judged anew, and not to open it again.
-                if not ctx.namespaces.holds(opened):
-                    return _page(opened, [], after, limit)
-        if opened is None:
-            if mark[0] or patience.remaining() <= 0 or place.lost:
-                check_cursor(None, after)
-                return ChangesResponse(changes=(), next=after, more=False)
-            await ctx.clock.sleep(min(_POLL_SECONDS, patience.remaining()))
+    with ctx.polls.place(access.account) if wait_ms else nullcontext(Place()) as place:
+        while True:
+            async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+                if opened is not None:
+                    await opened.refresh(deadline)
+                    check_cursor(opened, after)
+                    found = opened.changes_after(mark)
+                    if found or patience.remaining() <= 0 or place.lost:
+                        return _page(opened, found, after, limit)
+                    await opened.changed(min(_POLL_SECONDS, patience.remaining()))
+                    # Let go of meanwhile: whoever waits is to be judged anew, and not to open it again.
+                    if not ctx.namespaces.holds(opened):
+                        return _page(opened, [], after, limit)
+            if opened is None:
+                if mark[0] or patience.remaining() <= 0 or place.lost:
+                    check_cursor(None, after)
+                    return ChangesResponse(changes=(), next=after, more=False)
+                await ctx.clock.sleep(min(_POLL_SECONDS, patience.remaining()))
 
 
 def mark_of(after: str) -> tuple[int, int]:

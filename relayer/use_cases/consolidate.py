@@ -24,8 +24,8 @@ from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.finding import evaluated, seen_before
-from relayer.namespaces.memory import Memory
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire

@@ -12,8 +12,8 @@ from relayer.access.principal import Access
 from relayer.domain.record import Dialogue
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
-from relayer.namespaces.memory import Memory
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.use_cases.transcripts import lines_of, may_be_read, shown
 from relayer.wire import codec as ulid
 from relayer.wire.service import ExportEnd, ExportHead, ExportLine, ExportRequest, ExportTurn, KeptTurn

@@ -25,8 +25,8 @@ from relayer.namespaces.finding import (
     nonce_reused,
     seen_before,
 )
-from relayer.namespaces.memory import Memory
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life

@@ -21,8 +21,8 @@ from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
-from relayer.namespaces.memory import Memory
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import schemas

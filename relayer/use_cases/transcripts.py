@@ -18,8 +18,8 @@ from relayer.extraction.words import clean
 from relayer.lib.deadline import Deadline
 from relayer.lib.shares import weight
 from relayer.namespaces.context import Context
-from relayer.namespaces.memory import Memory
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.wire import codec as ulid
 from relayer.wire.fields import clip, one_line
 from relayer.wire.memories import AnalyzeRequest, TurnItem

@@ -24,9 +24,9 @@ from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_
 from relayer.lib.deadline import Deadline
 from relayer.lib.shares import weight
 from relayer.namespaces.context import Context
-from relayer.namespaces.memory import Memory
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_vector, header_of
+from relayer.namespaces.records import Memory
 from relayer.ports import EmbeddingModel
 from relayer.search.rows import Vector
 from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from relayer.domain import namespace as domain
 from relayer.domain.outcomes import Outcome, Refusal, Result, Status
 from relayer.namespaces.finding import idempotency_conflict, nonce_reused
-from relayer.namespaces.memory import Memory
+from relayer.namespaces.records import Memory
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 
