@@ -133,11 +133,11 @@ def decode_manifest(data: bytes) -> Manifest:
         UpgradeRequired: a format this version does not know (I12).
         CorruptNamespace: no manifest at all.
     """
-    head = decode(data, _Head)
+    head = decode(data, _Format)
     if not 1 <= head.format <= MANIFEST_FORMAT:
         raise UpgradeRequired(f"a manifest has format {head.format}; this relayer knows {MANIFEST_FORMAT}")
     return decode(data, Manifest)
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _Format(msgspec.Struct, frozen=True, array_like=True):
     format: int

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from relayer.access.principal import Access
-from relayer.domain.operations import Forget, Origin
+from relayer.domain.operations import Forget
 from relayer.domain.outcomes import Outcome, Refusal
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
@@ -44,8 +44,7 @@ def seen_before(opened: OpenNamespace, access: Access) -> dict[int, Outcome]:
 
 def evaluated(access: Access) -> Forget:
     """Return an operation that changes nothing: it stands in the log for a request that found nothing to do."""
-    principal = access.principal
-    return Forget(Origin(principal.author, principal.nonce, 0, principal.expires), b"")
+    return Forget(access.origin(), b"")
 
 
 def parse_id(text: str) -> bytes:

@@ -28,13 +28,7 @@ async def changes(
 ) -> ChangesResponse:
     """Return the changes after a cursor, oldest first, waiting up to ``wait_ms`` for the first one.
 
-    Args:
-        ctx: the relayer.
-        access: the way into the namespace.
-        after: ``next`` of an earlier answer, or the ``seq`` of a position; "0" is the beginning.
-        limit: of the changes.
-        wait_ms: how long an empty answer may take.
-        deadline: of the request.
+    ``after`` is ``next`` of an earlier answer, or the ``seq`` of a position; "0" is the beginning.
 
     Raises:
         Refused: ``rollback_detected``: the log is shorter than the cursor.
@@ -162,12 +156,7 @@ class ChangeStreams:
         return len(self._open)
 
     async def open(self, access: Access, after: str, deadline: Deadline) -> EventStream:
-        """Begin a stream of the changes after a cursor; the caller closes it.
-
-        Args:
-            access: the way into the namespace.
-            after: as for `relayer.use_cases.changes.changes`.
-            deadline: for the beginning.
+        """Begin a stream of the changes after a cursor, by a deadline; the caller closes it.
 
         Raises:
             Refused: ``rollback_detected``: the log is shorter than the cursor.

@@ -30,7 +30,7 @@ from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
 from relayer.wire.errors import Malformed
-from relayer.writing.drafts import LOOKED_AT, Draft, append_drafts, next_version, request_origin, same_voice
+from relayer.writing.drafts import LOOKED_AT, Draft, append_drafts, next_version, same_voice
 from relayer.writing.present import PAGE_BYTES, encoded_size, position, show
 
 
@@ -339,8 +339,7 @@ async def _take_back(
         goes = proposal.goes.record.id
         version = _version_of(opened, goes)
         if version and not opened.is_live(proposal.stays.record.id):
-            origin = request_origin(opened, access, _FIRST_TAKEN_BACK + number, None)
-            undone.append(Restore(origin, goes, version))
+            undone.append(Restore(access.origin(_FIRST_TAKEN_BACK + number), goes, version))
     if undone:
         await opened.append(undone, deadline)
         await opened.wait_indexed()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from relayer.access.principal import Access, Principal
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Pointer, PointerState
-from relayer.domain.operations import Erase, Origin
+from relayer.domain.operations import Erase
 from relayer.domain.outcomes import Result
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, WrongCustody
 from relayer.lib.deadline import Deadline
@@ -77,12 +77,10 @@ async def report_erasure(
 async def _append(
     opened: OpenNamespace, access: Access, wanted: Sequence[bytes], deadline: Deadline
 ) -> Erasure:
-    principal = access.principal
-    origin = Origin(principal.author, principal.nonce, 0, principal.expires)
     whole = _whole(opened, wanted)
     if whole:
         whole += await retelling(opened, whole)
-        (outcome,) = await opened.append([Erase(origin, tuple(whole))], deadline)
+        (outcome,) = await opened.append([Erase(access.origin(), tuple(whole))], deadline)
         if outcome.refusal is None:
             known = opened.erasure(outcome.subject)
             if outcome.result is not Result.ERASED or known is None:

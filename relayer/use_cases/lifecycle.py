@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from relayer.access.principal import Access
-from relayer.domain.operations import Forget, Origin, Restore
+from relayer.domain.operations import Forget, Restore
 from relayer.domain.outcomes import Outcome, RecordState, Refusal, Result, Status
 from relayer.domain.record import Audience, Kind, Model, Trust
 from relayer.errors import Refused
@@ -31,7 +31,7 @@ from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
 from relayer.wire.memories import ErasureView
-from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector, request_origin
+from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector
 from relayer.writing.present import position
 from relayer.writing.redact import without_secrets_in
 
@@ -150,8 +150,7 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
     """Restore one; returns the version that it took the place of, if any."""
     wanted = known.record
     head = _head_of(opened, known) if known.status is Status.SUPERSEDED else b""
-    origin = request_origin(opened, access, 0, None)
-    (outcome,) = await opened.append([Restore(origin, wanted, head)], deadline)
+    (outcome,) = await opened.append([Restore(access.origin(), wanted, head)], deadline)
     if outcome.refusal is None:
         if outcome.result is not Result.RESTORED or outcome.subject != wanted:
             raise nonce_reused()
@@ -271,11 +270,10 @@ def _answer(
 
 
 def _forget(access: Access, record: bytes) -> Forget:
-    principal = access.principal
     # A balancer may send one request to two relayers at once, which find different memories: each has an index of its
     # own, so that no operation is taken for another memory's.
     index = int.from_bytes(record[-7:])
-    return Forget(Origin(principal.author, principal.nonce, index, principal.expires), record)
+    return Forget(access.origin(index), record)
 
 
 def _is_done(outcome: Outcome, record: bytes) -> bool:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from relayer.access.principal import Access
-from relayer.domain.operations import Forget, Origin
+from relayer.domain.operations import Forget
 from relayer.domain.outcomes import RecordState, Result, Status
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
@@ -86,9 +86,7 @@ async def forget_memory(
 
 
 async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: Deadline) -> None:
-    principal = access.principal
-    origin = Origin(principal.author, principal.nonce, 0, principal.expires)
-    (outcome,) = await opened.append([Forget(origin, wanted)], deadline)
+    (outcome,) = await opened.append([Forget(access.origin(), wanted)], deadline)
     if outcome.refusal is not None:
         now = opened.state(wanted)
         if now is None:

@@ -137,13 +137,7 @@ async def profile(
     Memories are chosen by pinned, importance, how often they were said again, and how lately; each goes in whole or not
     at all. Of two that contradict each other the newer stands, and a fact stands for the words it was taken from.
 
-    Args:
-        ctx: the relayer.
-        access: the way into the namespace.
-        max_tokens: of the whole document, at four bytes each.
-        audiences: only these; none means all.
-        trusts: likewise.
-        deadline: of the request.
+    The budget is of the whole document, at four bytes a token; no audiences or trusts means all.
 
     Raises:
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
@@ -279,15 +273,8 @@ async def newest_days(
 ) -> ContextResponse:
     """Return the newest memories of the newest days, by when they happened or else were stored.
 
-    Args:
-        ctx: the relayer.
-        access: the way into the namespace.
-        days: how many days that have memories.
-        items: how many memories of each.
-        offset_minutes: of the reader's clock from UTC, which says where a day begins.
-        audiences: only these; none means all.
-        trusts: likewise.
-        deadline: of the request.
+    Of each of so many ``days`` that have memories so many ``items``; ``offset_minutes``, of the reader's clock from UTC, says
+    where a day begins. No audiences or trusts means all.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:

@@ -50,13 +50,7 @@ async def keep_turn(
 
     Nothing is kept of a turn in which something was said that somebody forgot or erased, nor what a gateway doubts.
 
-    Args:
-        ctx: the relayer.
-        opened: the namespace, up to date.
-        access: whose turn it is.
-        request: the turn, without secrets.
-        outcomes: what became of its memories.
-        deadline: of the request.
+    The request is to hold no secrets; ``outcomes`` are what became of its memories.
 
     Raises:
         RelayerError: the log does not take it; the same request again does.

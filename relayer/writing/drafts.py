@@ -368,17 +368,13 @@ async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Dra
 
 def request_origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None) -> Origin:
     """Return whose operation it is: the ``index``-th of this request, or of the first one with its idempotency key."""
-    principal = access.principal
+    origin = access.origin(index)
     if idempotency_key is None:
-        return Origin(principal.author, principal.nonce, index, principal.expires)
-    keys = opened.keys
-    return Origin(
-        principal.author,
-        principal.nonce,
-        index,
-        principal.expires,
-        keys.idempotency_mac("key", idempotency_key),
-        keys.idempotency_mac("body", principal.body_digest),
+        return origin
+    return msgspec.structs.replace(
+        origin,
+        idempotency=opened.keys.idempotency_mac("key", idempotency_key),
+        body=opened.keys.idempotency_mac("body", access.principal.body_digest),
     )
 
 

@@ -17,8 +17,8 @@ from relayer.search.stored_terms import LexicalParts
 
 # Read before the rest to learn a version, or what an operation is; they are never written.
 PEEKED = {
-    "relayer.domain.entry._Head",
-    "relayer.domain.namespace._Head",
+    "relayer.domain.entry._Version",
+    "relayer.domain.namespace._Format",
     "relayer.log.segments._Head",
     "relayer.log.erasure.reports._Head",
     "relayer.domain.operations._Tag",
