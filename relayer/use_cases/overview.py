@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Final
+from typing import Final, NamedTuple
 
 from relayer.access.principal import Access, Principal
 from relayer.domain.namespace import Pointer, PointerState
@@ -64,29 +64,55 @@ _MISSES = 100
 # A namespace that is written to this fast is read in one go in the end.
 _TRIES = 3
 
-_Rank = tuple[bool, float, int, int, int]
 
+class _Candidate(NamedTuple):
+    """A memory that may stand in the profile, without its text: there may be very many.
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A memory that may stand in the profile, without its text: there may be very many."""
+    ``place`` is the one in the log; ``rank`` begins with what is not pinned, and the smallest is the best.
+    """
 
-    rank: _Rank
+    rank: tuple[bool, float, int, int, int]
     place: int
     record: bytes
     trust: Trust
-    pinned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Which memories may stand in a profile, at a time in ms; no audiences or trusts means all."""
+@dataclass(slots=True)
+class _Choice:
+    """What a namespace has for a profile at a time in ms; no audiences or trusts means all.
+
+    ``outdone`` holds, of memories that a newer one contradicts, how far from the user the nearest such voice is;
+    ``retold`` those that a fact was made from.
+    """
 
     now: int
     audiences: Collection[str]
     trusts: Collection[str]
+    candidates: list[_Candidate] = field(default_factory=list)
+    outdone: dict[bytes, int] = field(default_factory=dict)
+    retold: set[bytes] = field(default_factory=set)
 
-    def passes(self, memory: Memory) -> bool:
+    def look_at(self, place: int, memory: Memory | None) -> None:
+        """Take a memory in, if it may stand in the profile or keeps another one out of it."""
+        if memory is None or not self._passes(memory):
+            return
+        record, state = memory.record, memory.state
+        if len(record.text) > _LONGEST and not record.pinned:
+            return  # what is too long to stand here takes nothing else away
+        # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
+        importance = -round(record.importance, 1)
+        rank = (not record.pinned, importance, -state.reinforced, -memory.active_at, -place)
+        self.candidates.append(_Candidate(rank, place, record.id, record.trust))
+        self.retold.update(state.sources)
+        for other in record.contradicts:
+            distance = min(_DISTANCE[record.trust], self.outdone.get(other, len(_DISTANCE)))
+            self.outdone[other] = distance
+
+    def best_first(self) -> list[_Candidate]:
+        """Return what nothing newer stands for, best first."""
+        return sorted(one for one in self.candidates if not one.rank[0] or self._stands(one))
+
+    def _passes(self, memory: Memory) -> bool:
         record = memory.record
         if record.suspect or record.kind not in _SECTION_OF or not memory.state.live_at(self.now):
             return False
@@ -94,33 +120,16 @@ class _Wanted:
             record.valid_to is not None and record.valid_to <= self.now
         ):
             return False
-        return (not self.audiences or record.audience in self.audiences) and (
-            not self.trusts or record.trust in self.trusts
-        )
-
-
-@dataclass(slots=True)
-class _Found:
-    """What a namespace has to choose from.
-
-    ``outdone`` holds, of memories that a newer one contradicts, how far from the user the nearest such voice is;
-    ``retold`` those that a fact was made from.
-    """
-
-    candidates: list[_Candidate] = field(default_factory=list)
-    outdone: dict[bytes, int] = field(default_factory=dict)
-    retold: set[bytes] = field(default_factory=set)
-
-    def best_first(self) -> list[_Candidate]:
-        """Return what nothing newer stands for, best first."""
-        return sorted((one for one in self.candidates if self._stands(one)), key=lambda one: one.rank)
+        return _is_among(record, self.audiences, self.trusts)
 
     def _stands(self, one: _Candidate) -> bool:
-        if one.pinned:
-            return True
         # What an assistant says against the user's own words does not take them away.
         outdone = self.outdone.get(one.record)
         return one.record not in self.retold and (outdone is None or outdone > _DISTANCE[one.trust])
+
+
+def _is_among(record: Record, audiences: Collection[str], trusts: Collection[str]) -> bool:
+    return (not audiences or record.audience in audiences) and (not trusts or record.trust in trusts)
 
 
 async def profile(
@@ -147,7 +156,7 @@ async def profile(
             return ProfileResponse(document="", sections=(), shown=0, total=0)
         await opened.refresh(deadline)
         async with deadline.step("read"):
-            candidates = await _candidates(opened, _Wanted(ctx.clock.now_ms(), audiences, trusts))
+            candidates = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
         chosen = _choose(opened, candidates, max_tokens * _BYTES_PER_TOKEN)
         sections = _in_sections(chosen)
         return ProfileResponse(
@@ -159,44 +168,21 @@ async def profile(
         )
 
 
-async def _candidates(opened: OpenNamespace, wanted: _Wanted) -> list[_Candidate]:
+async def _candidates(
+    opened: OpenNamespace, now: int, audiences: Sequence[str], trusts: Sequence[str]
+) -> list[_Candidate]:
     """Return the memories to choose from, best first, all as of one position of the log."""
-    for _ in range(_TRIES):
-        at = opened.position
-        found = _Found()
+    tries = 0
+    while True:
+        at, choice = opened.position, _Choice(now, audiences, trusts)
+        tries += 1
         for place, one in enumerate(opened.ids()):
-            if place % _AT_ONCE == 0:
+            if tries <= _TRIES and place % _AT_ONCE == 0:
                 # Other requests go on meanwhile; one of them may bring a newer entry.
                 await asyncio.sleep(0)
-            _look_at(opened, wanted, found, place, one)
+            choice.look_at(place, opened.memory(one))
         if opened.position == at:
-            return found.best_first()
-    found = _Found()
-    for place, one in enumerate(opened.ids()):
-        _look_at(opened, wanted, found, place, one)
-    return found.best_first()
-
-
-def _look_at(opened: OpenNamespace, wanted: _Wanted, found: _Found, place: int, one: bytes) -> None:
-    memory = opened.memory(one)
-    if memory is None or not wanted.passes(memory):
-        return
-    record, state = memory.record, memory.state
-    # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
-    rank = (
-        not record.pinned,
-        -round(record.importance, 1),
-        -state.reinforced,
-        -memory.active_at,
-        -place,
-    )
-    if len(record.text) <= _LONGEST or record.pinned:
-        found.candidates.append(_Candidate(rank, place, record.id, record.trust, record.pinned))
-        # What is too long to stand here takes nothing else away.
-        found.retold.update(state.sources)
-        for other in record.contradicts:
-            distance = min(_DISTANCE[record.trust], found.outdone.get(other, len(_DISTANCE)))
-            found.outdone[other] = distance
+            return choice.best_first()
 
 
 def _choose(
@@ -286,10 +272,9 @@ async def newest_days(
         for memory in _live(opened, ctx.clock.now_ms()):
             record = memory.record
             total += 1
-            if (audiences and record.audience not in audiences) or (trusts and record.trust not in trusts):
-                continue
-            said = _EPOCH + timedelta(milliseconds=record.said_at)
-            by_day[said.astimezone(place).date().isoformat()].append(memory)
+            if _is_among(record, audiences, trusts):
+                said = _EPOCH + timedelta(milliseconds=record.said_at)
+                by_day[said.astimezone(place).date().isoformat()].append(memory)
         newest = sorted(by_day, reverse=True)[:days]
         return ContextResponse(
             days=tuple(_days({day: by_day[day] for day in newest}, items)),
