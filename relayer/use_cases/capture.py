@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from relayer.access.principal import Access
 from relayer.domain.operations import JobAccepted
@@ -176,9 +177,10 @@ async def _keep(
     """Store what was found in the turns, with the promise of facts."""
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.wait_indexed()
-        promise = _Promise(ctx, opened, access, request, candidates)
+        kept = {turn: number for number, (turn, _) in enumerate(candidates)}
+        promise = _Promise(ctx, opened, access, request, kept)
         await promise.prepare()
-        drafts = _drafts(ctx, opened, access, request, candidates)
+        drafts = _drafts(promise, candidates)
         written = await append_drafts(
             ctx,
             opened,
@@ -207,91 +209,81 @@ async def _keep(
         return await _with_facts(promise, answer, job, deadline)
 
 
+@dataclass(slots=True)
 class _Promise:
     """The promise of facts, when a model extracts them.
 
-    Raises:
-        QueueFull: too many promises of this account are open; nothing is written.
+    Attributes:
+        kept: the number of the draft of each turn that is kept.
+        said: what the model is to be shown, by turn; empty when nothing is promised.
+        over_budget: whether nothing is, because the account's use of the model is up.
     """
 
-    def __init__(
-        self,
-        ctx: Context,
-        opened: OpenNamespace,
-        access: Access,
-        request: schemas.AnalyzeRequest,
-        candidates: Sequence[tuple[int, Candidate]],
-    ) -> None:
-        self.ctx = ctx
-        self.opened = opened
-        self.request = request
-        self._access = access
-        self._kept = {turn: number for number, (turn, _) in enumerate(candidates)}
-        self._lines = [
-            number
-            for number, item in enumerate(request.turns)
-            # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
-            if item.role in {"user", "assistant"} and not item.suspect
-        ]
-        work = ctx.facts if ctx.facts is not None and ctx.facts.extracts else None
-        wanted = work is not None and not self._kept.keys().isdisjoint(self._lines)
-        self._said: list[str] = []
-        self.over_budget = False
-        if work is not None and wanted:
-            self.over_budget = work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
-            if not self.over_budget:
-                check_room(ctx, work, opened)
-        self._wanted = wanted and not self.over_budget
+    ctx: Context
+    opened: OpenNamespace
+    access: Access
+    request: schemas.AnalyzeRequest
+    kept: Mapping[int, int]
+    said: dict[int, str] = field(default_factory=dict)
+    over_budget: bool = False
 
     async def prepare(self) -> None:
-        """Read what the model is to be shown, before anything is promised."""
-        if self._wanted:
-            texts = [self.request.turns[number].text for number in self._lines]
-            self._said = await self.ctx.texts.make(self._access.account, map(clean, texts), weight(texts))
+        """Read what the model is to be shown, before anything is promised.
 
-    def make(self, records: Sequence[bytes]) -> JobAccepted | None:
-        """Return the promise about records, or None when there is none to make."""
-        return self._about(records, 2 * len(records) + 1, self.request.idempotency_key)
+        Raises:
+            QueueFull: too many promises of this account are open; nothing is written.
+        """
+        work, account = self.ctx.facts, self.access.account
+        turns = {
+            number: item.text
+            for number, item in enumerate(self.request.turns)
+            # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
+            if item.role in {"user", "assistant"} and not item.suspect
+        }
+        if work is None or not work.extracts or self.kept.keys().isdisjoint(turns):
+            return
+        self.over_budget = work.budget.wait_ms(account, self.ctx.clock.now_ms()) > 0
+        if not self.over_budget:
+            check_room(self.ctx, work, self.opened)
+            said = await self.ctx.texts.make(account, map(clean, turns.values()), weight(turns.values()))
+            self.said = dict(zip(turns, said, strict=True))
 
-    def make_again(self, failed: bytes, records: Sequence[bytes]) -> JobAccepted | None:
-        """Return a new promise in the place of one that failed, about the records of the first request."""
-        # A key of its own for each retry, so that two retries at once promise one job.
-        key = self.request.idempotency_key
-        return self._about(records, 2 * len(records) + 2, key and f"{key} after {ulid.render(failed)}")
-
-    def _about(self, records: Sequence[bytes], index: int, key: str | None) -> JobAccepted | None:
-        if not self._wanted:
+    def make(self, records: Sequence[bytes], failed: bytes = b"") -> JobAccepted | None:
+        """Return the promise about records, or the one in the place of a job that failed; None when there is none."""
+        if not self.said:
             return None
-        job = new_id(self.ctx)
+        key = self.request.idempotency_key
+        if failed:
+            # A key of its own for each retry, so that two retries at once promise one job.
+            key = key and f"{key} after {ulid.render(failed)}"
         # The index is no other operation's, whether or not the entry promises vectors too.
-        origin = request_origin(self.opened, self._access, index, key)
+        index = 2 * len(records) + (2 if failed else 1)
+        job = new_id(self.ctx)
+        origin = request_origin(self.opened, self.access, index, key)
         given = seal_input(self.ctx, self.opened, job, self._input(records))
         return JobAccepted(origin, job, EXTRACT, tuple(records), given)
 
     def _input(self, records: Sequence[bytes]) -> JobInput:
-        request = self.request
-        lines = []
-        for number, said in zip(self._lines, self._said, strict=True):
-            item = request.turns[number]
-            kept = self._kept.get(number)
-            record = records[kept] if kept is not None else b""
-            lines.append(
-                JobLine(
-                    Role(item.role),
-                    said,
-                    item.occurred_at,
-                    item.speaker or "",
-                    item.id or "",
-                    record,
-                )
+        request, turns = self.request, self.request.turns
+        lines = tuple(
+            JobLine(
+                Role(turns[at].role),
+                said,
+                turns[at].occurred_at,
+                turns[at].speaker or "",
+                turns[at].id or "",
+                records[self.kept[at]] if at in self.kept else b"",
             )
+            for at, said in self.said.items()
+        )
+        principal = self.access.principal
         return JobInput(
-            tuple(lines),
+            lines,
             Audience(request.audience),
             request.host,
-            self._access.principal.certificate.agent,
+            principal.certificate.agent,
             request.session,
-            self._access.principal.author,
+            principal.author,
         )
 
 
@@ -299,7 +291,7 @@ async def _again(
     promise: _Promise, failed: JobState, records: Sequence[bytes], deadline: Deadline
 ) -> JobState:
     """Promise a failed extraction once more, because its request came again; returns the job that counts now."""
-    promised = promise.make_again(failed.job, records)
+    promised = promise.make(records, failed.job)
     if promised is None:
         return failed
     (outcome,) = await promise.opened.append([promised], deadline)
@@ -342,15 +334,9 @@ async def _extract(
     return [(int(candidate.turn_ids[0]), candidate) for candidate in found if candidate is not None]
 
 
-def _drafts(
-    ctx: Context,
-    opened: OpenNamespace,
-    access: Access,
-    request: schemas.AnalyzeRequest,
-    candidates: Sequence[tuple[int, Candidate]],
-) -> list[Draft]:
+def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> list[Draft]:
     """Build drafts; the context is the turn said just before, if that one is kept too."""
-    draft_of_turn = {turn: number for number, (turn, _) in enumerate(candidates)}
+    ctx, opened, access, request = promise.ctx, promise.opened, promise.access, promise.request
     extractor = Model(ctx.extractor.name, "", ctx.extractor.version)
     drafts = []
     for turn, candidate in candidates:
@@ -384,7 +370,7 @@ def _drafts(
                     idempotency_key=request.idempotency_key or "",
                     author=access.principal.author,
                 ),
-                context_draft=draft_of_turn.get(before) if before is not None else None,
+                context_draft=promise.kept.get(before) if before is not None else None,
                 captured=True,
             )
         )
