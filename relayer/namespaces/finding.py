@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from relayer.access.principal import Access
 from relayer.domain.operations import Forget
-from relayer.domain.outcomes import Outcome, Refusal
+from relayer.domain.outcomes import Refusal
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
@@ -33,26 +33,9 @@ def idempotency_conflict() -> Refused:
     )
 
 
-def seen_before(opened: OpenNamespace, access: Access) -> dict[int, Outcome]:
-    """Return what became of the operations of this very request when it came before, by index; refresh first.
-
-    A request whose operations depend on what is there is evaluated once. What was stored after the first answer is not
-    what its author meant, whoever sends it again.
-    """
-    return opened.outcomes_of(access.principal.author, access.principal.nonce)
-
-
 def evaluated(access: Access) -> Forget:
     """Return an operation that changes nothing: it stands in the log for a request that found nothing to do."""
     return Forget(access.origin(), b"")
-
-
-def parse_id(text: str) -> bytes:
-    """Return an id's bytes; raises `Refused` ``not_found`` for what is none."""
-    try:
-        return ulid.parse(text)
-    except Malformed as error:
-        raise no_such_memory() from error
 
 
 @asynccontextmanager
@@ -65,7 +48,10 @@ async def look_up(
         Refused: ``not_found``: the id is none, or there is no such namespace.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
     """
-    wanted = parse_id(memory_id)
+    try:
+        wanted = ulid.parse(memory_id)
+    except Malformed as error:
+        raise no_such_memory() from error
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             raise no_such_memory()

@@ -19,6 +19,7 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.access.principal import Access
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Manifest, Position
@@ -223,9 +224,13 @@ class OpenNamespace:
         """Return the report that an erasure begins with."""
         return report_of(self.account, self.name, self.log.replica, erasure.erasure)
 
-    def outcomes_of(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
-        """Return what became of a request's operations, by index, if it came before."""
-        return self.log.state.outcomes_of(author, nonce)
+    def seen_before(self, access: Access) -> dict[int, Outcome]:
+        """Return what became of the operations of this very request when it came before, by index; `refresh` first.
+
+        A request whose operations depend on what is there is evaluated once. What was stored after the first answer is
+        not what its author meant, whoever sends it again.
+        """
+        return self.log.state.outcomes_of(access.principal.author, access.principal.nonce)
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
         """Return the records that have this one's text, itself included."""
@@ -343,6 +348,10 @@ class OpenNamespace:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
         return index.search(vector, text, count, allowed=allowed, floor=floor)
+
+    def state_of_hit(self, number: int) -> RecordState:
+        """Return what the log says of what a search found, which is not opened for that."""
+        return self.log.state.records[self.view.table.id_of(number)]
 
     def vector_of_hit(self, number: int) -> Vector | None:
         """Return the vector that a live memory is found by."""

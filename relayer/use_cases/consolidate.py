@@ -23,7 +23,7 @@ from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import evaluated, seen_before
+from relayer.namespaces.finding import evaluated
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory
 from relayer.search.rows import Vector
@@ -92,7 +92,9 @@ def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | N
 def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[Comparable]:
     """Return the memories near one that stand before it in the log; wait until it is indexed first."""
     hits = opened.search(one.vector, one.record.text, LOOKED_AT).hits
-    near = (comparable(opened, opened.hit(hit.key).id, now) for hit in hits if hit.key < one.number)
+    near = (
+        comparable(opened, opened.state_of_hit(hit.key).record, now) for hit in hits if hit.key < one.number
+    )
     return [other for other in near if other is not None]
 
 
@@ -199,7 +201,7 @@ async def take(
         await opened.refresh(deadline)
         now = ctx.clock.now_ms()
         accepted, refused = _accepted(opened, list(asked.values()), now)
-        first = not seen_before(opened, access)  # what it could not take then it does not take now
+        first = not opened.seen_before(access)  # what it could not take then it does not take now
         if first and not accepted:
             await opened.append([evaluated(access)], deadline)
         elif first:

@@ -19,7 +19,7 @@ from relayer.log import creation
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureReport, ErasureReports, SeenReport, What
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import no_such_memory, nonce_reused, parse_id
+from relayer.namespaces.finding import look_up, no_such_memory, nonce_reused
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import retelling
 from relayer.wire import codec as ulid
@@ -40,11 +40,7 @@ async def erase_memory(
     Raises:
         Refused: ``not_found``, also for an id that is none.
     """
-    wanted = parse_id(memory_id)
-    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
-        if opened is None:
-            raise no_such_memory()
-        await opened.refresh(deadline)
+    async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         if opened.state(wanted) is None and opened.erasure_of(wanted) is None:
             raise no_such_memory()
         erasure = await erase_records(ctx, opened, access, [wanted], deadline)

@@ -23,7 +23,6 @@ from relayer.namespaces.finding import (
     look_up,
     no_such_memory,
     nonce_reused,
-    seen_before,
 )
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory
@@ -202,7 +201,7 @@ async def delete(
             return _answer(found, request, _passing(found, request), taken=[])
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.refresh(deadline)
-        before = seen_before(opened, access)
+        before = opened.seen_before(access)
         if before:
             return await _again(ctx, opened, request, before, deadline)
         passing = _passing(opened, request)

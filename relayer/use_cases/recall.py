@@ -217,7 +217,7 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
         return list(hits)
     best: dict[bytes, Hit] = {}
     for hit in hits:
-        best.setdefault(opened.hit(hit.key).state.content, hit)
+        best.setdefault(opened.state_of_hit(hit.key).content, hit)
     return list(best.values())
 
 
