@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from relayer.domain.operations import UNDECODABLE
 from relayer.errors import CorruptNamespace, UpgradeRequired
 
 ENTRY_VERSION = 1
@@ -35,7 +36,6 @@ class _Version(msgspec.Struct, frozen=True, array_like=True):
     version: int
 
 
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Entry)
 _VERSION = msgspec.msgpack.Decoder(_Version)
@@ -57,7 +57,7 @@ def decode_entry(data: bytes) -> Entry:
         version = _VERSION.decode(data).version
         if version == ENTRY_VERSION:
             return _DECODER.decode(data)
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise CorruptNamespace("a log object holds no entry") from error
     raise UpgradeRequired(f"an entry has version {version}; this relayer knows {ENTRY_VERSION}")
 

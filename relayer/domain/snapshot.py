@@ -19,7 +19,7 @@ import msgspec
 from relayer.domain.duplicates import Duplicates, StoredDuplicates, column
 from relayer.domain.erasures import Erased, Erasure, Traces
 from relayer.domain.namespace import Position
-from relayer.domain.operations import OperationId
+from relayer.domain.operations import UNDECODABLE, OperationId
 from relayer.domain.outcomes import JobState, Outcome, RecordState
 from relayer.domain.paged_rows import PagedRows
 from relayer.domain.state import KnownOutcomes, NamespaceState, RequestOutcomes
@@ -76,7 +76,6 @@ class _RequestPage(msgspec.Struct, frozen=True, array_like=True):
 _Request = tuple[bytes, list[tuple[int, Outcome]]]
 _Outcome = tuple[int, OperationId, Outcome]
 
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _HEAD = msgspec.msgpack.Decoder(_Head)
 _RECORD_PAGES = msgspec.msgpack.Decoder(list[_RecordPage])
@@ -117,7 +116,7 @@ class StateReader:
         """Begin with the first block; raises `CorruptNamespace`."""
         try:
             self._head = _HEAD.decode(head)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             raise CorruptNamespace("a stored state does not begin as one") from error
         self._records: PagedRows[RecordState, _RecordPage] = PagedRows(_records_of)
         self._requests: PagedRows[RequestOutcomes, _RequestPage] = PagedRows(_requests_of)
@@ -134,7 +133,7 @@ class StateReader:
             else:
                 for known in _REQUEST_PAGES.decode(block):
                     self._requests.add_page(known.keys, known)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             raise CorruptNamespace("a block of a stored state holds something else") from error
 
     def finish(self) -> NamespaceState:
@@ -210,7 +209,7 @@ def _requests_of(page: _RequestPage) -> Iterator[tuple[bytes, RequestOutcomes]]:
 def _decoded(decoder: msgspec.msgpack.Decoder[list[V]], rows: bytes) -> list[V]:
     try:
         return decoder.decode(rows)
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise CorruptNamespace("a page of a stored state holds something else") from error
 
 

@@ -125,7 +125,7 @@ class OpenNamespaces:
             if not known.calibration.probes:
                 known.calibration = await calibrate(embedder)
                 for opened in self._open.values():
-                    opened.recalibrate()
+                    opened.view.recalibrate()
 
     def peek(self, account: str, name: str) -> OpenNamespace | None:
         """Return an open namespace without opening it, for counts."""
@@ -254,7 +254,7 @@ class OpenNamespaces:
         if (raced := self._open.get(key)) is not None:
             await opened.close()
             return raced
-        opened.recalibrate()
+        opened.view.recalibrate()
         self._open[key] = opened
         self._weigh(key)
         self.openings += 1

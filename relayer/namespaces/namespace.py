@@ -423,10 +423,6 @@ class OpenNamespace:
                 await self.view.index.measure_null()
             await self.wait_indexed()
 
-    def recalibrate(self) -> None:
-        """Judge what is found by what is known of the models now."""
-        self.view.recalibrate()
-
     # Reading, writing, waiting.
 
     async def start(self) -> None:

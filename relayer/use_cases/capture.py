@@ -25,7 +25,7 @@ from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin
 from relayer.writing.present import position, remembered
-from relayer.writing.redact import without_secrets_said
+from relayer.writing.redact import without_secrets
 
 # No operation of a capture has this index: a request has a hundred turns at most.
 _INDEX = 10_000
@@ -156,7 +156,8 @@ async def analyze(
         QueueFull: too many extractions of this account wait; the same request again goes on.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
-    request = await without_secrets_said(ctx, access.account, request)
+    turns = await without_secrets(ctx, access.account, request.turns)
+    request = request if turns is request.turns else request.model_copy(update={"turns": turns})
     candidates = await _extract(ctx, access, request, deadline)
     answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     if candidates:

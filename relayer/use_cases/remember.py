@@ -32,8 +32,8 @@ async def remember(
         Refused: ``bad_vector`` or ``idempotency_conflict``.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
-    request = await without_secrets(ctx, access.account, request)
-    drafts = [_draft(ctx, access, item, request.idempotency_key) for item in request.items]
+    items = await without_secrets(ctx, access.account, request.items)
+    drafts = [_draft(ctx, access, item, request.idempotency_key) for item in items]
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         written = await append_drafts(
             ctx, opened, access, drafts, idempotency_key=request.idempotency_key, deadline=deadline
