@@ -16,7 +16,7 @@ from relayer.access.principal import Access, Principal
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.domain.record import Audience, Kind, Source, Trust
+from relayer.domain.record import Record, Source
 from relayer.errors import EmbedderUnavailable
 from relayer.extraction.statements import StatementExtractor
 from relayer.lib.deadline import Deadline
@@ -29,7 +29,7 @@ from relayer.search.baseline import LEXICAL_PRIOR, Calibration
 from relayer.testing.recording_store import RecordingStore
 from relayer.wire.certificates import Certificate, Right
 from relayer.wire.keys import RootKeys
-from relayer.writing.drafts import Draft, seal_drafts
+from relayer.writing.drafts import Draft, append_drafts
 
 __all__ = ["NoEmbedder", "Replica", "WithoutIndexes"]
 
@@ -113,7 +113,7 @@ class Replica:
         for start in range(0, count, batch):
             access = self.access(name)
             async with self.context.namespaces.use(access, self.deadline(), create=True) as opened:
-                sealed = await seal_drafts(
+                await append_drafts(
                     self.context,
                     opened,
                     access,
@@ -121,8 +121,7 @@ class Replica:
                     idempotency_key=f"{seed}-{start}",
                     deadline=self.deadline(),
                 )
-                await opened.log.append(sealed.operations)
-                await opened.settle()
+                await opened.wait_indexed()
 
     async def close(self) -> None:
         """Let go of all namespaces."""
@@ -133,14 +132,15 @@ def _drafts(count: int, seed: int, start: int) -> list[Draft]:
     rows = unit_vectors(count, seed)
     return [
         Draft(
-            text=item["text"],
-            kind=Kind.STATEMENT,
-            audience=Audience.AGENT,
-            trust=Trust.USER,
-            source=Source(
-                host="bench", agent=_AGENT, session=f"s{(start + at) // _SESSION_TURNS}", speaker="Ada"
+            Record(
+                id=b"",
+                namespace="",
+                text=item["text"],
+                source=Source(
+                    host="bench", agent=_AGENT, session=f"s{(start + at) // _SESSION_TURNS}", speaker="Ada"
+                ),
             ),
-            vector=row,
+            row,
         )
         for at, (item, row) in enumerate(zip(items(rows, seed), rows, strict=True))
     ]

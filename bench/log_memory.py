@@ -67,7 +67,7 @@ async def fill(work: Path, size: int, how_many: int) -> None:
     for number in range(how_many):
         await replica.fill(f"memory-{number}", size, seed=number)
         async with replica.use(f"memory-{number}") as opened:
-            await opened.view.index.maintain()
+            await opened.tidy_indexes()
             await IndexKeeper(replica.context, IndexLimits(least=1)).keep(opened)
     await replica.close()
     await store.close()
@@ -99,7 +99,7 @@ async def _child(work: Path, how_many: int, begin: str) -> dict[str, int]:
     before, believed = resident(), replica.context.namespaces.nbytes
     for number in range(1, how_many):
         async with replica.use(f"memory-{number}") as opened:
-            await opened.view.index.maintain()
+            await opened.tidy_indexes()
     await replica.context.namespaces.trim()
     gc.collect()
     share = how_many / (how_many - 1)

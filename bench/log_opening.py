@@ -58,7 +58,7 @@ async def cold_openings(lab: Lab, store: ObjectStore, where: str) -> list[Sectio
         writer = Replica.over(store)
         await writer.fill(name, count, seed=lab.seed)
         async with writer.use(name) as opened:
-            await opened.view.index.maintain()
+            await opened.tidy_indexes()
             keeper = IndexKeeper(writer.context, IndexLimits(least=1))
             began = time.perf_counter()
             if not await keeper.keep(opened):

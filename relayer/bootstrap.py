@@ -36,7 +36,7 @@ from relayer.maintenance.indexes import IndexKeeper
 from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
-from relayer.namespaces.embedding_space import EmbeddingSpace
+from relayer.namespaces.embedding_space import CalibratedModel
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
@@ -175,7 +175,7 @@ async def _namespaces(
         embedder.model,
         await _calibration(embedder),
         CacheLimits(bytes=settings.cache_bytes),
-        former=None if former is None else EmbeddingSpace(former.model, await _calibration(former)),
+        former=None if former is None else CalibratedModel(former.model, await _calibration(former)),
         making=making,
         quotas=quotas,
     )
@@ -203,8 +203,7 @@ def _assemble(
 ) -> Relayer:
     async def revoked(account: str) -> None:
         acceptance.drop_keys_of(account)
-        opened = [item.namespace for item in context.namespaces.all()]
-        names = [item.pointer.name for item in opened if item.account == account]
+        names = [opened.name for opened in context.namespaces.all() if opened.account == account]
         await context.namespaces.drop_agent(account, names)
 
     accounts.on_revoked = revoked
@@ -327,12 +326,12 @@ def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSetting
     gauge(
         "memories_without_vector",
         "Memories of open namespaces that have no vector of the embedding model yet.",
-        lambda: sum(len(opened.view.lacking) for opened in namespaces.all()),
+        lambda: sum(len(opened.lacking) for opened in namespaces.all()),
     )
     gauge(
         "namespaces_converting",
         "Open namespaces that are searched by the former embedding model.",
-        lambda: sum(opened.view.converting for opened in namespaces.all()),
+        lambda: sum(opened.converting for opened in namespaces.all()),
     )
     gauge("connections", "Connections that are open.", lambda: len(front.connections))
     waiting = "Answers of more than 64 KiB that are being sent."

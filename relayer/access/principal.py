@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from relayer.domain.namespace import Custody
+from relayer.domain.operations import Origin
 from relayer.wire.certificates import Certificate, Right
 
 
@@ -57,3 +58,8 @@ class Access:
     def account(self) -> str:
         """The account's id."""
         return self.principal.account
+
+    def origin(self, index: int = 0) -> Origin:
+        """Return whose operation it is: this request's one of that index."""
+        principal = self.principal
+        return Origin(principal.author, principal.nonce, index, principal.expires)

@@ -41,12 +41,12 @@ async def describe_namespace(ports: LogPorts, listed: Listed) -> Lines:
     ]
     walk = await walk_log(ports, listed.account, listed.incarnation)
     state = walk.state
-    standings = Counter(record.standing.value for record in state.records.values())
+    statuses = Counter(record.status.value for record in state.records.values())
     lines += [
         ("entries", f"{state.position.seq} ({walk.in_segments} of them in segments), {_size(walk.bytes)}"),
         ("head", state.position.digest.hex()),
         ("last entry", _time(state.last_time)),
-        ("memories", _counts(standings) or "none"),
+        ("memories", _counts(statuses) or "none"),
         ("erased", str(len(state.erased))),
         ("jobs", _counts(Counter(job.state for job in state.jobs.values())) or "none"),
     ]

@@ -22,7 +22,7 @@ class _Hashed(Protocol):
     def likeness(self) -> bytes: ...
 
 
-class StoredTwins:
+class StoredDuplicates:
     """Records by the first bytes of their MACs; whichever has those is read, and compared in whole.
 
     Args:
@@ -52,7 +52,7 @@ class StoredTwins:
         self._texts = _Prefixes(texts)
         self._likenesses = _Prefixes(likenesses)
 
-    def like(self, likeness: bytes) -> bytes:
+    def newest(self, likeness: bytes) -> bytes:
         """Return the newest record of this likeness, or nothing."""
         for number in self._likenesses.having(likeness):
             record = self._ids[number]
@@ -61,11 +61,11 @@ class StoredTwins:
                 return record
         return b""
 
-    def saying(self, text: bytes) -> tuple[bytes, ...]:
+    def of_text(self, text: bytes) -> tuple[bytes, ...]:
         """Return the records of this text, oldest first."""
-        return tuple(self._saying(text))
+        return tuple(self._of_text(text))
 
-    def _saying(self, text: bytes) -> Iterator[bytes]:
+    def _of_text(self, text: bytes) -> Iterator[bytes]:
         for number in self._texts.having(text):
             known = self._records.get(self._ids[number])
             if known is not None and known.content == text:
@@ -96,7 +96,7 @@ class _Prefixes:
 
 
 @dataclass(slots=True)
-class Twins:
+class Duplicates:
     """Records by two MACs: of the text, and of the text with who said it among whom.
 
     Only a record that is alike in all of that makes another one a duplicate: what a tool said must not swallow what
@@ -104,35 +104,35 @@ class Twins:
 
     Attributes:
         repeats: whether any two records ever had the same text.
-        older: records that are there, and that `like` does not return because others, alike, came later.
+        older: records that are there, and that `newest` does not return because others, alike, came later.
     """
 
     # What changed since the state was stored, or all there is: nothing where what was there is erased.
-    _alike: dict[bytes, bytes] = field(default_factory=dict)
+    _by_key: dict[bytes, bytes] = field(default_factory=dict)
     _by_text: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
     _erased_texts: set[bytes] = field(default_factory=set)
-    _stored: StoredTwins | None = None
+    _stored: StoredDuplicates | None = None
     repeats: bool = False
     older: set[bytes] = field(default_factory=set)
 
     def add(self, record: bytes, *, text: bytes, likeness: bytes) -> None:
-        """Note a record; the newest of several alike is the one that `like` returns."""
-        before = self.like(likeness)
+        """Note a record; the newest of several alike is the one that `newest` returns."""
+        before = self.newest(likeness)
         if before:
             self.older.add(before)
         self.older.discard(record)
-        self._alike[likeness] = record
-        others = self.saying(text)
+        self._by_key[likeness] = record
+        others = self.of_text(text)
         if record not in others:
             self.repeats = self.repeats or bool(others)
             self._by_text[text] = (*others, record)
 
     def erase(self, record: bytes, *, text: bytes, likeness: bytes) -> None:
         """Note that a record was destroyed; that its text was known stays known, as a MAC."""
-        if self.like(likeness) == record:
-            self._alike[likeness] = b""
+        if self.newest(likeness) == record:
+            self._by_key[likeness] = b""
         self.older.discard(record)
-        self._by_text[text] = tuple(other for other in self.saying(text) if other != record)
+        self._by_text[text] = tuple(other for other in self.of_text(text) if other != record)
         self._erased_texts.add(text)
 
     @property
@@ -141,22 +141,24 @@ class Twins:
         return frozenset(self._erased_texts)
 
     @classmethod
-    def restored(cls, stored: StoredTwins, erased_texts: Iterable[bytes], *, repeats: bool) -> Twins:
+    def restored(
+        cls, stored: StoredDuplicates, erased_texts: Iterable[bytes], *, repeats: bool
+    ) -> Duplicates:
         """Go on from a stored state."""
         return cls(_erased_texts=set(erased_texts), _stored=stored, repeats=repeats, older=set(stored.older))
 
-    def like(self, likeness: bytes) -> bytes:
+    def newest(self, likeness: bytes) -> bytes:
         """Return the newest record of this likeness, or nothing."""
-        known = self._alike.get(likeness)
+        known = self._by_key.get(likeness)
         if known is None:
-            return b"" if self._stored is None else self._stored.like(likeness)
+            return b"" if self._stored is None else self._stored.newest(likeness)
         return known
 
-    def saying(self, text: bytes) -> tuple[bytes, ...]:
+    def of_text(self, text: bytes) -> tuple[bytes, ...]:
         """Return the records of this text, oldest first."""
         known = self._by_text.get(text)
         if known is None:
-            return () if self._stored is None else self._stored.saying(text)
+            return () if self._stored is None else self._stored.of_text(text)
         return known
 
     def was_erased(self, text: bytes) -> bool:

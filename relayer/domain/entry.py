@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from relayer.domain.operations import UNDECODABLE
 from relayer.errors import CorruptNamespace, UpgradeRequired
 
 ENTRY_VERSION = 1
@@ -29,16 +30,15 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     operations: tuple[bytes, ...]
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _Version(msgspec.Struct, frozen=True, array_like=True):
     """The one field that is read before the version is known."""
 
     version: int
 
 
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Entry)
-_HEAD = msgspec.msgpack.Decoder(_Head)
+_VERSION = msgspec.msgpack.Decoder(_Version)
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -54,10 +54,10 @@ def decode_entry(data: bytes) -> Entry:
         CorruptNamespace: no entry at all.
     """
     try:
-        version = _HEAD.decode(data).version
+        version = _VERSION.decode(data).version
         if version == ENTRY_VERSION:
             return _DECODER.decode(data)
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise CorruptNamespace("a log object holds no entry") from error
     raise UpgradeRequired(f"an entry has version {version}; this relayer knows {ENTRY_VERSION}")
 

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
+from relayer.domain.operations import UNDECODABLE
 from relayer.errors import CorruptNamespace, UpgradeRequired
 from relayer.wire.codec import lp
 
 MANIFEST_FORMAT = 1
 
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -122,7 +122,7 @@ def decode(data: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise CorruptNamespace(f"an object holds no {kind.__name__.lower()}") from error
 
 
@@ -133,11 +133,11 @@ def decode_manifest(data: bytes) -> Manifest:
         UpgradeRequired: a format this version does not know (I12).
         CorruptNamespace: no manifest at all.
     """
-    head = decode(data, _Head)
+    head = decode(data, _Format)
     if not 1 <= head.format <= MANIFEST_FORMAT:
         raise UpgradeRequired(f"a manifest has format {head.format}; this relayer knows {MANIFEST_FORMAT}")
     return decode(data, Manifest)
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _Format(msgspec.Struct, frozen=True, array_like=True):
     format: int

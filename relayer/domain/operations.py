@@ -61,7 +61,7 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     left_out: int = 0
 
     @property
-    def alike(self) -> bytes:
+    def dedupe_key(self) -> bytes:
         """What another record must share to be its duplicate."""
         return self.likeness or self.content
 
@@ -169,7 +169,7 @@ _KINDS = frozenset(
     {"put", "supersede", "forget", "restore", "erase", "job_accepted", "job_finished", "close"}
 )
 # What msgspec raises on bytes that are not what they should be: bad text and bad nesting have errors of Python's own.
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
 
@@ -187,7 +187,7 @@ def decode_operation(raw: bytes) -> Operation | Malformed:
     """
     try:
         return _DECODER.decode(raw)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         if _kind(raw) in _KINDS:
             return Malformed()
         raise UpgradeRequired("the log holds an operation of a newer version") from None
@@ -206,5 +206,5 @@ def _kind(raw: bytes) -> str:
     """Return the tag; bytes that are no array at all count as a known kind gone wrong."""
     try:
         return _TAG.decode(raw).tag
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return "put"

@@ -104,6 +104,16 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     contradicts: tuple[bytes, ...] = ()
     # Position 23 is a dialogue's lines: whoever appends a field moves `Dialogue.lines` here first.
 
+    @property
+    def said_at(self) -> int:
+        """When it was said, or else stored, in ms."""
+        return self.created_at if self.occurred_at is None else self.occurred_at
+
+    @property
+    def holds_from(self) -> int:
+        """From when on it holds, in ms: as stated, or since it was said, or since it is known."""
+        return self.said_at if self.valid_from is None else self.valid_from
+
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
     """One line of a dialogue: what somebody said, or that a tool was called."""

@@ -16,13 +16,12 @@ from typing import TypeVar
 
 import msgspec
 
-from relayer.domain.duplicates import StoredTwins, Twins, column
+from relayer.domain.duplicates import Duplicates, StoredDuplicates, column
 from relayer.domain.erasures import Erased, Erasure, Traces
 from relayer.domain.namespace import Position
-from relayer.domain.operations import OperationId
-from relayer.domain.outcomes import Outcome
+from relayer.domain.operations import UNDECODABLE, OperationId
+from relayer.domain.outcomes import JobState, Outcome, RecordState
 from relayer.domain.paged_rows import PagedRows
-from relayer.domain.standing import JobState, RecordState
 from relayer.domain.state import KnownOutcomes, NamespaceState, RequestOutcomes
 from relayer.errors import CorruptNamespace
 
@@ -36,7 +35,7 @@ P = TypeVar("P")
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """The first block. ``older_twins`` are records that `Twins.like` does not return: others, alike, came later.
+    """The first block. ``older_twins`` are records that `Duplicates.newest` does not return: others, alike, came later.
 
     ``outcomes`` are a list of `_Outcome`, which only the next entry asks for.
     """
@@ -77,7 +76,6 @@ class _RequestPage(msgspec.Struct, frozen=True, array_like=True):
 _Request = tuple[bytes, list[tuple[int, Outcome]]]
 _Outcome = tuple[int, OperationId, Outcome]
 
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _HEAD = msgspec.msgpack.Decoder(_Head)
 _RECORD_PAGES = msgspec.msgpack.Decoder(list[_RecordPage])
@@ -89,18 +87,18 @@ _OUTCOMES = msgspec.msgpack.Decoder(list[_Outcome])
 
 def write_state(state: NamespaceState) -> list[bytes]:
     """Return the blocks of a state, in one step, because the next entry would change it: about 1 ms for 1,000 records."""
-    twins, requests, outcomes = state.twins, state.known.requests, state.known.rows()
+    duplicates, requests, outcomes = state.duplicates, state.known.requests, state.known.rows()
     head = _Head(
         position=state.position,
         last_time=state.last_time,
         closed=state.closed,
-        repeats=twins.repeats,
+        repeats=duplicates.repeats,
         records=len(state.records),
         requests=len(requests),
         jobs=list(state.jobs.values()),
         erased=sorted(state.erased),
-        erased_texts=sorted(twins.erased_texts),
-        older_twins=sorted(twins.older),
+        erased_texts=sorted(duplicates.erased_texts),
+        older_twins=sorted(duplicates.older),
         outcomes=msgspec.Raw(_ENCODER.encode(outcomes)),
         outcomes_count=len(outcomes),
         erasures=list(state.erasures.known.values()),
@@ -118,7 +116,7 @@ class StateReader:
         """Begin with the first block; raises `CorruptNamespace`."""
         try:
             self._head = _HEAD.decode(head)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             raise CorruptNamespace("a stored state does not begin as one") from error
         self._records: PagedRows[RecordState, _RecordPage] = PagedRows(_records_of)
         self._requests: PagedRows[RequestOutcomes, _RequestPage] = PagedRows(_requests_of)
@@ -135,7 +133,7 @@ class StateReader:
             else:
                 for known in _REQUEST_PAGES.decode(block):
                     self._requests.add_page(known.keys, known)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             raise CorruptNamespace("a block of a stored state holds something else") from error
 
     def finish(self) -> NamespaceState:
@@ -156,19 +154,21 @@ class StateReader:
                 dict.fromkeys(head.late),
                 Traces(head.traces),
             ),
-            twins=self._twins(),
+            duplicates=self._duplicates(),
             known=KnownOutcomes.stored(
                 self._requests, lambda: _decoded(_OUTCOMES, outcomes), head.outcomes_count
             ),
         )
 
-    def _twins(self) -> Twins:
+    def _duplicates(self) -> Duplicates:
         older = frozenset(self._head.older_twins)
         try:
-            stored = StoredTwins(self._ids, bytes(self._texts), bytes(self._likenesses), self._records, older)
+            stored = StoredDuplicates(
+                self._ids, bytes(self._texts), bytes(self._likenesses), self._records, older
+            )
         except ValueError as error:
             raise CorruptNamespace("a stored state does not know what its records say") from error
-        return Twins.restored(stored, self._head.erased_texts, repeats=self._head.repeats)
+        return Duplicates.restored(stored, self._head.erased_texts, repeats=self._head.repeats)
 
     def _add_records(self, page: _RecordPage) -> None:
         self._records.add_page(page.ids, page)
@@ -209,7 +209,7 @@ def _requests_of(page: _RequestPage) -> Iterator[tuple[bytes, RequestOutcomes]]:
 def _decoded(decoder: msgspec.msgpack.Decoder[list[V]], rows: bytes) -> list[V]:
     try:
         return decoder.decode(rows)
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise CorruptNamespace("a page of a stored state holds something else") from error
 
 

@@ -2,18 +2,21 @@
 
 `NamespaceState.apply` is total and deterministic (I7): it depends on the entries and on nothing else, so that every
 replica that read the same log agrees on every outcome. All rules about duplicates, stale heads, repeated operations,
-finished jobs and erased sources are decided here and in `rules`, and nowhere else.
+finished jobs and erased sources are decided here, and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, MutableMapping, Sequence, Sized
+from collections.abc import Callable, Iterable, MutableMapping, Sequence, Sized
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
+from relayer.domain.duplicates import Duplicates
 from relayer.domain.entry import Entry
+from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import Position
 from relayer.domain.operations import (
     Close,
@@ -27,23 +30,12 @@ from relayer.domain.operations import (
     Origin,
     Put,
     Restore,
+    Stored,
     Supersede,
     decode_operation,
 )
-from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.outcomes import JobState, Outcome, RecordState, Refusal, Result, Status
 from relayer.domain.paged_rows import PagedRows
-from relayer.domain.rules import (
-    Contents,
-    accept,
-    erase,
-    finish,
-    forget,
-    put,
-    replace_or_conflict,
-    restore,
-    supersede,
-    trace,
-)
 
 NONCE_LIFE_MS = 10 * 60 * 1000
 NONCES_KEPT = 4096
@@ -141,16 +133,36 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class NamespaceState(Contents):  # noqa: PLW1641 - it changes: no key of anything
+class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
     """The state after `position`. Mutable, and changed by `apply` only.
 
     Two are equal if they say the same, whatever of it has been read so far.
 
     Attributes:
+        position: of the last entry; while one is applied, of that.
+        last_time: the latest time of an entry, in ms.
+        closed: whether the namespace takes nothing any more.
+        records: by id.
+        jobs: by id.
+        erased: ids of the records that were destroyed.
+        erasures: what destroyed them, and where bodies of them are.
+        duplicates: which records say the same.
+        repeats: of the entry that is being applied: ids that were asked for, and what they repeat.
         known: how `apply` knows an operation or a request again.
     """
 
+    position: Position
+    last_time: int = 0
+    closed: bool = False
+    records: dict[bytes, RecordState] | PagedRows[RecordState, Any] = field(default_factory=dict)
+    jobs: dict[bytes, JobState] = field(default_factory=dict)
+    erased: set[bytes] = field(default_factory=set)
+    erasures: Erased = field(default_factory=Erased)
+    duplicates: Duplicates = field(default_factory=Duplicates)
+    repeats: dict[bytes, bytes] = field(default_factory=dict)
     known: KnownOutcomes = field(default_factory=KnownOutcomes)
+    # Made when something is first erased, of what is there then.
+    _readers: Readers | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamespaceState) and self._said() == other._said()
@@ -161,9 +173,9 @@ class NamespaceState(Contents):  # noqa: PLW1641 - it changes: no key of anythin
             list(self.records.items()),
             self.known.rows(),
             dict(self.known.requests.items()),
-            (self.twins.repeats, self.twins.older, self.twins.erased_texts),
+            (self.duplicates.repeats, self.duplicates.older, self.duplicates.erased_texts),
             [
-                (self.twins.like(one.likeness), self.twins.saying(one.content))
+                (self.duplicates.newest(one.likeness), self.duplicates.of_text(one.content))
                 for one in self.records.values()
             ],
         )
@@ -188,11 +200,11 @@ class NamespaceState(Contents):  # noqa: PLW1641 - it changes: no key of anythin
     @property
     def repeats_texts(self) -> bool:
         """Whether several records may hold the same text, said among others or by another voice."""
-        return self.twins.repeats
+        return self.duplicates.repeats
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
         """Return the records that have this one's text, itself included."""
-        return self.twins.saying(self.records[record].content)
+        return self.duplicates.of_text(self.records[record].content)
 
     def outcome_of(self, operation: Operation) -> Outcome | None:
         """Return what became of an operation, if it is in the state (I5)."""
@@ -299,6 +311,55 @@ class NamespaceState(Contents):  # noqa: PLW1641 - it changes: no key of anythin
                 outcome = self.refused(Refusal.MALFORMED)
         return outcome
 
+    def readers(self) -> Readers:
+        """Return who read what; from now on it is kept."""
+        if self._readers is None:
+            self._readers = Readers()
+            for record in self.records.values():
+                self._readers.add(record.record, sources=record.sources, context_of=record.context_of)
+            for job in self.jobs.values():
+                self._readers.add_job(job.job, job.records)
+        return self._readers
+
+    def note_reader(self, record: bytes, *, sources: Iterable[bytes], context_of: bytes) -> None:
+        """Note what a record was made of, if that is kept."""
+        if self._readers is not None:
+            self._readers.add(record, sources=sources, context_of=context_of)
+
+    def note_job(self, job: bytes, records: Iterable[bytes]) -> None:
+        """Note what a job was given, if that is kept."""
+        if self._readers is not None:
+            self._readers.add_job(job, records)
+
+    def following(self, records: Iterable[bytes]) -> list[bytes]:
+        """Return the records whose context one of these is, or was."""
+        return [one for one in self.readers().following(records) if one in self.records]
+
+    def was_taken_back(self, content: bytes) -> bool:
+        """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
+        known = (self.records[record] for record in self.duplicates.of_text(content))
+        return self.duplicates.was_erased(content) or any(one.status is Status.FORGOTTEN for one in known)
+
+    def head(self, head: bytes) -> RecordState | Refusal:
+        """Return a record that is live, or why there is none."""
+        found = self.records.get(head)
+        if found is None:
+            return Refusal.UNKNOWN_RECORD
+        return found if found.status is Status.LIVE else Refusal.STALE_HEAD
+
+    def set_status(self, record: RecordState, status: Status) -> None:
+        """Change where a record is in its life."""
+        record.status = status
+        record.changed_at = self.last_time
+
+    def done(self, result: Result, subject: bytes = b"") -> Outcome:
+        """Return the outcome of an operation that took effect."""
+        return Outcome(result, subject, self.position.seq)
+
+    def refused(self, refusal: Refusal, subject: bytes = b"") -> Outcome:
+        """Return the outcome of an operation that did not."""
+        return Outcome(Result.REFUSED, subject, self.position.seq, refusal)
+
 
 def _job_end(job: bytes) -> OperationId:
     # No origin has this id: an index is never negative.
@@ -308,3 +369,267 @@ def _job_end(job: bytes) -> OperationId:
 def _weigh(rows: Sized, each: int, unread: int) -> int:
     waiting = rows.unread if isinstance(rows, PagedRows) else 0
     return (len(rows) - waiting) * each + waiting * unread
+
+
+def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b"") -> Outcome:
+    """Store a record, unless it is known, must not come back, or comes from what was erased.
+
+    Args:
+        state: changed.
+        stored: the record.
+        author: who sent it; empty for a job.
+        twin: the record that a capture found to say the same in other words; empty for none.
+    """
+    known = _duplicate_for(state, stored, state.duplicates.newest(stored.dedupe_key)) or _duplicate_for(
+        state, stored, twin
+    )
+    if known is not None:
+        known.reinforced += 1
+        known.reinforced_at = state.last_time
+        state.repeats[stored.record] = known.record
+        return state.done(Result.DUPLICATE, known.record)
+    if stored.captured and (state.was_taken_back(stored.content) or _is_taken_back(state, twin)):
+        return state.refused(Refusal.TOMBSTONED, stored.record)
+    if stored.record in state.records or stored.record in state.erased:
+        return state.refused(Refusal.RECORD_EXISTS, stored.record)
+    if not state.erased.isdisjoint(stored.sources):
+        return state.refused(Refusal.SOURCE_ERASED, stored.record)
+    _keep(state, stored, author)
+    return state.done(Result.STORED, stored.record)
+
+
+def supersede(state: NamespaceState, head: bytes, stored: Stored, author: bytes) -> Outcome:
+    """Store a record in the place of a live one."""
+    old = state.head(head)
+    if isinstance(old, Refusal):
+        return state.refused(old, head)
+    if stored.record in state.records or stored.record in state.erased:
+        return state.refused(Refusal.RECORD_EXISTS, stored.record)
+    state.set_status(old, Status.SUPERSEDED)
+    old.superseded_by = stored.record
+    _keep(state, stored, author, supersedes=head)
+    return state.done(Result.SUPERSEDED, stored.record)
+
+
+def forget(state: NamespaceState, head: bytes) -> Outcome:
+    """Take a live record out of recall."""
+    found = state.head(head)
+    if isinstance(found, Refusal):
+        return state.refused(found, head)
+    state.set_status(found, Status.FORGOTTEN)
+    return state.done(Result.FORGOTTEN, head)
+
+
+def restore(state: NamespaceState, record: bytes, head: bytes) -> Outcome:
+    """Make a record live again; what took its place, the live ``head``, is superseded by it."""
+    found = state.records.get(record)
+    if found is None:
+        return state.refused(Refusal.UNKNOWN_RECORD, record)
+    if found.status is Status.LIVE:
+        return state.refused(Refusal.STALE_HEAD, record)
+    if found.status is Status.SUPERSEDED:
+        current = state.head(head)
+        if isinstance(current, Refusal):
+            return state.refused(Refusal.STALE_HEAD, head)
+        state.set_status(current, Status.SUPERSEDED)
+        current.superseded_by = record
+    state.set_status(found, Status.LIVE)
+    found.superseded_by = b""
+    state.duplicates.add(record, text=found.content, likeness=found.likeness)
+    return state.done(Result.RESTORED, record)
+
+
+def replace(state: NamespaceState, head: bytes, record: bytes) -> None:
+    """Let a record take the place of another one, unless somebody else did something to it meanwhile."""
+    old = state.head(head)
+    if not isinstance(old, Refusal) and head != record:
+        state.set_status(old, Status.SUPERSEDED)
+        old.superseded_by = record
+        state.records[record].supersedes = head
+
+
+def replace_or_conflict(state: NamespaceState, head: bytes, record: bytes) -> None:
+    """Let a captured memory take another one's place, or note that somebody was first and both are kept."""
+    replace(state, head, record)
+    old, new = state.records.get(head), state.records[record]
+    if old is not None and old.status is Status.SUPERSEDED and new.supersedes != head:
+        new.conflicts_with = head
+
+
+def _keep(state: NamespaceState, stored: Stored, author: bytes, *, supersedes: bytes = b"") -> None:
+    state.records[stored.record] = RecordState(
+        record=stored.record,
+        content=stored.content,
+        likeness=stored.dedupe_key,
+        seq=state.position.seq,
+        created_at=stored.created_at,
+        expires_at=stored.expires_at,
+        size=stored.size,
+        sources=stored.sources,
+        author=author,
+        supersedes=supersedes,
+        context_of=stored.context_of,
+    )
+    state.duplicates.add(stored.record, text=stored.content, likeness=stored.dedupe_key)
+    state.note_reader(stored.record, sources=stored.sources, context_of=stored.context_of)
+
+
+def _duplicate_for(state: NamespaceState, stored: Stored, twin: bytes) -> RecordState | None:
+    """Return the record, if it can stand for the equal memory."""
+    known = state.records.get(twin)
+    if known is None or not known.live_at(state.last_time) or not known.lasts_as_long_as(stored):
+        return None
+    return known
+
+
+def _is_taken_back(state: NamespaceState, twin: bytes) -> bool:
+    """Whether the memory that a capture repeats in other words is forgotten or erased."""
+    known = state.records.get(twin)
+    return twin in state.erased or (known is not None and known.status is Status.FORGOTTEN)
+
+
+# Works whose promise has no input of its own: they read their records when they run.
+_WITHOUT_INPUT = frozenset({"embed"})
+
+
+def needs_its_input(work: str) -> bool:
+    """Whether a job of this work has an input of its own, sealed, in which the texts of its records stand."""
+    return work not in _WITHOUT_INPUT
+
+
+def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
+    """Note a promise, unless its input holds what was erased."""
+    if operation.job in state.jobs:
+        return state.refused(Refusal.RECORD_EXISTS, operation.job)
+    # What repeated a memory was read as that memory.
+    records = tuple(state.repeats.get(record, record) for record in operation.records)
+    if needs_its_input(operation.work) and not state.erased.isdisjoint(records):
+        return state.refused(Refusal.SOURCE_ERASED, operation.job)
+    state.jobs[operation.job] = JobState(
+        operation.job,
+        operation.work,
+        records,
+        operation.sealed,
+        state.last_time,
+        seq=state.position.seq,
+    )
+    state.note_job(operation.job, records)
+    return state.done(Result.ACCEPTED, operation.job)
+
+
+def finish(state: NamespaceState, operation: JobFinished, job: JobState) -> Outcome:
+    """End a job that is there, and store its results; those of erased records are left out."""
+    kept = []
+    heads = dict(operation.supersedes)
+    for stored in operation.stored:
+        # A result that names no source comes from all that the job saw.
+        if not state.erased.isdisjoint(stored.sources or job.records):
+            continue
+        outcome = put(state, stored, author=b"")
+        if outcome.result is Result.STORED:
+            kept.append(stored.record)
+            replace(state, heads.get(stored.record, b""), stored.record)
+    for vectors in operation.vectors:
+        _note_context(state, vectors.record, vectors.context_of)
+    job.state = "failed" if operation.failed else "done"
+    job.reason = operation.reason
+    job.results = tuple(kept)
+    job.sealed = b""
+    job.finished_at = state.last_time
+    job.outcome = state.done(Result.FINISHED, operation.job)
+    return job.outcome
+
+
+def _note_context(state: NamespaceState, record: bytes, context_of: bytes) -> None:
+    known = state.records.get(record)
+    if known is not None and context_of and not known.context_of:
+        known.context_of = context_of
+        state.note_reader(record, sources=(), context_of=context_of)
+
+
+def erase(state: NamespaceState, records: Sequence[bytes]) -> Outcome:
+    """Destroy records and what was derived from them, and note where the log holds their bodies."""
+    named = [record for record in dict.fromkeys(records) if record in state.records]
+    if not named:
+        return state.refused(Refusal.UNKNOWN_RECORD)
+    derived = state.readers().derived_from(named, state.records)
+    gone = [state.records[record] for record in (*named, *derived)]
+    slots = _slots_of(state, gone)
+    for record in gone:
+        del state.records[record.record]
+        state.erased.add(record.record)
+        state.duplicates.erase(record.record, text=record.content, likeness=record.likeness)
+    read = [source for record in gone for source in record.sources]
+    read += _cancel_jobs(state, [record.record for record in gone])
+    rest = tuple(one for one in dict.fromkeys(read) if isinstance(state.head(one), RecordState))
+    state.erasures.known[named[0]] = Erasure(
+        named[0], state.position.seq, state.last_time, tuple(named), tuple(derived), rest, slots
+    )
+    return state.done(Result.ERASED, named[0])
+
+
+def trace(state: NamespaceState, operation: Operation | Malformed) -> None:
+    """Note the bodies of an operation of this entry that a record's own slot does not tell of."""
+    seq, traces = state.position.seq, state.erasures.traces
+    match operation:
+        case Put(stored=stored, twin=twin):
+            _trace_stored(state, stored)
+            if twin:
+                traces.note(twin, seq)  # the text of what it repeats, in other words
+                _note_late(state, (twin,))
+        case Supersede(stored=stored):
+            _trace_stored(state, stored)
+        case JobAccepted(job=job, records=records):
+            traces.note(job, seq)
+            _note_late(state, records)
+        case JobFinished(job=job, stored=results, vectors=vectors):
+            traces.note(job, seq)
+            for stored in results:
+                _trace_stored(state, stored)
+            for vector in vectors:
+                traces.note(vector.record, seq)
+                _note_late(state, (vector.record, vector.context_of))
+            known = state.jobs.get(job)
+            _note_late(state, known.records if known is not None and results else ())
+        case _:
+            pass
+
+
+def _slots_of(state: NamespaceState, gone: Sequence[RecordState]) -> tuple[int, ...]:
+    """Return the slots with a body of these records: texts, vectors, job inputs, their neighbours' context."""
+    ids, traces = [record.record for record in gone], state.erasures.traces
+    following = [state.records[one] for one in state.following(ids)]
+    slots: set[int] = set()
+    for record in (*gone, *following):
+        slots.update((record.seq, *traces.of(record.record, record.content)))
+    for job in state.readers().jobs_of(ids):
+        slots.update((state.jobs[job].seq, *traces.of(job)))
+    return tuple(sorted(slots))
+
+
+def _cancel_jobs(state: NamespaceState, gone: Sequence[bytes]) -> list[bytes]:
+    """End the jobs of which no input is left, or whose sealed input holds an erased text; return their inputs."""
+    inputs: list[bytes] = []
+    for job in [state.jobs[one] for one in state.readers().jobs_of(gone)]:
+        if job.outcome is None and (needs_its_input(job.work) or state.erased.issuperset(job.records)):
+            job.state = "failed"
+            job.reason = Refusal.SOURCE_ERASED.value
+            job.sealed = b""
+            job.finished_at = state.last_time
+            job.outcome = state.refused(Refusal.SOURCE_ERASED, job.job)
+            inputs += job.records
+    return inputs
+
+
+def _trace_stored(state: NamespaceState, stored: Stored) -> None:
+    kept = state.records.get(stored.record)
+    if kept is None or kept.seq != state.position.seq:
+        state.erasures.traces.note(stored.content, state.position.seq)
+        if state.duplicates.was_erased(stored.content) and not state.duplicates.of_text(stored.content):
+            state.erasures.late[state.position.seq] = None
+    _note_late(state, (stored.record, stored.context_of, *stored.sources))
+
+
+def _note_late(state: NamespaceState, records: Iterable[bytes]) -> None:
+    if not state.erased.isdisjoint(records):
+        state.erasures.late[state.position.seq] = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relayer.domain.outcomes import JobState
 from relayer.domain.record import Model, Record, Role, Source, Trust
-from relayer.domain.standing import JobState
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.extractor import Extraction, Fact
@@ -17,14 +17,14 @@ from relayer.jobs.inputs import (
     end,
     end_without_results,
     lines_of,
-    seal_in_time,
     summary_draft,
 )
 from relayer.namespaces.context import Context, FactWork
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import header_of
 from relayer.wire import codec as ulid
-from relayer.writing.drafts import Draft
+from relayer.wire.memories import RecallRequest
+from relayer.writing.drafts import Draft, seal_results
 
 _MOST_KNOWN = 12
 _LOOKED_AT = 48
@@ -55,7 +55,7 @@ async def finish_facts(
     known = await _known(ctx, opened, given, shown)
     headers = [header_of(record) for record in known]
     found = await work.extractor.extract(lines_of(shown), headers, seconds=work.seconds)
-    work.budget.spend(opened.namespace.account, found.tokens, ctx.clock.now_ms())
+    work.budget.spend(opened.account, found.tokens, ctx.clock.now_ms())
     await _append(ctx, work, opened, current, given=given, shown=shown, known=known, found=found)
     return found
 
@@ -72,10 +72,10 @@ async def _append(
     found: Extraction,
 ) -> None:
     facts = [fact for fact in found.facts if fact.relation != "duplicate"]
-    drafts = [_draft(work, given, shown, known, fact) for fact in facts]
+    drafts = [_draft(work, opened, given=given, shown=shown, known=known, fact=fact) for fact in facts]
     if found.summary:
-        drafts.append(summary_draft(given, shown, found.summary, _made_by(work)))
-    results = await seal_in_time(ctx, opened, drafts, given)
+        drafts.append(summary_draft(opened, given, shown, found.summary, _made_by(work)))
+    results = await seal_results(ctx, opened, drafts)
     replaced = tuple(
         (stored.record, known[fact.known].id)
         for fact, stored in zip(facts, results, strict=False)
@@ -92,19 +92,18 @@ async def _known(ctx: Context, opened: OpenNamespace, given: JobInput, shown: Sh
     query = "\n".join(line.text for line, _ in shown if line.role is Role.USER)[:_QUERY_CHARACTERS]
     if not query:
         return []
-    model = opened.view.model
+    model = opened.model
     try:
         vector = (await opened.embed(ctx.embedder_of(model), [query]))[0]
     except (EmbedderUnavailable, QueueFull):
         vector = None
-    await opened.settle()
-    if model != opened.view.model:
+    await opened.wait_indexed()
+    if model != opened.model:
         vector = None
-    allowed = opened.view.roster.allowed(
-        kinds=(), audiences=(given.audience.value,), trusts=(), suspect=False, now=ctx.clock.now_ms()
-    )
-    found = opened.view.index.search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
-    records = [opened.view.by_number(hit.key) for hit in found.hits]
+    among = RecallRequest(query=query, audiences=(given.audience.value,))
+    allowed = opened.allowed(among, ctx.clock.now_ms())
+    found = opened.search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
+    records = [opened.hit(hit.key).record for hit in found.hits]
     return [record for record in records if record.extractor.name != ctx.extractor.name][:_MOST_KNOWN]
 
 
@@ -113,14 +112,24 @@ def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
     return old.extractor.name == work.extractor.name and old.audience is given.audience and not old.pinned
 
 
-def _draft(work: FactWork, given: JobInput, shown: Shown, known: Sequence[Record], fact: Fact) -> Draft:
+def _draft(
+    work: FactWork,
+    opened: OpenNamespace,
+    *,
+    given: JobInput,
+    shown: Shown,
+    known: Sequence[Record],
+    fact: Fact,
+) -> Draft:
     line, records = shown[fact.line]
     contradicted: tuple[bytes, ...] = ()
     if fact.known is not None and fact.relation != "new":
         old = known[fact.known]
         replaces = fact.relation == "supersedes" and _may_replace(work, given, old)
         contradicted = () if replaces else (old.id,)
-    return Draft(
+    record = Record(
+        id=b"",
+        namespace=opened.name,
         text=fact.text,
         kind=fact.kind,
         audience=given.audience,
@@ -129,9 +138,7 @@ def _draft(work: FactWork, given: JobInput, shown: Shown, known: Sequence[Record
         lang=guess_language(fact.text),
         occurred_at=fact.occurred_at_ms,
         extractor=_made_by(work),
-        captured=True,
-        # A message that is no memory itself was read beside the others, and goes with any of them.
-        sources=records or all_of(shown),
+        author=given.author,
         contradicts=contradicted,
         source=Source(
             host=given.host,
@@ -144,6 +151,8 @@ def _draft(work: FactWork, given: JobInput, shown: Shown, known: Sequence[Record
             reference=ulid.render(records[0]) if records else "",
         ),
     )
+    # A message that is no memory itself was read beside the others, and goes with any of them.
+    return Draft(record, captured=True, sources=records or all_of(shown))
 
 
 def _made_by(work: FactWork) -> Model:

@@ -11,18 +11,16 @@ from collections.abc import Sequence
 import msgspec
 
 from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin, Stored
+from relayer.domain.outcomes import JobState, Status
 from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust
-from relayer.domain.standing import JobState, Standing
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line
 from relayer.extraction.normal_text import normal_text
-from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.sealing import SALT_SIZE
-from relayer.writing.drafts import EMBED, Draft, seal_results
+from relayer.writing.drafts import EMBED, Draft, new_id
 
 # The works of these jobs, as the log names them.
 EXTRACT = "extract"
@@ -100,21 +98,20 @@ def live_lines(opened: OpenNamespace, given: JobInput) -> list[tuple[JobLine, tu
 
 def _sources(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[tuple[bytes, ...]]:
     """Return for each line the live memories that hold it verbatim: its own, or those it was a duplicate of."""
-    records = opened.log.state.records
     alike: dict[bytes, list[bytes]] = {
         opened.keys.content_mac(normal_text(line.text)): []
         for line in lines
-        if line.record and line.record not in records
+        if line.record and opened.state(line.record) is None
     }
     if alike:
-        for state in records.values():
-            if state.content in alike and state.standing is Standing.LIVE:
+        for state in opened.states():
+            if state.content in alike and state.status is Status.LIVE:
                 alike[state.content].append(state.record)
     found: list[tuple[bytes, ...]] = []
     for line in lines:
-        own = records.get(line.record)
+        own = opened.state(line.record)
         if own is not None:
-            found.append((line.record,) if own.standing is Standing.LIVE else ())
+            found.append((line.record,) if own.status is Status.LIVE else ())
         elif line.record:
             found.append(tuple(alike[opened.keys.content_mac(normal_text(line.text))]))
         else:
@@ -139,9 +136,6 @@ def all_of(shown: Shown) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(record for _, records in shown for record in records))
 
 
-_APPEND_SECONDS = 60.0
-
-
 async def begin(opened: OpenNamespace, job: JobState) -> tuple[JobState, JobInput, Shown] | None:
     """Return the job as it is now, its input, and what is live of it; None when it has ended meanwhile.
 
@@ -150,7 +144,7 @@ async def begin(opened: OpenNamespace, job: JobState) -> tuple[JobState, JobInpu
         RelayerError: the log could not be read.
     """
     await opened.read(schemas.Consistency.STRONG)
-    current = opened.log.state.jobs.get(job.job)
+    current = opened.job(job.job)
     if current is None or current.outcome is not None:
         return None
     given = unseal_input(opened, current)
@@ -162,16 +156,9 @@ def lines_of(shown: Shown) -> list[Line]:
     return [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in shown]
 
 
-async def seal_in_time(
-    ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft], given: JobInput
-) -> list[Stored | None]:
-    """Seal what the model made of an input, as `relayer.writing.drafts.seal_results` does."""
-    return await seal_results(ctx, opened, drafts, given.author, Deadline.after(ctx.clock, _APPEND_SECONDS))
-
-
 async def end_without_results(opened: OpenNamespace, job: JobState) -> None:
     """End a job of which too little is left: what was said is forgotten or erased by now."""
-    await opened.log.append([JobFinished(job.job)])
+    await opened.append([JobFinished(job.job)])
 
 
 async def end(
@@ -185,28 +172,29 @@ async def end(
     operations: list[Operation] = [JobFinished(job.job, stored=tuple(results), supersedes=supersedes)]
     if any(not stored.vector for stored in results):
         operations.append(_vectors_later(ctx, job, results))
-    await opened.log.append(operations)
+    await opened.append(operations)
 
 
 def _vectors_later(ctx: Context, job: JobState, results: Sequence[Stored]) -> JobAccepted:
     """Promise the vectors of results that could not be embedded; the job's second operation, however often it runs."""
     missing = tuple(stored.record for stored in results if not stored.vector)
-    promised = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
-    return JobAccepted(Origin(author=b"", nonce=job.job, index=1), promised, EMBED, missing)
+    return JobAccepted(Origin(author=b"", nonce=job.job, index=1), new_id(ctx), EMBED, missing)
 
 
-def summary_draft(given: JobInput, shown: Shown, text: str, extractor: Model) -> Draft:
+def summary_draft(opened: OpenNamespace, given: JobInput, shown: Shown, text: str, extractor: Model) -> Draft:
     """Return a summary of all that was shown."""
     times = [line.occurred_at for line, _ in shown if line.occurred_at is not None]
-    return Draft(
+    record = Record(
+        id=b"",
+        namespace=opened.name,
         text=text,
         kind=Kind.SUMMARY,
         audience=given.audience,
         trust=Trust.ASSISTANT,
         lang=guess_language(text),
         occurred_at=max(times, default=None),
-        extractor=extractor,
-        captured=True,
-        sources=all_of(shown),
         source=Source(host=given.host, agent=given.agent, session=given.session, role=Role.ASSISTANT),
+        extractor=extractor,
+        author=given.author,
     )
+    return Draft(record, captured=True, sources=all_of(shown))

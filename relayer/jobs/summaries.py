@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from relayer.domain.operations import JobAccepted, Origin
+from relayer.domain.outcomes import JobState
 from relayer.domain.record import Audience, Kind, Model, Record
-from relayer.domain.standing import JobState, Standing
 from relayer.extraction.llm.extractor import Extraction
 from relayer.extraction.llm.summariser import Summariser
 from relayer.jobs.inputs import (
@@ -22,13 +22,13 @@ from relayer.jobs.inputs import (
     end_without_results,
     input_of,
     lines_of,
-    seal_in_time,
     seal_input,
     summary_draft,
 )
 from relayer.namespaces.context import Context, FactWork
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire.fields import SPOKEN_ROLES
+from relayer.writing.drafts import seal_results
 
 # A session of fewer messages is its own summary.
 _FEWEST = 3
@@ -41,14 +41,11 @@ _LLM = "llm"  # who made what a language model wrote
 async def said_in(opened: OpenNamespace, session: str, audience: Audience) -> list[Record]:
     """Return what is live of a session among these people, oldest first; nothing that is doubted, and no summary."""
     found: list[Record] = []
-    states = opened.log.state.records
-    newest = list(opened.view.ids())[-_LOOKED_AT:]
+    newest = [one for one in opened.ids() if opened.is_memory(one)][-_LOOKED_AT:]
     for place, one in enumerate(reversed(newest)):
-        record = opened.view.get(one)
-        known = states.get(one)
-        is_live = known is not None and known.standing is Standing.LIVE
-        if record is not None and is_live and _belongs(record, session, audience):
-            found.append(record)
+        memory = opened.memory(one)
+        if memory is not None and memory.is_live and _belongs(memory.record, session, audience):
+            found.append(memory.record)
         if place % _AT_ONCE == 0:
             await asyncio.sleep(0)
     return found[::-1]
@@ -97,10 +94,10 @@ async def finish_summary(
         await end_without_results(opened, current)
         return None
     summary = await summariser.summarise(lines_of(shown), seconds=work.seconds)
-    work.budget.spend(opened.namespace.account, summary.tokens, ctx.clock.now_ms())
+    work.budget.spend(opened.account, summary.tokens, ctx.clock.now_ms())
     made_by = Model(_LLM, summariser.model, summariser.version)
-    drafts = [summary_draft(given, shown, summary.text, made_by)] if summary.points else []
-    results = [stored for stored in await seal_in_time(ctx, opened, drafts, given) if stored is not None]
+    drafts = [summary_draft(opened, given, shown, summary.text, made_by)] if summary.points else []
+    results = [stored for stored in await seal_results(ctx, opened, drafts) if stored is not None]
     earlier = _earlier(opened, current, given)
     replaced = tuple((stored.record, earlier) for stored in results if earlier)
     await end(ctx, opened, current, results, replaced)
@@ -109,20 +106,17 @@ async def finish_summary(
 
 def _earlier(opened: OpenNamespace, job: JobState, given: JobInput) -> bytes:
     """Return the live summary of the same session that an earlier job made, because the session went on after it."""
-    states = opened.log.state
-    for one in _results(states.jobs.values(), job):
-        known, record = states.records.get(one), opened.view.get(one)
-        if known is None or record is None or known.standing is not Standing.LIVE or record.pinned:
+    for one in _results(opened.jobs(), job):
+        memory = opened.memory(one)
+        if memory is None or not memory.is_live or memory.record.pinned:
             continue
+        record = memory.record
         if record.source.session == given.session and record.audience is given.audience:
             return one
     return b""
 
 
-def _results(jobs: Iterable[JobState], but: JobState) -> Iterable[bytes]:
+def _results(jobs: Sequence[JobState], but: JobState) -> Iterable[bytes]:
     return (
-        one
-        for job in reversed(list(jobs))
-        if job.work == SUMMARISE and job.job != but.job
-        for one in job.results
+        one for job in reversed(jobs) if job.work == SUMMARISE and job.job != but.job for one in job.results
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from relayer.domain.operations import JobFinished
-from relayer.domain.standing import JobState
+from relayer.domain.outcomes import JobState
 from relayer.errors import (
     EmbedderUnavailable,
     ModelAnswerUnusable,
@@ -45,13 +45,13 @@ class _Run:
 
 def pending_jobs(opened: OpenNamespace) -> list[JobState]:
     """Return the promises of a namespace that are the model's to keep, and have no end yet."""
-    return [job for job in opened.log.state.jobs.values() if job.work in _WORKS and job.outcome is None]
+    return [job for job in opened.jobs() if job.work in _WORKS and job.outcome is None]
 
 
 def check_room(ctx: Context, work: FactWork, opened: OpenNamespace) -> None:
     """Refuse another job of this namespace when too many wait; raises `QueueFull`."""
-    account = opened.namespace.account
-    others = [one for one in ctx.namespaces.all() if one.namespace.account == account]
+    account = opened.account
+    others = [one for one in ctx.namespaces.all() if one.account == account]
     work.queue.check_room(len(pending_jobs(opened)), sum(len(pending_jobs(one)) for one in others))
 
 
@@ -81,7 +81,7 @@ def _stop_without_key(ctx: Context, runs: Sequence[_Run]) -> None:
 def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, Candidate]]:
     now = ctx.clock.now_ms()
     places: dict[Place, OpenNamespace] = {
-        (opened.namespace.account, opened.namespace.pointer.name): opened
+        (opened.account, opened.name): opened
         for opened in ctx.namespaces.all()
         if opened.key_not_after >= now and not opened.broken
     }
@@ -116,7 +116,7 @@ async def _run(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobStat
 
 async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> None:
     """Try once, and decide what a failure means."""
-    queue, account = work.queue, opened.namespace.account
+    queue, account = work.queue, opened.account
     wait = work.budget.wait_ms(account, ctx.clock.now_ms())
     if wait:
         queue.put_off(job.job, "budget_used_up", wait / 1000)
@@ -155,5 +155,5 @@ async def _finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobS
 
 
 async def _fail(work: FactWork, opened: OpenNamespace, job: JobState, reason: str) -> None:
-    await opened.log.append([JobFinished(job.job, failed=True, reason=reason)])
+    await opened.append([JobFinished(job.job, failed=True, reason=reason)])
     work.queue.ended(job.job, "failed")

@@ -13,6 +13,7 @@ import msgspec
 from relayer.domain.bodies import Section, put_back, take_out
 from relayer.domain.entry import Entry
 from relayer.domain.namespace import SegmentRow
+from relayer.domain.operations import UNDECODABLE
 from relayer.errors import CorruptNamespace, StoreThrottled, UpgradeRequired
 from relayer.lib.single_flight import AT_ONCE, together
 from relayer.log.log_ports import LogPorts
@@ -58,7 +59,6 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
     format: int
 
 
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Page)
 _HEAD = msgspec.msgpack.Decoder(_Head)
@@ -80,7 +80,7 @@ def decode_page(data: bytes) -> Page:
         known = _HEAD.decode(data).format
         if known == PAGE_FORMAT:
             return _DECODER.decode(data)
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise CorruptNamespace("a segment holds something else than its directory") from error
     raise UpgradeRequired(f"a segment has format {known}; this relayer knows {PAGE_FORMAT}")
 

@@ -88,11 +88,10 @@ class Upkeep:
                 await self._guarded(log, self._collect(incarnation, log), on_error)
 
     def _note(self, opened: OpenNamespace) -> _Log:
-        found = opened.namespace
-        incarnation = found.pointer.incarnation
+        incarnation = opened.incarnation
         log = self._logs.get(incarnation)
         if log is None:
-            collector = Collector(self._ports, found.account, incarnation, self._limits.collect_after_ms)
+            collector = Collector(self._ports, opened.account, incarnation, self._limits.collect_after_ms)
             soon = min(_FIRST_LOOK * self._uneven(), self._pause())
             log = self._logs[incarnation] = _Log(collector, self._ports.clock.monotonic() + soon)
         return log
@@ -116,10 +115,8 @@ class Upkeep:
             log.failures = 0
 
     async def _compact(self, opened: OpenNamespace) -> None:
-        if not opened.log.compaction_due(self._limits.compaction):
-            return
         for _ in range(_MOST_AT_A_TIME):
-            compaction = await opened.log.compact(self._limits.compaction)
+            compaction = await opened.compact(self._limits.compaction)
             if compaction is None:
                 return
             self.counts["bytes"] += compaction.written
@@ -141,7 +138,7 @@ class Upkeep:
             del self._logs[incarnation]
 
     def _is_open(self, incarnation: bytes) -> bool:
-        return any(opened.namespace.pointer.incarnation == incarnation for opened in self._namespaces.all())
+        return any(opened.incarnation == incarnation for opened in self._namespaces.all())
 
     def _pause(self) -> float:
         """Return the seconds until the next look at a log's collection: when one that begins now may be over."""

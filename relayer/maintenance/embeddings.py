@@ -13,9 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-import numpy as np
-from numpy.typing import NDArray
-
 from relayer.domain.erasures import Erasure
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, VectorSet
 from relayer.domain.outcomes import Refusal
@@ -26,12 +23,10 @@ from relayer.jobs.summaries import promise_summary
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.projection import encode_vector, header_of
-from relayer.search.terms import context_text
-from relayer.wire import codec as ulid
+from relayer.namespaces.projection import header_of
+from relayer.search.rows import Vector
 from relayer.wire.codec import lp
-from relayer.wire.sealing import SALT_SIZE
-from relayer.writing.drafts import EMBED
+from relayer.writing.drafts import EMBED, embed_with_contexts, new_id, seal_vector
 
 _ID_SIZE = 16
 
@@ -46,37 +41,32 @@ async def reextract(ctx: Context, opened: OpenNamespace) -> None:
     """
     if ctx.facts is None:
         return
-    for erasure in [known for known in opened.log.state.erasures.known.values() if known.rest]:
+    for erasure in [known for known in opened.erasures() if known.rest]:
         promises: list[JobAccepted] = []
         if ctx.facts.extracts:
             promises += [
                 _promise(ctx, opened, job, records)
                 for place, records in _conversations(opened, erasure.rest).items()
-                if (job := _job(erasure, place)) not in opened.log.state.jobs
+                if opened.job(job := _job(erasure, place)) is None
             ]
         if ctx.facts.summariser is not None:
             promises += _summaries(ctx, opened, erasure)
-        for outcome in await opened.log.append(promises) if promises else ():
+        for outcome in await opened.append(promises) if promises else ():
             if outcome.refusal is None:
                 ctx.facts.queue.accepted(outcome.subject)
 
 
 def _summaries(ctx: Context, opened: OpenNamespace, erasure: Erasure) -> list[JobAccepted]:
     """Promise anew the summaries that went with what was erased, and those that were never made because of it."""
-    state = opened.log.state
     gone = {*erasure.records, *erasure.derived}
     promises: list[JobAccepted] = []
-    for job in [known for known in state.jobs.values() if known.work == SUMMARISE]:
+    for job in [known for known in opened.jobs() if known.work == SUMMARISE]:
         made = not gone.isdisjoint(job.results)
         cancelled = job.reason == Refusal.SOURCE_ERASED.value and not gone.isdisjoint(job.records)
         again = _again(erasure, job.job)
-        if again in state.jobs or not (made or cancelled):
+        if opened.job(again) is not None or not (made or cancelled):
             continue
-        left = [
-            record
-            for one in job.records
-            if one in state.records and (record := opened.view.get(one)) is not None
-        ]
+        left = [memory.record for one in job.records if (memory := opened.memory(one)) is not None]
         promise = promise_summary(ctx, opened, Origin(author=b"", nonce=again), again, left)
         if promise is not None:
             promises.append(promise)
@@ -91,7 +81,7 @@ def _conversations(opened: OpenNamespace, rest: Iterable[bytes]) -> dict[_Place,
     """Return what is left, by audience and session: what was said among some must not turn up among others."""
     found: dict[_Place, list[Record]] = defaultdict(list)
     for one in rest:
-        record = opened.view.get(one)
+        record = opened.record(one)
         # What a gateway doubts is never shown to a model.
         if record is not None and not record.suspect:
             found[record.audience, record.source.session].append(record)
@@ -116,8 +106,6 @@ def _promise(ctx: Context, opened: OpenNamespace, job: bytes, records: Sequence[
 INTERVAL_SECONDS = 1.0
 _SHORTEST_PAUSE = 0.05
 _BATCH = 32
-
-_Vectors = tuple[NDArray[np.float32], NDArray[np.float32] | None]
 
 
 def tending(ctx: Context) -> Periodic:
@@ -148,15 +136,15 @@ async def tend(ctx: Context) -> None:
     await ctx.namespaces.trim()
     failures: list[RelayerError] = []
     for opened in ctx.namespaces.all():
-        if opened.held or opened.broken or not opened.needs_tending:
+        if opened.frozen or opened.broken or not opened.needs_maintenance:
             continue
         opened.users += 1
         try:
             with suppress(EmbedderUnavailable, QueueFull):
                 await embed_missing(ctx, opened)
-            await _purge(opened)
+            await opened.tidy_indexes()
             await reextract(ctx, opened)
-            opened.tended()
+            opened.note_maintained()
         except NamespaceClosed:
             continue  # erased meanwhile, perhaps through another relayer: there is nothing left to tend
         except RelayerError as error:
@@ -167,18 +155,6 @@ async def tend(ctx: Context) -> None:
         raise failures[0]
 
 
-async def _purge(opened: OpenNamespace) -> None:
-    """Bring the indexes up to date; what was erased leaves no vector in them."""
-    view = opened.view
-    purge, view.purge_due = view.purge_due, False
-    try:
-        for index in (view.index, view.past):
-            await index.maintain(purge=purge)
-    except BaseException:
-        view.purge_due = purge or view.purge_due
-        raise
-
-
 async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
     """Compute vectors of the newest model that records lack: all that jobs promised, and some of the others.
 
@@ -186,18 +162,16 @@ async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
         EmbedderUnavailable, QueueFull: try again in the next round.
         RelayerError: the log does not take them.
     """
-    for job in [
-        job for job in opened.log.state.jobs.values() if job.state == "pending" and job.work == EMBED
-    ]:
-        wanted = [record for record in job.records if record in opened.view.lacking]
-        await opened.log.append([JobFinished(job.job, vectors=await _vector_sets(ctx, opened, wanted))])
-    missing = _some(ctx, list(opened.view.lacking))
+    for job in [job for job in opened.jobs() if job.state == "pending" and job.work == EMBED]:
+        wanted = [record for record in job.records if record in opened.lacking]
+        await opened.append([JobFinished(job.job, vectors=await _vector_sets(ctx, opened, wanted))])
+    missing = _some(ctx, list(opened.lacking))
     sets = await _vector_sets(ctx, opened, missing) if missing else ()
     if sets:
-        job_id = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
+        job_id = new_id(ctx)
         promise = JobAccepted(Origin(b"", job_id), job_id, EMBED, tuple(item.record for item in sets))
-        await opened.log.append([promise, JobFinished(job_id, vectors=sets)])
-    await opened.settle()
+        await opened.append([promise, JobFinished(job_id, vectors=sets)])
+    await opened.wait_indexed()
 
 
 def _some(ctx: Context, records: list[bytes]) -> list[bytes]:
@@ -216,44 +190,33 @@ async def _vector_sets(
     ctx.namespaces.embedded += len(vectors)
     return tuple(
         VectorSet(
-            record,
-            _seal(ctx, opened, record, "own", own),
-            _seal(ctx, opened, record, "context", context) if context is not None else b"",
-            opened.view.require(record).context_of if context is not None else b"",
+            one,
+            seal_vector(ctx, opened, one, "own", own),
+            seal_vector(ctx, opened, one, "context", context),
+            record.context_of if context is not None else b"",
             ctx.embedder.model.sha256,
         )
-        for record, (own, context) in vectors.items()
-        if opened.view.get(record) is not None
+        for one, (own, context) in vectors.items()
+        if (record := opened.record(one)) is not None
     )
 
 
-def _seal(
-    ctx: Context, opened: OpenNamespace, record: bytes, which: str, vector: NDArray[np.float32]
-) -> bytes:
-    return opened.keys.seal_vector(record, which, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))
-
-
-async def _vectors(ctx: Context, opened: OpenNamespace, records: Sequence[bytes]) -> dict[bytes, _Vectors]:
+async def _vectors(
+    ctx: Context, opened: OpenNamespace, wanted: Sequence[bytes]
+) -> dict[bytes, tuple[Vector, Vector | None]]:
     """Embed records, each alone and with its context, in batches that leave room for queries in between.
 
     What is erased meanwhile has no vector.
     """
-    vectors: dict[bytes, _Vectors] = {}
-    for start in range(0, len(records), _BATCH):
-        texts: list[str] = []
-        spans: list[tuple[bytes, bool]] = []
-        for record_id in records[start : start + _BATCH]:
-            record = opened.view.get(record_id)
-            if record is None:
-                continue
-            headed = header_of(record)
-            neighbour = opened.view.get(record.context_of)
-            texts.append(headed)
-            if neighbour is not None:
-                texts.append(context_text(header_of(neighbour), headed))
-            spans.append((record_id, neighbour is not None))
-        computed = iter(await ctx.embedder.embed(texts)) if texts else iter(())
-        for record_id, has_context in spans:
-            vectors[record_id] = (next(computed), next(computed) if has_context else None)
+    vectors: dict[bytes, tuple[Vector, Vector | None]] = {}
+    for start in range(0, len(wanted), _BATCH):
+        records = [record for one in wanted[start : start + _BATCH] if (record := opened.record(one))]
+        neighbours = [opened.record(record.context_of) for record in records]
+        texts = [
+            (header_of(record), None if before is None else header_of(before))
+            for record, before in zip(records, neighbours, strict=True)
+        ]
+        computed = await embed_with_contexts(ctx.embedder.embed, texts)
+        vectors.update(zip((record.id for record in records), computed, strict=True))
         await asyncio.sleep(0)
     return vectors

@@ -10,13 +10,11 @@ import hashlib
 
 from relayer.domain.operations import Forget, Origin
 from relayer.domain.outcomes import Result
-from relayer.domain.record import Record
-from relayer.domain.standing import RecordState, Standing
 from relayer.errors import RelayerError
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import active_at, select
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.wire.memories import MAX_DELETED, Selection
 
 INTERVAL_SECONDS = 600.0
@@ -41,18 +39,16 @@ def forgetting_inactive(ctx: Context, days: int) -> Periodic:
 
 async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int:
     """Forget what was neither stored, said again nor restored for so many days, and is not pinned; return how many."""
-    await opened.settle()
+    await opened.wait_indexed()
     idle = Selection(inactive_since=ctx.clock.now_ms() - days * DAY_MS, pinned=False)
-    found = [
-        _forget(record, state) for record, state in select(opened, idle) if state.standing is Standing.LIVE
-    ]
+    found = [_forget(memory) for memory in opened.memories(idle) if memory.is_live]
     if not found:
         return 0
-    outcomes = await opened.log.append(found[:MAX_DELETED])
+    outcomes = await opened.append(found[:MAX_DELETED])
     return sum(outcome.result is Result.FORGOTTEN for outcome in outcomes)
 
 
-def _forget(record: Record, state: RecordState) -> Forget:
+def _forget(memory: Memory) -> Forget:
     # Nobody's request, and the same operation on every relayer: it is done once for each time the memory fell idle.
-    asked = b"inactive" + record.id + active_at(record, state).to_bytes(8, signed=True)
-    return Forget(Origin(author=b"", nonce=hashlib.sha256(asked).digest()[:16]), record.id)
+    asked = b"inactive" + memory.id + memory.active_at.to_bytes(8, signed=True)
+    return Forget(Origin(author=b"", nonce=hashlib.sha256(asked).digest()[:16]), memory.id)

@@ -8,16 +8,12 @@ log as fast as from an index, and gets none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import takewhile
 from weakref import WeakKeyDictionary
 
-from relayer.domain.snapshot import write_state
 from relayer.errors import NamespaceClosed, RelayerError
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.stored import write_view
-from relayer.ports import EmbeddingModel
 
 INTERVAL_SECONDS = 5.0
 
@@ -83,18 +79,16 @@ class IndexKeeper:
         Raises:
             RelayerError: it was not written, or it is not known whether it is named; both are harmless.
         """
-        records = len(opened.view.roster)
+        records = opened.records_ever
         known = self._known.get(opened)
         if records < (self._limits.least if known is None else known.look_again_at) or opened.broken:
             return False
-        if opened.view.converting:
+        if opened.converting:
             # An index holds vectors of one model: those of the next that were collected so far would be missed.
             return False
         opened.users += 1
         try:
-            if not await self._is_due(opened, records):
-                return False
-            return await self._write(opened)
+            return await self._is_due(opened, records) and await self._write(opened)
         finally:
             opened.users -= 1
 
@@ -102,42 +96,22 @@ class IndexKeeper:
         """Ask the manifest what is indexed, and note when to ask again."""
         least = self._limits.least
         known = self._known.get(opened)
-        seq = await opened.log.indexes.indexed(self._model)
+        seq = await opened.indexed()
         if known is None or seq > known.seq:
-            known = self._known[opened] = _Known(seq, _covered(opened, seq))
+            known = self._known[opened] = _Known(seq, opened.records_up_to(seq))
         due_at = self._due_at(known.records)
         # Also after this attempt, whatever becomes of it: what cannot be written is not tried every few seconds.
         known.look_again_at = due_at if records < due_at else records + max(least, records // 2)
         return records >= due_at
 
     async def _write(self, opened: OpenNamespace) -> bool:
-        ctx, indexes = self._ctx, opened.log.indexes
-        async with opened.still() as state:
-            erased, records = len(state.erased), len(opened.view.roster)
-            builder = indexes.begin(self._model, opened.keys.epoch)
-            for page in write_state(state):
-                builder.add_page(page)
-            await write_view(opened.view, builder, opened.keys, ctx.randomness)
-        data = builder.finish()
-        named = await indexes.publish(builder, self._model, data, erased)
-        self.bytes_written += len(data)
-        self.written += named
-        self.lost += not named
-        if named:
-            self._known[opened] = _Known(builder.position.seq, records, self._due_at(records))
-        return named
+        index = await opened.write_index()
+        self.bytes_written += index.nbytes
+        self.written += index.named
+        self.lost += not index.named
+        if index.named:
+            self._known[opened] = _Known(index.seq, index.records, self._due_at(index.records))
+        return index.named
 
     def _due_at(self, records: int) -> int:
         return records + max(self._limits.least, int(records * (self._limits.growth - 1)))
-
-    @property
-    def _model(self) -> EmbeddingModel:
-        return self._ctx.embedder.model
-
-
-def _covered(opened: OpenNamespace, seq: int) -> int:
-    """Return how many records are of entries up to one; only the newest are looked at, for the others are not read yet."""
-    if not seq:
-        return 0
-    records = opened.log.state.records
-    return len(records) - sum(1 for _ in takewhile(lambda one: one.seq > seq, reversed(records.values())))

@@ -31,7 +31,7 @@ from relayer.errors import (
 from relayer.lib.deadline import Deadline
 from relayer.log import creation
 from relayer.log.log_ports import LogPorts
-from relayer.namespaces.embedding_space import EmbeddingSpace
+from relayer.namespaces.embedding_space import CalibratedModel
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.baseline import Calibration, calibrate
@@ -59,8 +59,8 @@ class OpenNamespaces:
     ``making`` is asked before a namespace may be made, and ``quotas`` then and before anything is appended.
 
     Attributes:
-        calibration: what relevance is judged by.
-        former: the embedding model that was used before, as long as namespaces are searched by it.
+        newest: the model that every memory is to have a vector of.
+        former: the one that was used before, as long as namespaces are searched by it.
         embedded: memories that got a vector here after they were stored.
         openings: how many namespaces were opened since the start, those that are closed again included.
         from_indexes: how many of them began with a stored index.
@@ -75,15 +75,14 @@ class OpenNamespaces:
         calibration: Calibration,
         limits: CacheLimits | None = None,
         *,
-        former: EmbeddingSpace | None = None,
+        former: CalibratedModel | None = None,
         making: Making | None = None,
         quotas: Quotas | None = None,
     ) -> None:
         self._ports = ports
         self._making = making
         self._quotas = quotas
-        self._model = model
-        self.calibration = calibration
+        self.newest = CalibratedModel(model, calibration)
         self.former = former
         self.embedded = 0
         self.openings = 0
@@ -122,18 +121,11 @@ class OpenNamespaces:
         """
         async with self._calibrating:
             former = self.former
-            known = former.calibration if former and embedder.model == former.model else self.calibration
-            if not known.probes:
-                self._recalibrate(EmbeddingSpace(embedder.model, await calibrate(embedder)))
-
-    def _recalibrate(self, generation: EmbeddingSpace) -> None:
-        """Judge what a model finds by another calibration from now on, in what is open and in what will be."""
-        if generation.model == self._model:
-            self.calibration = generation.calibration
-        elif self.former is not None:
-            self.former = generation
-        for opened in self._open.values():
-            opened.recalibrate(generation)
+            known = former if former is not None and embedder.model == former.model else self.newest
+            if not known.calibration.probes:
+                known.calibration = await calibrate(embedder)
+                for opened in self._open.values():
+                    opened.view.recalibrate()
 
     def peek(self, account: str, name: str) -> OpenNamespace | None:
         """Return an open namespace without opening it, for counts."""
@@ -141,8 +133,7 @@ class OpenNamespaces:
 
     def holds(self, opened: OpenNamespace) -> bool:
         """Whether it is still what requests get: it was not let go of, as a revocation and an erasure do."""
-        pointer = opened.namespace.pointer
-        return self.peek(opened.namespace.account, pointer.name) is opened
+        return self.peek(opened.account, opened.name) is opened
 
     @asynccontextmanager
     async def use(self, access: Access, deadline: Deadline, *, create: bool) -> AsyncIterator[OpenNamespace]:
@@ -171,9 +162,9 @@ class OpenNamespaces:
 
     @contextmanager
     def _used(self, opened: OpenNamespace) -> Iterator[None]:
-        key = (opened.namespace.account, opened.namespace.pointer.name)
+        key = (opened.account, opened.name)
         opened.users += 1
-        opened.awaited = False
+        opened.reserved = False
         try:
             yield
         finally:
@@ -184,7 +175,7 @@ class OpenNamespaces:
         """Drop what was used longest ago until the rest fits the memory that it may take."""
         for opened in self._open.values():
             # Whoever asked for it a round ago has used it or gone away.
-            opened.awaited = False
+            opened.reserved = False
         self._unweighed.update(self._open)
         await self._make_room()
 
@@ -263,9 +254,7 @@ class OpenNamespaces:
         if (raced := self._open.get(key)) is not None:
             await opened.close()
             return raced
-        for generation in (EmbeddingSpace(self._model, self.calibration), self.former):
-            if generation is not None:
-                opened.recalibrate(generation)
+        opened.view.recalibrate()
         self._open[key] = opened
         self._weigh(key)
         self.openings += 1
@@ -278,22 +267,21 @@ class OpenNamespaces:
         """Read a namespace's log: after a stored index if that fits it, else from the first entry."""
         opened = self._new(found, access)
         try:
-            await _start(opened)
+            await opened.start()
         except CorruptNamespace:
             if not opened.from_index:
                 raise
             self.ignored_indexes += 1
             opened = self._new(found, access)
             opened.trusts_indexes = False
-            await _start(opened)
+            await opened.start()
         return opened
 
     def _new(self, found: creation.OpenedNamespace, access: Access) -> OpenNamespace:
         return OpenNamespace(
             ports=self._ports,
             namespace=found,
-            model=self._model,
-            calibration=self.calibration,
+            newest=self.newest,
             secret=access.secret,
             key_not_after=access.key_not_after,
             former=self.former,
@@ -326,7 +314,7 @@ class OpenNamespaces:
             idle = (
                 key
                 for key, opened in self._open.items()
-                if opened.users == 0 and not opened.awaited and key != latest
+                if opened.users == 0 and not opened.reserved and key != latest
             )
             key = next(idle, None)
             if key is None:
@@ -347,15 +335,6 @@ class OpenNamespaces:
             self._total -= self._sizes.pop(key, 0)
         with suppress(RelayerError):
             await opened.close()
-
-
-async def _start(opened: OpenNamespace) -> None:
-    try:
-        await opened.log.start()
-        await opened.settle()
-    except BaseException:
-        await opened.close()
-        raise
 
 
 def _check(opened: OpenNamespace, access: Access) -> None:

@@ -1,30 +1,51 @@
-"""Vectors of one embedding model, and what turns their evidence into relevance.
+"""Vectors of one embedding model: what made them, what judges them, and which memories of a namespace have none yet.
 
-A namespace is searched by the vectors of one model at a time. When the operator changes the model, its memories are embedded
-anew in the background, and meanwhile it is searched by the former one: see `relayer.namespaces.projection`.
+A namespace is searched in one space at a time. When the operator changes the model, its memories are embedded anew by the
+maintenance, and meanwhile it is searched in the former space: see `relayer.namespaces.projection`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from relayer.ports import EmbeddingModel
 from relayer.search.baseline import Calibration
 
-# So many memories may still lack a vector when a namespace turns to the new model: while it is written to all the time,
+# So many memories may still lack a vector when a namespace cuts over to the new model: while it is written to all the time,
 # there is never an instant without any.
 _MOST_LEFT = 32
 _SHARE_LEFT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingSpace:
-    """An embedding model with the calibration of its evidence."""
+@dataclass(slots=True, eq=False)
+class CalibratedModel:
+    """An embedding model and what turns its evidence into relevance; one for all namespaces, completed once."""
 
     model: EmbeddingModel
     calibration: Calibration
 
 
-def few_enough(lacking: int, memories: int) -> bool:
-    """Whether a namespace can turn to the new model: all its memories have a vector of it, or all but 1 %, 32 at most."""
-    return lacking <= min(_MOST_LEFT, memories // _SHARE_LEFT)
+@dataclass(slots=True, eq=False)
+class EmbeddingSpace:
+    """The vectors of one model in one namespace.
+
+    Attributes:
+        lacking: ids of the memories without a vector of the model, in the order in which they are to get one.
+    """
+
+    by: CalibratedModel
+    lacking: dict[bytes, None] = field(default_factory=dict)
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """What makes the vectors."""
+        return self.by.model
+
+    @property
+    def calibration(self) -> Calibration:
+        """What relevance is judged by."""
+        return self.by.calibration
+
+    def may_serve(self, memories: int) -> bool:
+        """Whether a namespace can be searched here: all its memories have a vector, or all but 1 %, 32 at most."""
+        return len(self.lacking) <= min(_MOST_LEFT, memories // _SHARE_LEFT)

@@ -158,12 +158,8 @@ class Erasures:
     async def _replica_of(self, report: ErasureReport) -> Replica:
         """Return a copy of the log that knows of the erasure: the open one, or one that is read for it."""
         opened = self._namespaces.peek(report.account, report.namespace)
-        if (
-            opened is not None
-            and not opened.broken
-            and opened.namespace.pointer.incarnation == report.incarnation
-        ):
-            replica = opened.log.replica
+        if opened is not None and not opened.broken and opened.incarnation == report.incarnation:
+            replica = opened.replica
             await replica.catch_up()
             return replica
         replica = Replica(self._ports, report.account, report.incarnation)
@@ -190,11 +186,10 @@ class Erasures:
     async def _tidy(self) -> None:
         """Clean up after bodies that came into open logs after their erasure."""
         for opened in self._namespaces.all():
-            late = opened.log.state.erasures.last_late
-            incarnation = opened.namespace.pointer.incarnation
+            late, incarnation = opened.last_late, opened.incarnation
             if late <= self._tidied.get(incarnation, 0) or opened.broken:
                 continue
-            if await self._eraser(opened.log.replica, opened.namespace.account).tidy():
+            if await self._eraser(opened.replica, opened.account).tidy():
                 self._tidied[incarnation] = late
 
     def _pause(self, seen: SeenReport) -> float:

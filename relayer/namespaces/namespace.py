@@ -10,30 +10,47 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from relayer.access.principal import Access
 from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Manifest, Position
-from relayer.domain.operations import Close, Erase, JobFinished, Put, Supersede
+from relayer.domain.operations import Close, Erase, JobFinished, Operation, Put, Supersede
+from relayer.domain.outcomes import JobState, Outcome, RecordState, Status
+from relayer.domain.record import Record
+from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
+from relayer.lib.deadline import Deadline
 from relayer.log import creation
+from relayer.log.compactor import Compaction, CompactionLimits
+from relayer.log.erasure.memories import report_of
+from relayer.log.erasure.reports import ErasureReport
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
-from relayer.log.replica import Start
-from relayer.namespaces.embedding_space import EmbeddingSpace
+from relayer.log.replica import Replica, Start
+from relayer.namespaces.embedding_space import CalibratedModel
+from relayer.namespaces.journal import Change, Mark
 from relayer.namespaces.projection import NamespaceView
-from relayer.namespaces.stored import read_view
+from relayer.namespaces.records import Memory, ids_of
+from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
-from relayer.search.baseline import Calibration
+from relayer.search.ranking import SearchResult
+from relayer.search.rows import Vector
 from relayer.wire import schemas
+from relayer.wire.memories import RecallRequest, Selection
 
+# What a turn that was kept word for word has as memories have it.
+_OF_TURNS = frozenset({"sessions", "hosts", "audiences", "created_after", "created_before"})
 # Indexing takes about 0.1 ms for a memory and as much for a KiB of its text, up to what is searched of one; after this
 # much the others get a turn.
 SLICE_BYTES = 6 * 1024
@@ -45,53 +62,28 @@ _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
 
 
-def _vector_bytes(vector: NDArray[np.float32]) -> int:
-    return vector.nbytes + _VECTOR_BYTES
+@dataclass(frozen=True, slots=True)
+class WrittenIndex:
+    """A stored index: whether the manifest names it, the entry it goes up to, its records and its bytes."""
 
-
-class _Vectors:
-    """Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
-
-    They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._vectors: LRUCache[bytes, NDArray[np.float32]] = LRUCache(_VECTORS_BYTES, _vector_bytes)
-        # Counts what was erased: what was under way then is not kept.
-        self.erasures = 0
-
-    @property
-    def nbytes(self) -> int:
-        return int(self._vectors.currsize)
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-    def get(self, model: EmbeddingModel, text: str) -> NDArray[np.float32] | None:
-        return self._vectors.get(self._place(model, text))
-
-    def put(self, model: EmbeddingModel, text: str, vector: NDArray[np.float32]) -> None:
-        self._vectors[self._place(model, text)] = vector
-
-    def clear(self) -> None:
-        self.erasures += 1
-        self._vectors.clear()
-
-    def _place(self, model: EmbeddingModel, text: str) -> bytes:
-        data = f"{model.sha256} {text}".encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(data, key=self._key, digest_size=16).digest()
+    named: bool
+    seq: int
+    records: int
+    nbytes: int
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class OpenNamespace:
     """A namespace while a key for it is live; ``users`` counts the requests in it.
 
+    What there is in it is asked of this object alone; nobody else knows how it is kept.
+
     Attributes:
         key_not_after: until when it may be held, in ms since the epoch.
-        awaited: whether it was opened for requests of which none has come to use it yet.
+        reserved: whether it was opened for requests of which none has come to use it yet.
         trusts_indexes: whether to begin with a stored index if there is one.
-        former: what it is searched by until all of its memories have vectors of ``model``; None when nothing is left of it.
+        newest: the model that every memory is to have a vector of.
+        former: what it is searched by until then; None when nothing is left of it.
         from_index: the entry up to which a stored index was begun with, 0 without one.
         ignored: stored indexes that were there and could not be used.
         allowance: asked before anything is appended; None lets everything be.
@@ -99,13 +91,12 @@ class OpenNamespace:
 
     ports: LogPorts
     namespace: creation.OpenedNamespace
-    model: EmbeddingModel
-    calibration: Calibration
+    newest: CalibratedModel
     secret: bytes = field(repr=False)
     key_not_after: int = 0
     trusts_indexes: bool = True
-    former: EmbeddingSpace | None = None
-    awaited: bool = True
+    former: CalibratedModel | None = None
+    reserved: bool = True
     users: int = 0
     from_index: int = 0
     ignored: int = 0
@@ -118,17 +109,19 @@ class OpenNamespace:
     _measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _free: asyncio.Event = field(default_factory=asyncio.Event)
-    _tended_at: Position | None = None
+    _maintained_at: Position | None = None
     _restored: tuple[NamespaceState, NamespaceView] | None = None
-    _vectors: _Vectors = field(init=False)
+    # Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
+    # They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
+    _vectors: LRUCache[bytes, NDArray[np.float32]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._free.set()
-        self._vectors = _Vectors(self.namespace.keys.idempotency_mac("cache of vectors"))
+        self._forget_vectors()
         self.view = self._new_view()
         self.log = NamespaceLog(
             self.ports,
-            self.namespace.account,
+            self.account,
             self.namespace.pointer,
             begin=self._begin,
             seen=self.namespace.seen,
@@ -137,17 +130,30 @@ class OpenNamespace:
         self.log.subscribe(self._on_applied, self._on_reset)
 
     def _new_view(self) -> NamespaceView:
-        coming = EmbeddingSpace(self.model, self.calibration)
-        if self.former is None:
-            return self._view_of(coming)
-        view = self._view_of(self.former)
-        view.prepare(coming)
+        view = self._view_of(self.former or self.newest)
+        if self.former is not None:
+            view.prepare(self.newest)
         return view
 
-    def _view_of(self, generation: EmbeddingSpace) -> NamespaceView:
-        return NamespaceView(
-            self.namespace.keys, generation.model, generation.calibration, self.ports.randomness
-        )
+    def _view_of(self, model: CalibratedModel) -> NamespaceView:
+        return NamespaceView(self.keys, model, self.ports.randomness)
+
+    # What it is.
+
+    @property
+    def account(self) -> str:
+        """Whose it is."""
+        return self.namespace.account
+
+    @property
+    def name(self) -> str:
+        """Its name in the account."""
+        return self.namespace.pointer.name
+
+    @property
+    def incarnation(self) -> bytes:
+        """Which life of the name this is."""
+        return self.namespace.pointer.incarnation
 
     @property
     def keys(self) -> NamespaceKeys:
@@ -155,9 +161,278 @@ class OpenNamespace:
         return self.namespace.keys
 
     @property
+    def position(self) -> Position:
+        """Where it stands in the log."""
+        return self.log.position
+
+    @property
+    def last_time(self) -> int:
+        """The latest time of an entry, in ms."""
+        return self.log.state.last_time
+
+    @property
     def broken(self) -> bool:
         """Whether it has to be opened anew to be served."""
         return self._failure is not None or self.log.broken or self.log.state.closed
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + len(self._vectors) * self._vector_bytes
+
+    # What the log says.
+
+    def ids(self) -> list[bytes]:
+        """Return the ids of all records, kept turns and what does not open included, in the order of the log."""
+        return list(self.log.state.records)
+
+    def state(self, record: bytes) -> RecordState | None:
+        """Return what the log says of a record."""
+        return self.log.state.records.get(record)
+
+    def states(self, *, newest_first: bool = False) -> Iterator[RecordState]:
+        """Yield what the log says of all records, in its order; nothing may be awaited meanwhile."""
+        known = self.log.state.records.values()
+        return reversed(known) if newest_first else iter(known)
+
+    def is_live(self, record: bytes) -> bool:
+        """Whether a record is there, and neither superseded nor forgotten; it may be over."""
+        state = self.state(record)
+        return state is not None and state.status is Status.LIVE
+
+    def jobs(self) -> list[JobState]:
+        """Return all promises, in the order of the log."""
+        return list(self.log.state.jobs.values())
+
+    def job(self, job: bytes) -> JobState | None:
+        """Return a promise."""
+        return self.log.state.jobs.get(job)
+
+    def erasures(self) -> list[Erasure]:
+        """Return all erasures, in the order of the log."""
+        return list(self.log.state.erasures.known.values())
+
+    def erasure(self, erasure: bytes) -> Erasure | None:
+        """Return an erasure."""
+        return self.log.state.erasures.known.get(erasure)
+
+    def erasure_of(self, record: bytes) -> Erasure | None:
+        """Return the erasure that destroyed a record."""
+        return self.log.state.erasures.erasure_of(record)
+
+    def report_of(self, erasure: Erasure) -> ErasureReport:
+        """Return the report that an erasure begins with."""
+        return report_of(self.account, self.name, self.log.replica, erasure.erasure)
+
+    def seen_before(self, access: Access) -> dict[int, Outcome]:
+        """Return what became of the operations of this very request when it came before, by index; `refresh` first.
+
+        A request whose operations depend on what is there is evaluated once. What was stored after the first answer is
+        not what its author meant, whoever sends it again.
+        """
+        return self.log.state.outcomes_of(access.principal.author, access.principal.nonce)
+
+    def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
+        """Return the records that have this one's text, itself included."""
+        return self.log.state.of_the_same_text(record)
+
+    def duplicate_of(self, key: bytes) -> RecordState | None:
+        """Return the newest record that says this, by what `NamespaceKeys.likeness_mac` makes of it."""
+        return self.state(self.log.state.duplicates.newest(key))
+
+    def was_taken_back(self, content: bytes) -> bool:
+        """Whether somebody forgot or erased a text, by its `NamespaceKeys.content_mac`."""
+        return self.log.state.was_taken_back(content)
+
+    # What is in it.
+
+    def record(self, record: bytes) -> Record | None:
+        """Open a record, if there is one that can be opened."""
+        return self.view.get(record)
+
+    def memory(self, record: bytes) -> Memory | None:
+        """Open a memory."""
+        return self._memory(self.view.get(record))
+
+    def memories(self, wanted: Selection | None = None) -> Iterator[Memory]:
+        """Yield the memories that pass every filter, oldest first, whatever became of them."""
+        ids = frozenset() if wanted is None else ids_of(wanted)
+        for record in self.ids():
+            memory = self.memory(record) if not ids or record in ids else None
+            if memory is not None and (wanted is None or memory.passes(wanted)):
+                yield memory
+
+    def hit(self, number: int) -> Memory:
+        """Open what a search found; raises `CorruptNamespace` if it does not open any more."""
+        record = self.view.by_number(number)
+        return Memory(record, self.log.state.records[record.id], record.id not in self.view.space.lacking)
+
+    def turn(self, record: bytes) -> Memory | None:
+        """Open a turn that was kept word for word: its record is a `Dialogue`."""
+        number = self.view.table.dialogues.number_of(record)
+        return None if number is None else self._memory(self.view.records.get(number))
+
+    def turns(self, session: str | None = None) -> Iterator[Memory]:
+        """Yield the kept turns of a session, or all, oldest first."""
+        for record in self.view.table.dialogues.ids(session):
+            turn = self.turn(record)
+            if turn is not None:
+                yield turn
+
+    def select_turns(self, wanted: Selection) -> Iterator[Memory]:
+        """Yield the kept turns that pass every filter, none where one asks for what only memories have.
+
+        A turn may only repeat what another session said before: then it hangs on memories that are not of its session.
+        """
+        if wanted.filters <= _OF_TURNS:
+            yield from (turn for turn in self.turns() if turn.passes(wanted))
+
+    def _memory(self, record: Record | None) -> Memory | None:
+        state = None if record is None else self.state(record.id)
+        if record is None or state is None:
+            return None
+        return Memory(record, state, record.id not in self.view.space.lacking)
+
+    def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:
+        """Whether there is such a memory, of one of these kinds if any are given, that can be opened; it is not."""
+        return record in self.view and (not kinds or self.view.table.is_of_kind(record, kinds))
+
+    def is_turn(self, record: bytes) -> bool:
+        """Whether it is a turn that was kept word for word."""
+        return record in self.view.table.dialogues
+
+    def last_of_session(self, session: str) -> bytes:
+        """Return the newest record of a host's chat session, empty without one: what a first turn's context refers to."""
+        return self.view.table.last_of_session(session) or b""
+
+    def ended_at(self, memory: Memory) -> int | None:
+        """Return until when a memory holds, in ms: as stated, or until the one in its place does; None when it does."""
+        return memory.ended_by(self.record(memory.state.superseded_by))
+
+    def changes_after(self, mark: Mark) -> list[Change]:
+        """Return what became of memories after a mark, in the log's order."""
+        return [change for change in self.view.journal.after(mark) if not self.is_turn(change.record)]
+
+    # What a search finds.
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """What it is searched by."""
+        return self.view.space.model
+
+    @property
+    def converting(self) -> bool:
+        """Whether it is searched by the former model, and collects vectors of the new one."""
+        return self.view.coming is not None
+
+    @property
+    def lacking(self) -> dict[bytes, None]:
+        """Ids of what has no vector of the newest model yet, oldest first."""
+        return self.view.newest.lacking
+
+    @property
+    def repeats_texts(self) -> bool:
+        """Whether several records may hold the same text, said among others or by another voice."""
+        return self.log.state.repeats_texts
+
+    def search(
+        self,
+        vector: Vector | None,
+        text: str | None,
+        count: int,
+        *,
+        allowed: AbstractSet[int] | None = None,
+        floor: float = 0.0,
+        past: bool = False,
+    ) -> SearchResult:
+        """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
+        index = self.view.past if past else self.view.index
+        return index.search(vector, text, count, allowed=allowed, floor=floor)
+
+    def state_of_hit(self, number: int) -> RecordState:
+        """Return what the log says of what a search found, which is not opened for that."""
+        return self.log.state.records[self.view.table.id_of(number)]
+
+    def vector_of_hit(self, number: int) -> Vector | None:
+        """Return the vector that a live memory is found by."""
+        return self.view.index.row(number)
+
+    def number(self, record: bytes) -> int | None:
+        """Return a memory's number in a search: in the order of the log."""
+        return self.view.table.numbers.get(record)
+
+    def allowed(self, request: RecallRequest, now: int) -> set[int] | None:
+        """Return the numbers of what passes a recall's filters at a time in ms; None when everything does."""
+        allowed = self.view.table.allowed(
+            kinds=request.kinds,
+            audiences=request.audiences,
+            trusts=request.trusts,
+            suspect=request.include_suspect,
+            now=now,
+        )
+        if request.occurred_after is not None or request.occurred_before is not None:
+            allowed = self.view.table.between(request.occurred_after, request.occurred_before, allowed)
+        if request.as_of is None:
+            return allowed
+        numbers = self.view.table.numbers.values() if allowed is None else allowed
+        return {number for number in numbers if self._held_at(number, request.as_of)}
+
+    def _held_at(self, number: int, at: int) -> bool:
+        """Whether a memory held at a time in ms; its first instant counts, its last does not."""
+        memory = self._memory(self.view.records.get(number))
+        if memory is None:
+            return False
+        until = self.ended_at(memory)
+        return memory.record.holds_from <= at and (until is None or at < until)
+
+    def past_numbers(self, statuses: AbstractSet[str], allowed: AbstractSet[int] | None) -> set[int]:
+        """Return the numbers of memories of these statuses, among those that are allowed (None: all)."""
+        numbers = (self.number(state.record) for state in self.states() if state.status in statuses)
+        return {number for number in numbers if number is not None and (allowed is None or number in allowed)}
+
+    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts of this namespace as `relayer.ports.Embedder.embed` does; what was asked alone is asked once."""
+        if len(texts) != 1:
+            return await embedder.embed(texts)
+        data = f"{embedder.model.sha256} {texts[0]}".encode("utf-8", "surrogatepass")
+        key = self.keys.idempotency_mac("cache of vectors")
+        place, kept = hashlib.blake2b(data, key=key, digest_size=16).digest(), self._vectors
+        known = kept.get(place)
+        if known is None:
+            known = (await embedder.embed(texts)).copy()
+            # What is erased meanwhile takes this cache along.
+            kept[place] = known
+        return known.copy()
+
+    def _forget_vectors(self) -> None:
+        self._vectors = LRUCache(_VECTORS_BYTES // self._vector_bytes)
+
+    @property
+    def _vector_bytes(self) -> int:
+        return 4 * self.newest.model.dimension + _VECTOR_BYTES
+
+    @property
+    def null_is_due(self) -> bool:
+        """Whether relevance is judged by another null than what is there by now; see `measure_baseline`."""
+        return self.view.index.null_is_due
+
+    async def measure_baseline(self) -> None:
+        """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""
+        while self.null_is_due:
+            async with self._measuring:
+                await self.view.index.measure_null()
+            await self.wait_indexed()
+
+    # Reading, writing, waiting.
+
+    async def start(self) -> None:
+        """Read the log; on an error it is closed."""
+        try:
+            await self.log.start()
+            await self.wait_indexed()
+        except BaseException:
+            await self.close()
+            raise
 
     async def read(
         self, consistency: schemas.Consistency, min_position: schemas.Position | None = None
@@ -165,9 +440,30 @@ class OpenNamespace:
         """Bring log and view up to what the consistency asks for."""
         wanted = Position(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
         await self.log.read(Consistency(consistency.value), wanted)
-        await self.settle()
+        await self.wait_indexed()
 
-    async def settle(self) -> None:
+    async def refresh(self, deadline: Deadline) -> None:
+        """Bring log and view up to every write that was acknowledged."""
+        async with deadline.step("read"):
+            await self.read(schemas.Consistency.STRONG)
+
+    async def append(
+        self,
+        operations: Sequence[Operation],
+        deadline: Deadline | None = None,
+        plaintexts: Mapping[tuple[bytes, str, bytes], bytes] | None = None,
+    ) -> list[Outcome]:
+        """Append operations, as `NamespaceLog.append`; ``plaintexts`` are what they seal, which need not be opened again."""
+        known = self.view.plaintexts
+        known.update(plaintexts or {})
+        try:
+            async with deadline.step("append") if deadline is not None else nullcontext():
+                return await self.log.append(operations)
+        finally:
+            for seal in plaintexts or ():
+                known.pop(seal, None)
+
+    async def wait_indexed(self) -> None:
         """Wait until the view has everything that the log has applied.
 
         Raises:
@@ -183,56 +479,89 @@ class OpenNamespace:
             raise NamespaceClosed("the namespace was erased")
         self.view.cut_over()
 
-    async def judge_alike(self) -> None:
-        """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""
-        while self.view.index.null_is_due:
-            async with self._measuring:
-                await self.view.index.measure_null()
-            await self.settle()
+    async def changed(self, seconds: float) -> None:
+        """Wait until the log moves, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
-    def recalibrate(self, generation: EmbeddingSpace) -> None:
-        """Judge what a model finds by another calibration from now on."""
-        if generation.model == self.model:
-            self.calibration = generation.calibration
-        elif self.former is not None:
-            self.former = generation
-        self.view.recalibrate(generation)
+    # What is done beside the requests.
 
     @property
-    def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
-        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + self._vectors.nbytes
-
-    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts of this namespace as `relayer.ports.Embedder.embed` does; what was asked alone is asked once."""
-        if len(texts) != 1:
-            return await embedder.embed(texts)
-        model, kept, erasures = embedder.model, self._vectors, self._vectors.erasures
-        known = kept.get(model, texts[0])
-        if known is not None:
-            return known.copy()
-        found = await embedder.embed(texts)
-        if erasures == kept.erasures:
-            kept.put(model, texts[0], found.copy())
-        return found
+    def replica(self) -> Replica:
+        """The copy that this follows the log with: for what looks after the log beside the requests."""
+        return self.log.replica
 
     @property
-    def needs_tending(self) -> bool:
+    def last_late(self) -> int:
+        """The newest entry with bodies of what was erased before; 0 without one."""
+        return self.log.state.erasures.last_late
+
+    @property
+    def needs_maintenance(self) -> bool:
         """Whether the log has moved since the last round, or that one left something undone."""
-        return bool(self.view.lacking) or self.log.position != self._tended_at
+        return bool(self.lacking) or self.position != self._maintained_at
 
-    def tended(self) -> None:
+    def note_maintained(self) -> None:
         """Note the end of a round: until the log moves there is no need of another, unless something is still promised."""
-        if not any(job.state == "pending" for job in self.log.state.jobs.values()):
-            self._tended_at = self.log.position
+        if not any(job.state == "pending" for job in self.jobs()):
+            self._maintained_at = self.position
+
+    async def tidy_indexes(self) -> None:
+        """Bring the indexes up to date; what was erased leaves no vector in them."""
+        view = self.view
+        purge, view.purge_due = view.purge_due, False
+        try:
+            for index in (view.index, view.past):
+                await index.maintain(purge=purge)
+        except BaseException:
+            view.purge_due = purge or view.purge_due
+            raise
+
+    async def compact(self, limits: CompactionLimits) -> Compaction | None:
+        """Make one segment if there is need; see `NamespaceLog.compact`."""
+        return await self.log.compact(limits) if self.log.compaction_due(limits) else None
 
     @property
-    def held(self) -> bool:
+    def records_ever(self) -> int:
+        """How many records there ever were, as far as the view knows."""
+        return len(self.view.table)
+
+    def records_up_to(self, seq: int) -> int:
+        """Return how many records are of entries up to one; only the newest are looked at: the others are not read yet."""
+        if not seq:
+            return 0
+        records = self.log.state.records
+        return len(records) - sum(1 for _ in takewhile(lambda one: one.seq > seq, reversed(records.values())))
+
+    async def indexed(self) -> int:
+        """Return the entry up to which there is a stored index for the newest model, 0 without one."""
+        return await self.log.indexes.indexed(self.newest.model)
+
+    async def write_index(self) -> WrittenIndex:
+        """Write a stored index; what the log applies meanwhile is indexed afterwards.
+
+        Raises:
+            RelayerError: it was not written, or it is not known whether it is named; both are harmless.
+        """
+        model, indexes = self.newest.model, self.log.indexes
+        async with self.freeze() as state:
+            erased, records = len(state.erased), self.records_ever
+            builder = indexes.begin(model, self.keys.epoch)
+            for page in write_state(state):
+                builder.add_page(page)
+            await write_view(self.view, builder, self.keys, self.ports.randomness)
+        data = builder.finish()
+        named = await indexes.publish(builder, model, data, erased)
+        return WrittenIndex(named, builder.position.seq, records, len(data))
+
+    @property
+    def frozen(self) -> bool:
         """Whether the view is being written down: it must not be changed but by the log, which waits."""
         return not self._free.is_set()
 
     @asynccontextmanager
-    async def still(self) -> AsyncIterator[NamespaceState]:
+    async def freeze(self) -> AsyncIterator[NamespaceState]:
         """Keep the view as it is, at the state that is yielded; that one goes on, so it is to be read at once.
 
         What the log applies meanwhile is indexed afterwards, and reads that must see it wait.
@@ -240,18 +569,12 @@ class OpenNamespace:
         Raises:
             CorruptNamespace: the view could not follow the log.
         """
-        await self.settle()
+        await self.wait_indexed()
         self._free.clear()
         try:
             yield self.log.state
         finally:
             self._free.set()
-
-    async def changed(self, seconds: float) -> None:
-        """Wait until the log moves, at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
 
     async def close(self, patience: float = 10.0) -> None:
         """Commit what is queued for at most ``patience`` seconds, stop, and let go of keys and memories."""
@@ -268,7 +591,7 @@ class OpenNamespace:
             self._behind.clear()
             # Whoever waits for a change here waits in vain.
             self._wake()
-            self._vectors.clear()
+            self._forget_vectors()
 
     async def _begin(self, manifest: Manifest) -> Start | None:
         """Read the index that the manifest names; None when there is none that can be used."""
@@ -276,22 +599,22 @@ class OpenNamespace:
         self.from_index = 0
         if not self.trusts_indexes:
             return None
-        for generation in (EmbeddingSpace(self.model, self.calibration), self.former):
-            start = None if generation is None else await self._begin_with(manifest, generation)
+        for model in (self.newest, self.former):
+            start = None if model is None else await self._begin_with(manifest, model)
             if start is not None:
                 return start
         return None
 
-    async def _begin_with(self, manifest: Manifest, generation: EmbeddingSpace) -> Start | None:
+    async def _begin_with(self, manifest: Manifest, model: CalibratedModel) -> Start | None:
         """Read the named index if it was made for this model."""
         reader = None
         try:
-            reader = await self.log.indexes.open(manifest, generation.model, self.keys.epoch)
+            reader = await self.log.indexes.open(manifest, model.model, self.keys.epoch)
             if reader is None:
                 return None
             start = await reader.state()
-            view = self._view_of(generation)
-            await read_view(reader, view, self.keys, generation.calibration, generation.model.dimension)
+            view = self._view_of(model)
+            await read_view(reader, view, self.keys)
         except CorruptNamespace:
             # The log has all that an index has: it takes longer, and that is all.
             self.ignored += 1
@@ -299,8 +622,8 @@ class OpenNamespace:
         finally:
             if reader is not None:
                 await reader.close()
-        if generation.model != self.model:
-            view.prepare(EmbeddingSpace(self.model, self.calibration))
+        if model is not self.newest:
+            view.prepare(self.newest)
         self.from_index = start.state.position.seq
         self._restored = (start.state, view)
         return start
@@ -308,14 +631,14 @@ class OpenNamespace:
     def _on_applied(self, applied: list[Applied]) -> None:
         if any(isinstance(item.operation, Erase | Close) for item in applied):
             # A vector stands for its text, and nobody knows here which were made of what is erased.
-            self._vectors.clear()
+            self._forget_vectors()
         if self.log.state.closed:
             # Nobody may be answered from this any more: let go of it now, not when its key ends.
             self._behind.clear()
             self.view = self._new_view()
             self._wake()
             return
-        if self._indexing is None and not self.held and sum(map(_weight, applied)) <= SLICE_BYTES:
+        if self._indexing is None and not self.frozen and sum(map(_weight, applied)) <= SLICE_BYTES:
             self.view.apply(self.log.state, applied)
         else:
             self._behind.extend(applied)

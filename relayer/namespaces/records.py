@@ -12,9 +12,8 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from operator import itemgetter
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -22,9 +21,11 @@ import numpy as np
 from cachetools import LRUCache
 
 from relayer.crypto.namespace_keys import NamespaceKeys
-from relayer.domain.operations import Stored
+from relayer.domain.outcomes import RecordState, Status
 from relayer.domain.record import Dialogue, Record, decode_record
+from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
+from relayer.wire.memories import Selection
 
 # A block of so many is opened for one of them, in about the time of two single records.
 BLOCK_RECORDS = 32
@@ -62,22 +63,13 @@ class RecordCache:
         entries = len(self._single) + len(self._blocks)
         return self._sealed_bytes + entries * _ENTRY_BYTES + int(self._open.currsize) * _AS_VALUE
 
-    def put(self, number: int, record_id: bytes, sealed: bytes) -> Record:
-        """Take a record as the log holds it.
-
-        Raises:
-            UnsealError, msgspec.MsgspecError: it does not open; nothing was kept.
-        """
-        encoded = self._keys.unseal_record(record_id, sealed)
+    def put(self, number: int, record_id: bytes, sealed: bytes, encoded: bytes) -> Record:
+        """Take a record as the log holds it, and what is in its seal; raises `msgspec.MsgspecError` if that is none."""
         record = decode_record(encoded)
-        self.keep(number, record_id, sealed, record, len(encoded))
-        return record
-
-    def keep(self, number: int, record_id: bytes, sealed: bytes, record: Record, size: int) -> None:
-        """Take a record of which the contents are known already; ``size`` is that of its encoding."""
         self._single[number] = (record_id, sealed)
         self._sealed_bytes += len(sealed)
-        self._note(number, record, size)
+        self._note(number, record, len(encoded))
+        return record
 
     def put_block(self, first: int, name: Callable[[], bytes], sealed: bytes) -> None:
         """Take a block of a stored index, unopened; blocks come in order, before any single record."""
@@ -119,7 +111,7 @@ class RecordCache:
         self._sealed_bytes += len(sealed)
 
     def encoded_blocks(self, count: int) -> Iterator[bytes]:
-        """Yield the plaintexts of blocks that hold records 0 to ``count``, for `put_block` of another shelf.
+        """Yield the plaintexts of blocks that hold records 0 to ``count``, for `put_block` of another cache.
 
         Raises:
             UnsealError: one does not open any more.
@@ -152,7 +144,7 @@ class RecordCache:
         return self._last[1]
 
     def _block_of(self, number: int) -> int | None:
-        at = bisect_right(self._blocks, number, key=_first) - 1
+        at = bisect_right(self._blocks, number, key=attrgetter("first")) - 1
         return at if at >= 0 else None
 
     def _note(self, number: int, record: Record, size: int) -> None:
@@ -160,53 +152,12 @@ class RecordCache:
             self._open[number] = (record, size)
 
 
-def _first(block: _Block) -> int:
-    return block.first
-
-
-@dataclass(frozen=True, slots=True)
-class Unsealed:
-    """The contents of ``stored``: the record, the size of its encoding, and both vectors encoded, empty where it has none."""
-
-    stored: Stored
-    record: Record = field(repr=False)
-    size: int
-    own: bytes = field(repr=False)
-    context: bytes = field(repr=False)
-
-
-class PlaintextCache:
-    """Contents by their seals, which are never equal for two of them."""
-
-    def __init__(self) -> None:
-        self._by_seal: dict[bytes, Unsealed] = {}
-
-    def of(self, stored: Stored) -> Unsealed | None:
-        """Return the contents of what the log brought, if they are known."""
-        known = self._by_seal.get(stored.sealed)
-        return known if known is not None and known.stored == stored else None
-
-    @contextmanager
-    def holding(self, contents: Sequence[Unsealed]) -> Iterator[None]:
-        """Know contents until the block ends."""
-        for one in contents:
-            self._by_seal[one.stored.sealed] = one
-        try:
-            yield
-        finally:
-            for one in contents:
-                del self._by_seal[one.stored.sealed]
-
-    def __len__(self) -> int:
-        return len(self._by_seal)
-
-
 # Measured with twenty to a session: an id, its number and its place in the session.
 _EACH_BYTES = 270
 
 
 class Dialogues:
-    """Numbers of dialogues on the shelf, in the order of the log."""
+    """Numbers of dialogues in the cache, in the order of the log."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, tuple[int, str]] = {}
@@ -224,7 +175,7 @@ class Dialogues:
         return len(self._numbers) * _EACH_BYTES
 
     def add(self, number: int, record: bytes, session: str) -> None:
-        """Take one that has a place on the shelf; in the order of the log."""
+        """Take one that has a place in the cache; in the order of the log."""
         self._numbers[record] = (number, session)
         self._by_session.setdefault(session, {})[number] = record
 
@@ -239,18 +190,13 @@ class Dialogues:
 
     def number_of(self, record: bytes) -> int | None:
         """Return one's number, if it is there."""
-        known = self._numbers.get(record)
-        return None if known is None else known[0]
+        return self._numbers.get(record, (None, ""))[0]
 
-    def of_session(self, session: str) -> Iterator[tuple[bytes, int]]:
-        """Yield the ids and numbers of a session's, oldest first."""
-        for number, record in list(self._by_session.get(session, {}).items()):
-            yield record, number
-
-    def everything(self) -> Iterator[tuple[bytes, int]]:
-        """Yield all ids and numbers, in no order."""
-        for record, (number, _) in list(self._numbers.items()):
-            yield record, number
+    def ids(self, session: str | None) -> list[bytes]:
+        """Return a session's, oldest first; None is all of them."""
+        if session is not None:
+            return list(self._by_session.get(session, {}).values())
+        return sorted(self._numbers, key=lambda record: self._numbers[record][0])
 
     def numbers(self) -> Iterator[tuple[str, list[int]]]:
         """Yield each session with its numbers."""
@@ -290,7 +236,6 @@ class RecordTable:
     Attributes:
         numbers: of the records that can be read.
         shown: numbers of what recall may return.
-        without_vector: ids of what is not findable by meaning yet, oldest first.
         unreadable: records of the log that could not be opened.
         dialogues: turns that were kept word for word: they have numbers, and are none of the records.
     """
@@ -299,7 +244,6 @@ class RecordTable:
         self._ids: list[bytes] = []
         self.numbers: dict[bytes, int] = {}
         self.shown: set[int] = set()
-        self.without_vector: dict[bytes, None] = {}
         self.unreadable = 0
         self.dialogues = Dialogues()
         self._facets: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -362,7 +306,6 @@ class RecordTable:
         """Forget all about a record, or a dialogue, but its place; returns the number it had."""
         if record in self.dialogues:
             return self.dialogues.drop(record)
-        self.without_vector.pop(record, None)
         number = self.numbers.pop(record, None)
         if number is not None:
             self.shown.discard(number)
@@ -378,10 +321,10 @@ class RecordTable:
     def allowed(
         self,
         *,
-        kinds: Sequence[str],
-        audiences: Sequence[str],
-        trusts: Sequence[str],
-        suspect: bool,
+        kinds: Sequence[str] = (),
+        audiences: Sequence[str] = (),
+        trusts: Sequence[str] = (),
+        suspect: bool = False,
         now: int,
     ) -> set[int] | None:
         """Return the numbers that pass the filters, or None when everything passes."""
@@ -407,14 +350,14 @@ class RecordTable:
         found = set(np.flatnonzero(inside).tolist())
         return found if passing is None else found & passing
 
-    def parts(self) -> RosterParts:
-        """Return what `of_parts` takes."""
+    def parts(self, lacking: Iterable[bytes]) -> RosterParts:
+        """Return what `of_parts` takes, with the records that lack a vector."""
         known = self.numbers.values()
         return RosterParts(
             ids=self._ids.copy(),
             gone=_packed(set(range(len(self._ids))).difference(known)),
             hidden=_packed(set(known) - self.shown),
-            lacking=_packed(self.numbers[record] for record in self.without_vector),
+            lacking=_packed(self.numbers[record] for record in lacking),
             occurred=np.array(self._occurred, "<i8").tobytes(),
             facets=[
                 (facet, value, _packed(members))
@@ -428,32 +371,29 @@ class RecordTable:
         )
 
     @classmethod
-    def of_parts(cls, parts: RosterParts) -> RecordTable:
-        """Return a roster from its parts; raises `ValueError` when they do not fit each other."""
-        roster = cls()
+    def of_parts(cls, parts: RosterParts) -> tuple[RecordTable, dict[bytes, None]]:
+        """Return a table and what lacks a vector; raises `ValueError` when the parts do not fit each other."""
+        table = cls()
         count = len(parts.ids)
         gone, hidden = _unpacked(parts.gone), _unpacked(parts.hidden)
-        roster._ids = parts.ids
-        roster._occurred.frombytes(
-            np.frombuffer(parts.occurred, "<i8").astype(np.int64, copy=False).tobytes()
-        )
-        roster.shown = set(range(count)).difference(gone, hidden)
-        roster.numbers = dict(zip(parts.ids, range(count), strict=True))
+        table._ids = parts.ids
+        table._occurred.frombytes(np.frombuffer(parts.occurred, "<i8").astype(np.int64, copy=False).tobytes())
+        table.shown = set(range(count)).difference(gone, hidden)
+        table.numbers = dict(zip(parts.ids, range(count), strict=True))
         for number in gone:
-            del roster.numbers[parts.ids[number]]
+            del table.numbers[parts.ids[number]]
         for facet, value, members in parts.facets:
             if facet == _DIALOGUE:
                 for number in _unpacked(members):
-                    roster.dialogues.add(number, parts.ids[number], value)
+                    table.dialogues.add(number, parts.ids[number], value)
             else:
-                roster._facets[facet, value] = set(_unpacked(members))
-        roster._expiring = dict(parts.expiring)
-        roster._last_of_session = dict(parts.sessions)
-        roster.without_vector = dict.fromkeys(parts.ids[number] for number in _unpacked(parts.lacking))
-        roster.unreadable = parts.unreadable
-        if len(roster._occurred) != count or len(roster.numbers) != count - len(gone):
+                table._facets[facet, value] = set(_unpacked(members))
+        table._expiring = dict(parts.expiring)
+        table._last_of_session = dict(parts.sessions)
+        table.unreadable = parts.unreadable
+        if len(table._occurred) != count or len(table.numbers) != count - len(gone):
             raise ValueError("the stored records do not fit each other")
-        return roster
+        return table, dict.fromkeys(parts.ids[number] for number in _unpacked(parts.lacking))
 
 
 def _packed(numbers: Iterable[int]) -> bytes:
@@ -463,3 +403,76 @@ def _packed(numbers: Iterable[int]) -> bytes:
 def _unpacked(data: bytes) -> list[int]:
     numbers: list[int] = np.frombuffer(data, "<u4").tolist()
     return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory of an open namespace, or a turn that was kept word for word, as it was when it was looked up.
+
+    Attributes:
+        record: what was sealed; it never changes.
+        state: what the log says of it, which goes on with the log.
+        searchable: whether it could be found by meaning.
+    """
+
+    record: Record
+    state: RecordState
+    searchable: bool = True
+
+    @property
+    def id(self) -> bytes:
+        """The record's id."""
+        return self.record.id
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is neither superseded nor forgotten; it may be over."""
+        return self.state.status is Status.LIVE
+
+    @property
+    def active_at(self) -> int:
+        """When it was last stored, said again, forgotten or restored, in ms."""
+        return max(self.record.created_at, self.state.changed_at, self.state.reinforced_at)
+
+    def ended_by(self, successor: Record | None) -> int | None:
+        """Return until when it holds, in ms: as stated, or until the one in its place does; None when it does."""
+        stated = self.record.valid_to
+        if self.state.status is not Status.SUPERSEDED:
+            return stated
+        ended = self.state.changed_at
+        if successor is not None and successor.valid_from is not None:
+            ended = successor.valid_from
+        return ended if stated is None else min(ended, stated)
+
+    def passes(self, wanted: Selection) -> bool:
+        """Whether it passes every filter but that of ids."""
+        record, source = self.record, self.record.source
+        among = (
+            (wanted.kinds, record.kind),
+            (wanted.audiences, record.audience),
+            (wanted.trusts, record.trust),
+            (wanted.hosts, source.host),
+            (wanted.sessions, source.session),
+            (wanted.speakers, source.speaker),
+        )
+        if any(values and value not in values for values, value in among):
+            return False
+        flags = ((wanted.suspect, record.suspect), (wanted.pinned, record.pinned))
+        if any(flag is not None and flag != value for flag, value in flags):
+            return False
+        return (
+            _within(record.created_at, wanted.created_after, wanted.created_before)
+            and _within(record.occurred_at, wanted.occurred_after, wanted.occurred_before)
+            and (wanted.inactive_since is None or self.active_at < wanted.inactive_since)
+        )
+
+
+def ids_of(wanted: Selection) -> frozenset[bytes]:
+    """Return the ids that a selection names; none means all."""
+    return frozenset(map(ulid.parse, wanted.ids))
+
+
+def _within(at: int | None, after: int | None, before: int | None) -> bool:
+    if after is None and before is None:
+        return True
+    return at is not None and (after is None or at >= after) and (before is None or at < before)

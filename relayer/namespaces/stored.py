@@ -1,6 +1,6 @@
 """A namespace's view as blocks of a stored index, sealed under the namespace's index key.
 
-The view is a number of named sections: the roster, the lexical index, the vectors, the null; cut into blocks of a size that
+The view is a number of named sections: the table of records, the lexical index, the vectors, the null; cut into blocks of a size that
 is sealed and opened in about a millisecond, so that others get their turn. Records are blocks of their own, which stay
 sealed in memory when they are read back.
 """
@@ -17,11 +17,12 @@ import msgspec
 from relayer.crypto.namespace_keys import NamespaceKeys
 from relayer.errors import CorruptNamespace
 from relayer.log.index_file import IndexBuilder, IndexReader, Part, block_id
+from relayer.namespaces.embedding_space import EmbeddingSpace
 from relayer.namespaces.journal import Journal, JournalParts
 from relayer.namespaces.projection import NamespaceView
 from relayer.namespaces.records import BLOCK_RECORDS, RecordCache, RecordTable, RosterParts
 from relayer.ports import Randomness
-from relayer.search.baseline import Calibration, NullParts
+from relayer.search.baseline import NullParts
 from relayer.search.dense import DenseParts
 from relayer.search.index import IndexParts, MemoryIndex
 from relayer.search.ranking import Baseline
@@ -63,15 +64,15 @@ async def write_view(
         UnsealError: a record in memory does not open any more.
     """
     digest = hashlib.sha256()
-    for number, records in enumerate(view.shelf.encoded_blocks(len(view.roster))):
+    for number, records in enumerate(view.records.encoded_blocks(len(view.table))):
         name = block_id(builder.key, Part.TEXTS, number)
         sealed = keys.seal_index(name, records, salt=randomness.bytes(SALT_SIZE))
         digest.update(sealed)
         builder.add(Part.TEXTS, sealed)
         await asyncio.sleep(0)
     index, past = await view.index.parts(), await view.past.parts()
-    roster, journal = view.roster.parts(), await asyncio.to_thread(view.journal.parts)
-    small = _Small(roster, _about(index), _about(past), journal, digest.digest())
+    table, journal = view.table.parts(view.space.lacking), await asyncio.to_thread(view.journal.parts)
+    small = _Small(table, _about(index), _about(past), journal, digest.digest())
     sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
     number = 0
@@ -81,9 +82,7 @@ async def write_view(
         number += 1
 
 
-async def read_view(
-    reader: IndexReader, view: NamespaceView, keys: NamespaceKeys, calibration: Calibration, dimension: int
-) -> None:
+async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKeys) -> None:
     """Restore a new view from an index of which the state has been read.
 
     Raises:
@@ -94,35 +93,36 @@ async def read_view(
         sections = await _sections(reader, keys)
         small = msgspec.msgpack.decode(sections[0], type=_Small)
         half = 1 + (len(sections) - 1) // 2
-        current, former = _parts(small.index, sections[1:half]), _parts(small.past, sections[half:])
-        rebuild = partial(_rebuilt, small.roster, current, former, calibration, dimension)
+        current, past_parts = _parts(small.index, sections[1:half]), _parts(small.past, sections[half:])
+        rebuild = partial(_rebuilt, small.roster, current, past_parts, view.space)
         if len(small.roster.ids) <= _FEW:
-            shelf = await _shelf(reader, keys, small)
-            roster, index, past = rebuild()
+            records = await _records(reader, keys, small)
+            rebuilt = rebuild()
         else:
             # In a thread, because these are steps of a hundred milliseconds for a hundred thousand memories; and
             # meanwhile the texts are read.
             rebuilding = asyncio.create_task(asyncio.to_thread(rebuild))
             try:
-                shelf = await _shelf(reader, keys, small)
+                records = await _records(reader, keys, small)
             finally:
                 # Whatever became of the texts: what runs in a thread is not left alone, nor its error.
                 await asyncio.gather(rebuilding, return_exceptions=True)
-            roster, index, past = rebuilding.result()
+            rebuilt = rebuilding.result()
     except (UnsealError, ValueError, msgspec.MsgspecError) as error:
         raise CorruptNamespace("a stored view does not open") from error
-    view.roster, view.shelf, view.index, view.past = roster, shelf, index, past
+    view.records = records
+    (view.table, view.space.lacking), view.index, view.past = rebuilt
     view.journal = Journal.of_parts(small.journal)
 
 
 def _rebuilt(
-    stored: RosterParts, current: IndexParts, former: IndexParts, calibration: Calibration, dimension: int
-) -> tuple[RecordTable, MemoryIndex, MemoryIndex]:
-    roster = RecordTable.of_parts(stored)
-    index, past = (MemoryIndex.of_parts(dimension, calibration, parts) for parts in (current, former))
-    if not roster.shown.issuperset(index.keys()) or not roster.shown.isdisjoint(past.keys()):
+    stored: RosterParts, current: IndexParts, past: IndexParts, space: EmbeddingSpace
+) -> tuple[tuple[RecordTable, dict[bytes, None]], MemoryIndex, MemoryIndex]:
+    table, lacking = RecordTable.of_parts(stored)
+    indexes = [MemoryIndex.of_parts(space.model.dimension, space.calibration, one) for one in (current, past)]
+    if not table.shown.issuperset(indexes[0].keys()) or not table.shown.isdisjoint(indexes[1].keys()):
         raise ValueError("the stored index finds what may not be found")
-    return roster, index, past
+    return (table, lacking), indexes[0], indexes[1]
 
 
 def _about(parts: IndexParts) -> _Index:
@@ -189,19 +189,19 @@ async def _opened(reader: IndexReader, keys: NamespaceKeys) -> AsyncIterator[byt
         await asyncio.sleep(0)
 
 
-async def _shelf(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> RecordCache:
-    shelf = RecordCache(keys)
+async def _records(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> RecordCache:
+    cache = RecordCache(keys)
     hashing = _Hashing()
     number = 0
     async for piece in reader.blocks(Part.TEXTS):
         sealed = bytes(piece)
-        shelf.put_block(number * BLOCK_RECORDS, partial(block_id, reader.key, Part.TEXTS, number), sealed)
+        cache.put_block(number * BLOCK_RECORDS, partial(block_id, reader.key, Part.TEXTS, number), sealed)
         await hashing.add(sealed)
         number += 1
     count = len(small.roster.ids)
     if await hashing.digest() != small.texts or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS:
         raise ValueError("the stored records are not those of the stored view")
-    return shelf
+    return cache
 
 
 class _Hashing:

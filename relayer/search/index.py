@@ -213,7 +213,7 @@ class MemoryIndex:
     """The memories of one namespace; for one event loop, whose thread calls everything here.
 
     While the embedding model changes, vectors of the coming one are collected beside those that searches use (`prepare`,
-    `put_coming`), until they take their place in one step (`turn`).
+    `put_coming`), until they take their place in one step (`cut_over`).
 
     Args:
         dimension: of every vector.
@@ -329,7 +329,7 @@ class MemoryIndex:
         """The vector of the coming model, if there is one."""
         return None if self._coming is None else self._coming.row(key)
 
-    def turn(self, calibration: Calibration) -> None:
+    def cut_over(self, calibration: Calibration) -> None:
         """Search by the vectors of the coming model from now on, and drop the former ones.
 
         Args:

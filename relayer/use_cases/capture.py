@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from relayer.access.principal import Access
 from relayer.domain.operations import JobAccepted
-from relayer.domain.record import Audience, Model, Role, Source
-from relayer.domain.standing import JobState
+from relayer.domain.outcomes import JobState
+from relayer.domain.record import Audience, Model, Record, Role, Source
 from relayer.errors import Refused
 from relayer.extraction.statements import Candidate, Turn
 from relayer.extraction.words import clean
@@ -18,15 +19,14 @@ from relayer.lib.deadline import Deadline
 from relayer.lib.shares import Place, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.use_cases.remember import append_drafts
 from relayer.use_cases.transcripts import keep_turn
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES
-from relayer.writing.drafts import Draft, Sealed, request_origin
+from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin
 from relayer.writing.present import position, remembered
-from relayer.writing.redact import without_secrets_said
+from relayer.writing.redact import without_secrets
 
 # No operation of a capture has this index: a request has a hundred turns at most.
 _INDEX = 10_000
@@ -50,17 +50,15 @@ async def summarise(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return None
-        async with deadline.step("read"):
-            await opened.read(schemas.Consistency.STRONG)
+        await opened.refresh(deadline)
         said = await said_in(opened, request.session, Audience(request.audience))
-        job = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
+        job = new_id(ctx)
         origin = request_origin(opened, access, _INDEX, request.idempotency_key)
         promise = promise_summary(ctx, opened, origin, job, said)
         if promise is None:
             return None
         check_room(ctx, work, opened)
-        async with deadline.step("append"):
-            (outcome,) = await opened.log.append([promise])
+        (outcome,) = await opened.append([promise], deadline)
         if outcome.refusal is not None:
             return None
         work.queue.accepted(outcome.subject)
@@ -115,9 +113,8 @@ async def wait_for_end(
 
 
 async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> JobState:
-    async with deadline.step("read"):
-        await opened.read(schemas.Consistency.STRONG, None)
-    job = opened.log.state.jobs.get(wanted)
+    await opened.refresh(deadline)
+    job = opened.job(wanted)
     if job is None:
         raise _not_found()
     return job
@@ -160,7 +157,8 @@ async def analyze(
         QueueFull: too many extractions of this account wait; the same request again goes on.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
-    request = await without_secrets_said(ctx, access.account, request)
+    turns = await without_secrets(ctx, access.account, request.turns)
+    request = request if turns is request.turns else request.model_copy(update={"turns": turns})
     candidates = await _extract(ctx, access, request, deadline)
     answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     if candidates:
@@ -180,11 +178,12 @@ async def _keep(
 ) -> schemas.AnalyzeResponse:
     """Store what was found in the turns, with the promise of facts."""
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
-        await opened.settle()
-        promise = _Promise(ctx, opened, access, request, candidates)
+        await opened.wait_indexed()
+        kept = {turn: number for number, (turn, _) in enumerate(candidates)}
+        promise = _Promise(ctx, opened, access, request, kept)
         await promise.prepare()
-        drafts = _drafts(ctx, opened, access, request, candidates)
-        sealed, outcomes, embedding, job = await append_drafts(
+        drafts = _drafts(promise, candidates)
+        written = await append_drafts(
             ctx,
             opened,
             access,
@@ -193,138 +192,127 @@ async def _keep(
             deadline=deadline,
             promise=promise.make,
         )
-        await keep_turn(ctx, opened, access, request, outcomes=outcomes, deadline=deadline)
+        await keep_turn(ctx, opened, access, request, outcomes=written.outcomes, deadline=deadline)
         answer = schemas.AnalyzeResponse(
-            state="pending" if embedding else "done",
-            memories=remembered(outcomes, sealed.records),
+            state="pending" if written.job_id else "done",
+            memories=remembered(written.outcomes, written.records),
             turns=len(request.turns),
             kept=len(drafts),
-            position=position(opened.log.position),
-            degraded=bool(sealed.without_vector) or promise.over_budget,
-            job_id=embedding,
+            position=position(opened.position),
+            degraded=written.degraded or promise.over_budget,
+            job_id=written.job_id,
             extraction="over_budget" if promise.over_budget else "local",
         )
-        if not job:
+        job = opened.job(written.promised)
+        if job is None:
             return answer
-        if opened.log.state.jobs[job].state == "failed":
-            job = await _again(promise, job, [outcome.subject for outcome in outcomes], deadline)
+        if job.state == "failed":
+            job = await _again(promise, job, [outcome.subject for outcome in written.outcomes], deadline)
         return await _with_facts(promise, answer, job, deadline)
 
 
+@dataclass(slots=True)
 class _Promise:
     """The promise of facts, when a model extracts them.
 
-    Raises:
-        QueueFull: too many promises of this account are open; nothing is written.
+    Attributes:
+        kept: the number of the draft of each turn that is kept.
+        said: what the model is to be shown, by turn; empty when nothing is promised.
+        over_budget: whether nothing is, because the account's use of the model is up.
     """
 
-    def __init__(
-        self,
-        ctx: Context,
-        opened: OpenNamespace,
-        access: Access,
-        request: schemas.AnalyzeRequest,
-        candidates: Sequence[tuple[int, Candidate]],
-    ) -> None:
-        self.ctx = ctx
-        self.opened = opened
-        self.request = request
-        self._access = access
-        self._kept = {turn: number for number, (turn, _) in enumerate(candidates)}
-        self._lines = [
-            number
-            for number, item in enumerate(request.turns)
-            # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
-            if item.role in SPOKEN_ROLES and not item.suspect
-        ]
-        work = ctx.facts if ctx.facts is not None and ctx.facts.extracts else None
-        wanted = work is not None and not self._kept.keys().isdisjoint(self._lines)
-        self._said: list[str] = []
-        self.over_budget = False
-        if work is not None and wanted:
-            self.over_budget = work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
-            if not self.over_budget:
-                check_room(ctx, work, opened)
-        self._wanted = wanted and not self.over_budget
+    ctx: Context
+    opened: OpenNamespace
+    access: Access
+    request: schemas.AnalyzeRequest
+    kept: Mapping[int, int]
+    said: dict[int, str] = field(default_factory=dict)
+    over_budget: bool = False
 
     async def prepare(self) -> None:
-        """Read what the model is to be shown, before anything is promised."""
-        if self._wanted:
-            texts = [self.request.turns[number].text for number in self._lines]
-            self._said = await self.ctx.texts.make(self._access.account, map(clean, texts), weight(texts))
+        """Read what the model is to be shown, before anything is promised.
 
-    def make(self, sealed: Sealed) -> JobAccepted | None:
-        """Return the promise about what was sealed, or None when there is none to make."""
-        return self._about(sealed.records, 2 * len(sealed.records) + 1, self.request.idempotency_key)
+        Raises:
+            QueueFull: too many promises of this account are open; nothing is written.
+        """
+        work, account = self.ctx.facts, self.access.account
+        turns = {
+            number: item.text
+            for number, item in enumerate(self.request.turns)
+            # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
+            if item.role in SPOKEN_ROLES and not item.suspect
+        }
+        if work is None or not work.extracts or self.kept.keys().isdisjoint(turns):
+            return
+        self.over_budget = work.budget.wait_ms(account, self.ctx.clock.now_ms()) > 0
+        if not self.over_budget:
+            check_room(self.ctx, work, self.opened)
+            said = await self.ctx.texts.make(account, map(clean, turns.values()), weight(turns.values()))
+            self.said = dict(zip(turns, said, strict=True))
 
-    def make_again(self, failed: bytes, records: Sequence[bytes]) -> JobAccepted | None:
-        """Return a new promise in the place of one that failed, about the records of the first request."""
-        # A key of its own for each retry, so that two retries at once promise one job.
-        key = self.request.idempotency_key
-        return self._about(records, 2 * len(records) + 2, key and f"{key} after {ulid.render(failed)}")
-
-    def _about(self, records: Sequence[bytes], index: int, key: str | None) -> JobAccepted | None:
-        if not self._wanted:
+    def make(self, records: Sequence[bytes], failed: bytes = b"") -> JobAccepted | None:
+        """Return the promise about records, or the one in the place of a job that failed; None when there is none."""
+        if not self.said:
             return None
-        job = ulid.make(self.ctx.clock.now_ms(), self.ctx.randomness.bytes(10))
+        key = self.request.idempotency_key
+        if failed:
+            # A key of its own for each retry, so that two retries at once promise one job.
+            key = key and f"{key} after {ulid.render(failed)}"
         # The index is no other operation's, whether or not the entry promises vectors too.
-        origin = request_origin(self.opened, self._access, index, key)
+        index = 2 * len(records) + (2 if failed else 1)
+        job = new_id(self.ctx)
+        origin = request_origin(self.opened, self.access, index, key)
         given = seal_input(self.ctx, self.opened, job, self._input(records))
         return JobAccepted(origin, job, EXTRACT, tuple(records), given)
 
     def _input(self, records: Sequence[bytes]) -> JobInput:
-        request = self.request
-        lines = []
-        for number, said in zip(self._lines, self._said, strict=True):
-            item = request.turns[number]
-            kept = self._kept.get(number)
-            record = records[kept] if kept is not None else b""
-            lines.append(
-                JobLine(
-                    Role(item.role),
-                    said,
-                    item.occurred_at,
-                    item.speaker or "",
-                    item.id or "",
-                    record,
-                )
+        request, turns = self.request, self.request.turns
+        lines = tuple(
+            JobLine(
+                Role(turns[at].role),
+                said,
+                turns[at].occurred_at,
+                turns[at].speaker or "",
+                turns[at].id or "",
+                records[self.kept[at]] if at in self.kept else b"",
             )
+            for at, said in self.said.items()
+        )
+        principal = self.access.principal
         return JobInput(
-            tuple(lines),
+            lines,
             Audience(request.audience),
             request.host,
-            self._access.principal.certificate.agent,
+            principal.certificate.agent,
             request.session,
-            self._access.principal.author,
+            principal.author,
         )
 
 
-async def _again(promise: _Promise, failed: bytes, records: Sequence[bytes], deadline: Deadline) -> bytes:
+async def _again(
+    promise: _Promise, failed: JobState, records: Sequence[bytes], deadline: Deadline
+) -> JobState:
     """Promise a failed extraction once more, because its request came again; returns the job that counts now."""
-    promised = promise.make_again(failed, records)
+    promised = promise.make(records, failed.job)
     if promised is None:
         return failed
-    async with deadline.step("append"):
-        (outcome,) = await promise.opened.log.append([promised])
-    again = promise.opened.log.state.jobs.get(outcome.subject)
-    if again is None:
-        return failed
-    if again.state == "failed":
-        return await _again(promise, again.job, records, deadline)
-    return again.job
+    (outcome,) = await promise.opened.append([promised], deadline)
+    again = promise.opened.job(outcome.subject)
+    if again is not None and again.state == "failed":
+        return await _again(promise, again, records, deadline)
+    return again or failed
 
 
 async def _with_facts(
-    promise: _Promise, answer: schemas.AnalyzeResponse, job_id: bytes, deadline: Deadline
+    promise: _Promise, answer: schemas.AnalyzeResponse, job: JobState, deadline: Deadline
 ) -> schemas.AnalyzeResponse:
     """Start the promised job, wait for it as long as was asked, and say what it is at."""
     ctx, opened = promise.ctx, promise.opened
-    if ctx.facts is not None and opened.log.state.jobs[job_id].outcome is None:
-        ctx.facts.queue.accepted(job_id)
-    job = opened.log.state.jobs[job_id]
+    if ctx.facts is not None and job.outcome is None:
+        ctx.facts.queue.accepted(job.job)
     if promise.request.wait_ms and job.outcome is None:
-        job = await wait_for_end(ctx, opened, job_id, promise.request.wait_ms, deadline)
-    changes: dict[str, object] = {"job_id": ulid.render(job_id), "position": position(opened.log.position)}
+        job = await wait_for_end(ctx, opened, job.job, promise.request.wait_ms, deadline)
+    changes: dict[str, object] = {"job_id": ulid.render(job.job), "position": position(opened.position)}
     if job.outcome is None:
         changes |= {"state": "pending", "extraction": "pending"}
     elif job.state == "failed":
@@ -348,44 +336,44 @@ async def _extract(
     return [(int(candidate.turn_ids[0]), candidate) for candidate in found if candidate is not None]
 
 
-def _drafts(
-    ctx: Context,
-    opened: OpenNamespace,
-    access: Access,
-    request: schemas.AnalyzeRequest,
-    candidates: Sequence[tuple[int, Candidate]],
-) -> list[Draft]:
+def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> list[Draft]:
     """Build drafts; the context is the turn said just before, if that one is kept too."""
-    draft_of_turn = {turn: number for number, (turn, _) in enumerate(candidates)}
+    ctx, opened, access, request = promise.ctx, promise.opened, promise.access, promise.request
     extractor = Model(ctx.extractor.name, "", ctx.extractor.version)
     drafts = []
     for turn, candidate in candidates:
         item = request.turns[turn]
         before = candidate.context_index
-        earlier = opened.view.last_of_session(request.session) if before is None and request.session else None
+        earlier = opened.last_of_session(request.session) if before is None and request.session else b""
         drafts.append(
             Draft(
-                text=candidate.text,
-                kind=candidate.kind,
-                audience=Audience(request.audience),
-                trust=candidate.trust,
-                suspect=item.suspect,
-                importance=candidate.importance,
-                lang=candidate.lang,
-                occurred_at=candidate.occurred_at_ms,
-                context_of=earlier or b"",
-                context_draft=draft_of_turn.get(before) if before is not None else None,
-                extractor=extractor,
-                captured=True,
-                source=Source(
-                    host=request.host,
-                    agent=access.principal.certificate.agent,
-                    session=request.session,
-                    speaker=candidate.speaker or "",
-                    role=candidate.role,
-                    message_ids=(item.id,) if item.id else (),
-                    span=candidate.evidence,
+                Record(
+                    id=b"",
+                    namespace=access.namespace,
+                    text=candidate.text,
+                    kind=candidate.kind,
+                    audience=Audience(request.audience),
+                    trust=candidate.trust,
+                    suspect=item.suspect,
+                    importance=candidate.importance,
+                    lang=candidate.lang,
+                    occurred_at=candidate.occurred_at_ms,
+                    context_of=earlier,
+                    source=Source(
+                        host=request.host,
+                        agent=access.principal.certificate.agent,
+                        session=request.session,
+                        speaker=candidate.speaker or "",
+                        role=candidate.role,
+                        message_ids=(item.id,) if item.id else (),
+                        span=candidate.evidence,
+                    ),
+                    extractor=extractor,
+                    idempotency_key=request.idempotency_key or "",
+                    author=access.principal.author,
                 ),
+                context_draft=promise.kept.get(before) if before is not None else None,
+                captured=True,
             )
         )
     return drafts

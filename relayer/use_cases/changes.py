@@ -11,7 +11,6 @@ from relayer.errors import Refused, RelayerError
 from relayer.lib.deadline import Deadline
 from relayer.lib.shares import Place, Shares
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import fresh
 from relayer.namespaces.journal import Change
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
@@ -29,52 +28,31 @@ async def changes(
 ) -> ChangesResponse:
     """Return the changes after a cursor, oldest first, waiting up to ``wait_ms`` for the first one.
 
-    Args:
-        ctx: the relayer.
-        access: the way into the namespace.
-        after: ``next`` of an earlier answer, or the ``seq`` of a position; "0" is the beginning.
-        limit: of the changes.
-        wait_ms: how long an empty answer may take.
-        deadline: of the request.
+    ``after`` is ``next`` of an earlier answer, or the ``seq`` of a position; "0" is the beginning.
 
     Raises:
         Refused: ``rollback_detected``: the log is shorter than the cursor.
     """
-    with ctx.polls.place(access.account) if wait_ms else nullcontext(Place()) as place:
-        return await _wait(
-            ctx, access, after=after, limit=limit, wait_ms=wait_ms, deadline=deadline, place=place
-        )
-
-
-async def _wait(
-    ctx: Context, access: Access, *, after: str, limit: int, wait_ms: int, deadline: Deadline, place: Place
-) -> ChangesResponse:
     mark = mark_of(after)
     patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - _SPARE_SECONDS)))
-    while True:
-        async with ctx.namespaces.use_if_exists(access, deadline) as opened:
-            if opened is not None:
-                await fresh(opened, deadline)
-                check_cursor(opened, after)
-                found = changes_after(opened, mark)
-                if found or patience.remaining() <= 0 or place.lost:
-                    return _page(opened, found, after, limit)
-                await opened.changed(min(_POLL_SECONDS, patience.remaining()))
-                # Let go of meanwhile: whoever waits is to be judged anew, and not to open it again.
-                if not ctx.namespaces.holds(opened):
-                    return _page(opened, [], after, limit)
-        if opened is None:
-            if mark[0] or patience.remaining() <= 0 or place.lost:
-                check_cursor(None, after)
-                return ChangesResponse(changes=(), next=after, more=False)
-            await ctx.clock.sleep(min(_POLL_SECONDS, patience.remaining()))
-
-
-def changes_after(opened: OpenNamespace, mark: tuple[int, int]) -> list[Change]:
-    """Return what became of memories after a mark, in the log's order; a turn that was kept word for word is none."""
-    return [
-        change for change in opened.view.journal.after(mark) if change.record not in opened.view.dialogues
-    ]
+    with ctx.polls.place(access.account) if wait_ms else nullcontext(Place()) as place:
+        while True:
+            async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+                if opened is not None:
+                    await opened.refresh(deadline)
+                    check_cursor(opened, after)
+                    found = opened.changes_after(mark)
+                    if found or patience.remaining() <= 0 or place.lost:
+                        return _page(opened, found, after, limit)
+                    await opened.changed(min(_POLL_SECONDS, patience.remaining()))
+                    # Let go of meanwhile: whoever waits is to be judged anew, and not to open it again.
+                    if not ctx.namespaces.holds(opened):
+                        return _page(opened, [], after, limit)
+            if opened is None:
+                if mark[0] or patience.remaining() <= 0 or place.lost:
+                    check_cursor(None, after)
+                    return ChangesResponse(changes=(), next=after, more=False)
+                await ctx.clock.sleep(min(_POLL_SECONDS, patience.remaining()))
 
 
 def mark_of(after: str) -> tuple[int, int]:
@@ -93,7 +71,7 @@ def check_cursor(opened: OpenNamespace | None, after: str) -> None:
     slot = mark_of(after)[0]
     if opened is None and slot:
         raise Refused("rollback_detected", "the namespace does not exist any more: tell an operator")
-    if opened is not None and slot > opened.log.position.seq:
+    if opened is not None and slot > opened.position.seq:
         raise Refused("rollback_detected", "the log is shorter than this cursor: tell an operator")
 
 
@@ -103,18 +81,18 @@ def _page(opened: OpenNamespace, found: list[Change], after: str, limit: int) ->
         changes=page,
         next=cursor_of(found[len(page) - 1]) if page else after,
         more=len(found) > len(page),
-        position=position(opened.log.position),
+        position=position(opened.position),
     )
 
 
 def shown(opened: OpenNamespace, change: Change) -> ChangeView:
     """Show a change with its memory as it is now."""
-    record, state = opened.view.get(change.record), opened.log.state.records.get(change.record)
-    memory = None
-    if record is not None and state is not None:
-        memory = show(record, state, searchable=record.id not in opened.view.without_vector)
+    memory = opened.memory(change.record)
     return ChangeView(
-        change=change.what.value, id=ulid.render(change.record), seq=change.mark[0], memory=memory
+        change=change.what.value,
+        id=ulid.render(change.record),
+        seq=change.mark[0],
+        memory=None if memory is None else show(memory),
     )
 
 
@@ -178,12 +156,7 @@ class ChangeStreams:
         return len(self._open)
 
     async def open(self, access: Access, after: str, deadline: Deadline) -> EventStream:
-        """Begin a stream of the changes after a cursor; the caller closes it.
-
-        Args:
-            access: the way into the namespace.
-            after: as for `relayer.use_cases.changes.changes`.
-            deadline: for the beginning.
+        """Begin a stream of the changes after a cursor, by a deadline; the caller closes it.
 
         Raises:
             Refused: ``rollback_detected``: the log is shorter than the cursor.
@@ -200,7 +173,7 @@ class ChangeStreams:
         with self._open.place(access.account) as place:
             async with self._ctx.namespaces.use_if_exists(access, deadline) as opened:
                 if opened is not None:
-                    await fresh(opened, deadline)
+                    await opened.refresh(deadline)
                 check_cursor(opened, after)
                 yield _RETRY
                 if opened is not None:
@@ -216,8 +189,8 @@ class ChangeStreams:
         end = clock.monotonic() + limits.seconds
         spoke = clock.monotonic()
         while clock.monotonic() < end and not place.lost and self._may_go_on(opened, access):
-            await fresh(opened, Deadline.after(clock, _READ_SECONDS))
-            found = changes_after(opened, mark)
+            await opened.refresh(Deadline.after(clock, _READ_SECONDS))
+            found = opened.changes_after(mark)
             if found:
                 mark = found[-1].mark
                 for start in range(0, len(found), _AT_ONCE):

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from relayer.access.principal import Access
 from relayer.domain.operations import Restore
+from relayer.domain.outcomes import Status
 from relayer.domain.record import Kind, Model, Record, Trust
-from relayer.domain.standing import RecordState, Standing
 from relayer.errors import Refused
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import evaluated, fresh, seen_before
+from relayer.namespaces.finding import evaluated
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.search.rows import Vector
-from relayer.use_cases.remember import append_drafts
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
 from relayer.wire.errors import Malformed
-from relayer.writing.drafts import LOOKED_AT, Draft, next_version, request_origin, same_voice
+from relayer.writing.drafts import LOOKED_AT, Draft, append_drafts, next_version, same_voice
 from relayer.writing.present import PAGE_BYTES, encoded_size, position, show
 
 
@@ -43,19 +43,22 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A memory, what became of it, and its vector of length 1."""
+class Comparable:
+    """A memory, its place in the log, and its vector of length 1."""
 
-    record: Record
-    state: RecordState
+    memory: Memory
+    number: int
     vector: Vector
 
     @property
+    def record(self) -> Record:
+        """What was sealed."""
+        return self.memory.record
+
+    @property
     def said_at(self) -> tuple[int, int]:
-        """When it was said, or else stored, and its place in the log."""
-        record = self.record
-        at = record.created_at if record.occurred_at is None else record.occurred_at
-        return at, self.state.seq
+        """When it was said, or else stored, and its entry."""
+        return self.record.said_at, self.memory.state.seq
 
     @property
     def captured(self) -> bool:
@@ -68,39 +71,34 @@ class Proposal:
     """One of two memories should go; of a conflict, neither does."""
 
     reason: Reason
-    stays: Known
-    goes: Known
+    stays: Comparable
+    goes: Comparable
 
 
-def known_of(opened: OpenNamespace, wanted: bytes, now: int) -> Known | None:
+def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | None:
     """Return a memory that consolidation looks at: live, short enough to be compared, findable by meaning.
 
     Notes of whole sessions are left out: they repeat memories because that is what they are for.
     """
-    state, record = opened.log.state.records.get(wanted), opened.view.get(wanted)
-    if state is None or record is None or not state.live_at(now):
+    memory, number = opened.memory(wanted), opened.number(wanted)
+    if memory is None or number is None or not memory.state.live_at(now):
         return None
-    if len(record.text) > LONGEST or record.kind is Kind.SUMMARY:
+    if len(memory.record.text) > LONGEST or memory.record.kind is Kind.SUMMARY:
         return None
-    number = opened.view.number_of(wanted)
-    row = None if number is None else opened.view.index.row(number)
-    if row is None:
-        return None
-    return Known(record, state, row / np.float32(np.linalg.norm(row)))
+    row = opened.vector_of_hit(number)
+    return None if row is None else Comparable(memory, number, row / np.float32(np.linalg.norm(row)))
 
 
-def known_before(opened: OpenNamespace, one: Known, now: int) -> list[Known]:
-    """Return the memories near one that stand before it in the log; settle first."""
-    view = opened.view
-    number = view.number_of(one.record.id)
-    if number is None:
-        return []
-    hits = view.index.search(one.vector, one.record.text, LOOKED_AT, floor=0.0).hits
-    near = (known_of(opened, view.id_of(hit.key), now) for hit in hits if hit.key < number)
+def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[Comparable]:
+    """Return the memories near one that stand before it in the log; wait until it is indexed first."""
+    hits = opened.search(one.vector, one.record.text, LOOKED_AT).hits
+    near = (
+        comparable(opened, opened.state_of_hit(hit.key).record, now) for hit in hits if hit.key < one.number
+    )
     return [other for other in near if other is not None]
 
 
-def proposal_of(one: Known, other: Known) -> Proposal | None:
+def proposal_of(one: Comparable, other: Comparable) -> Proposal | None:
     """Return what could be done about two memories, in whichever order they are given; None when nothing.
 
     Only memories of the same voice among the same people are compared.
@@ -122,9 +120,9 @@ def proposal_of(one: Known, other: Known) -> Proposal | None:
     return Proposal(Reason.REPLACED if replaces else Reason.CONFLICT, newer, older)
 
 
-def _worth(known: Known) -> tuple[bool, bool, int, float, int, bytes]:
+def _worth(known: Comparable) -> tuple[bool, bool, int, float, int, bytes]:
     """How much a memory is worth keeping before one that says the same; of equals, the first one told."""
-    record, state = known.record, known.state
+    record, state = known.record, known.memory.state
     return (
         record.pinned,
         not known.captured,
@@ -135,7 +133,7 @@ def _worth(known: Known) -> tuple[bool, bool, int, float, int, bytes]:
     )
 
 
-def _repeats(gone: Known, kept: Known) -> bool:
+def _repeats(gone: Comparable, kept: Comparable) -> bool:
     """Whether nothing is lost without a capture, because the other memory says the same, as long, of the same time."""
     left, stays = gone.record, kept.record
     if left.pinned or not gone.captured or left.kind is Kind.EVENT:
@@ -169,21 +167,21 @@ async def propose(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return wire.ConsolidationResponse(proposals=(), examined=0, expired=0)
-        await fresh(opened, deadline)
+        await opened.refresh(deadline)
         now = ctx.clock.now_ms()
         rest = _live_after(opened, request.cursor)
         page = rest[: request.limit]
         async with deadline.step("compare"):
-            found = [_view(opened, one) for one in await _compare(opened, page, now)]
+            found = [_view(one) for one in await _compare(opened, page, now)]
             while len(page) > 1 and sum(map(encoded_size, found)) > PAGE_BYTES:
                 page = page[: len(page) // 2]
-                found = [_view(opened, one) for one in await _compare(opened, page, now)]
+                found = [_view(one) for one in await _compare(opened, page, now)]
         return wire.ConsolidationResponse(
             proposals=tuple(found),
             examined=len(page),
             expired=sum(_is_over(opened, record, now) for record in page),
             next_cursor=ulid.render(page[-1]) if len(rest) > len(page) else None,
-            position=position(opened.log.position),
+            position=position(opened.position),
         )
 
 
@@ -200,23 +198,22 @@ async def take(
         if opened is None:
             stale = tuple(wire.TakenView(id=text, status="stale") for text in request.proposals)
             return wire.TakeResponse(proposals=stale)
-        await fresh(opened, deadline)
+        await opened.refresh(deadline)
         now = ctx.clock.now_ms()
         accepted, refused = _accepted(opened, list(asked.values()), now)
-        first = not seen_before(opened, access)  # what it could not take then it does not take now
+        first = not opened.seen_before(access)  # what it could not take then it does not take now
         if first and not accepted:
-            async with deadline.step("append"):
-                await opened.log.append([evaluated(access)])
+            await opened.append([evaluated(access)], deadline)
         elif first:
-            drafts = [_last_version(proposal, now) for proposal in accepted]
+            drafts = [_last_version(access, proposal, now) for proposal in accepted]
             await append_drafts(ctx, opened, access, drafts, idempotency_key=None, deadline=deadline)
-            await opened.settle()
+            await opened.wait_indexed()
             await _take_back(opened, access, accepted, deadline)
         return wire.TakeResponse(
             proposals=tuple(
                 _taken(opened, text, pair[0], refused=pair in refused) for text, pair in asked.items()
             ),
-            position=position(opened.log.position),
+            position=position(opened.position),
         )
 
 
@@ -231,14 +228,13 @@ def _pair(proposal_id: str) -> tuple[bytes, bytes]:
 
 def _live_after(opened: OpenNamespace, cursor: str | None) -> list[bytes]:
     """Return the ids of live memories, oldest first, behind the cursor."""
-    states = opened.log.state.records
-    ids = list(states)
+    ids = opened.ids()
     if cursor is not None:
         mark = ulid.parse(cursor)
-        if mark not in states:
+        if mark not in ids:
             raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
         ids = ids[ids.index(mark) + 1 :]
-    return [record for record in ids if states[record].standing is Standing.LIVE and record in opened.view]
+    return [record for record in ids if opened.is_live(record) and opened.is_memory(record)]
 
 
 async def _compare(opened: OpenNamespace, page: Sequence[bytes], now: int) -> list[Proposal]:
@@ -247,12 +243,12 @@ async def _compare(opened: OpenNamespace, page: Sequence[bytes], now: int) -> li
     gone: set[bytes] = set()
     kept: set[bytes] = set()
     for record in page:
-        await opened.settle()
+        await opened.wait_indexed()
         await asyncio.sleep(0)
-        one = known_of(opened, record, now)
+        one = comparable(opened, record, now)
         if one is None:
             continue
-        for other in known_before(opened, one, now):
+        for other in comparable_before(opened, one, now):
             await asyncio.sleep(0)
             proposal = proposal_of(one, other)
             if proposal is None or _excluded(proposal, gone, kept):
@@ -286,7 +282,7 @@ def _accepted(
     gone: set[bytes] = set()
     kept: set[bytes] = set()
     for goes, stays in pairs:
-        left, other = known_of(opened, goes, now), known_of(opened, stays, now)
+        left, other = comparable(opened, goes, now), comparable(opened, stays, now)
         if left is None or other is None or gone & {goes, stays}:
             continue
         proposal = proposal_of(left, other)
@@ -301,32 +297,35 @@ def _accepted(
     return accepted, refused
 
 
-def _last_version(proposal: Proposal, now: int) -> Draft:
-    old, state = proposal.goes.record, proposal.goes.state
+def _last_version(access: Access, proposal: Proposal, now: int) -> Draft:
+    old, sources = proposal.goes.record, proposal.goes.memory.state.sources
     # What another memory replaced held until that one began; what only repeated it, until now.
     until = _began(proposal.stays) if proposal.reason is Reason.REPLACED else now
-    beside = (proposal.stays.record.id,) if proposal.reason is Reason.REPLACED else ()
-    return replace(
-        next_version(old, state.sources),
+    replaced_by = (proposal.stays.record.id,) if proposal.reason is Reason.REPLACED else ()
+    version = next_version(
+        old,
+        access,
+        None,
         pinned=False,
         valid_from=until,
         valid_to=until,
         expires_at=now,
         extractor=Model(_EXTRACTOR, proposal.reason.value, _VERSION),
-        contradicts=tuple(dict.fromkeys((*old.contradicts, *beside))),
+        contradicts=tuple(dict.fromkeys((*old.contradicts, *replaced_by))),
     )
+    return Draft(version, sources=sources, replaces=old.id)
 
 
-def _began(known: Known) -> int:
+def _began(known: Comparable) -> int:
     return known.said_at[0] if known.record.valid_from is None else known.record.valid_from
 
 
 def _version_of(opened: OpenNamespace, goes: bytes) -> bytes:
     """Return the last version that consolidation gave a memory, empty if another one or none took its place."""
-    state = opened.log.state.records.get(goes)
-    if state is None or state.standing is not Standing.SUPERSEDED:
+    state = opened.state(goes)
+    if state is None or state.status is not Status.SUPERSEDED:
         return b""
-    successor = opened.view.get(state.superseded_by)
+    successor = opened.record(state.superseded_by)
     return b"" if successor is None or successor.extractor.name != _EXTRACTOR else successor.id
 
 
@@ -337,18 +336,15 @@ async def _take_back(
 
     The log compares the head that goes. That the other one still stands is known only once the entry has its place.
     """
-    states = opened.log.state.records
     undone: list[Restore] = []
     for number, proposal in enumerate(accepted):
-        goes, stays = proposal.goes.record.id, states.get(proposal.stays.record.id)
+        goes = proposal.goes.record.id
         version = _version_of(opened, goes)
-        if version and (stays is None or stays.standing is not Standing.LIVE):
-            origin = request_origin(opened, access, _FIRST_TAKEN_BACK + number, None)
-            undone.append(Restore(origin, goes, version))
+        if version and not opened.is_live(proposal.stays.record.id):
+            undone.append(Restore(access.origin(_FIRST_TAKEN_BACK + number), goes, version))
     if undone:
-        async with deadline.step("append"):
-            await opened.log.append(undone)
-        await opened.settle()
+        await opened.append(undone, deadline)
+        await opened.wait_indexed()
 
 
 def _taken(opened: OpenNamespace, text: str, goes: bytes, *, refused: bool) -> wire.TakenView:
@@ -360,15 +356,12 @@ def _taken(opened: OpenNamespace, text: str, goes: bytes, *, refused: bool) -> w
 
 def _is_over(opened: OpenNamespace, wanted: bytes, now: int) -> bool:
     """Whether a live memory's time is over, and not because consolidation ended it."""
-    state, record = opened.log.state.records.get(wanted), opened.view.get(wanted)
-    if state is None or record is None or state.standing is not Standing.LIVE:
+    memory = opened.memory(wanted)
+    if memory is None or not memory.is_live:
         return False
-    return not state.live_at(now) and record.extractor.name != _EXTRACTOR
+    return not memory.state.live_at(now) and memory.record.extractor.name != _EXTRACTOR
 
 
-def _view(opened: OpenNamespace, proposal: Proposal) -> wire.ProposalView:
-    stays, goes = (
-        show(known.record, known.state, searchable=known.record.id not in opened.view.without_vector)
-        for known in (proposal.stays, proposal.goes)
-    )
+def _view(proposal: Proposal) -> wire.ProposalView:
+    stays, goes = show(proposal.stays.memory), show(proposal.goes.memory)
     return wire.ProposalView(id=f"{goes.id}-{stays.id}", reason=proposal.reason.value, stays=stays, goes=goes)

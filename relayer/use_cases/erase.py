@@ -11,17 +11,15 @@ from collections.abc import Iterable, Sequence
 from relayer.access.principal import Access, Principal
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Pointer, PointerState
-from relayer.domain.operations import Erase, Origin
+from relayer.domain.operations import Erase
 from relayer.domain.outcomes import Result
-from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, WrongCustody
 from relayer.lib.deadline import Deadline
 from relayer.log import creation
-from relayer.log.erasure.memories import report_of
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureReport, ErasureReports, SeenReport, What
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import fresh, no_such_memory, nonce_reused, parse_id
+from relayer.namespaces.finding import look_up, no_such_memory, nonce_reused
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import retelling
 from relayer.wire import codec as ulid
@@ -42,23 +40,18 @@ async def erase_memory(
     Raises:
         Refused: ``not_found``, also for an id that is none.
     """
-    wanted = parse_id(memory_id)
-    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
-        if opened is None:
-            raise no_such_memory()
-        await fresh(opened, deadline)
-        state = opened.log.state
-        if wanted not in state.records and state.erasures.erasure_of(wanted) is None:
+    async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
+        if opened.state(wanted) is None and opened.erasure_of(wanted) is None:
             raise no_such_memory()
         erasure = await erase_records(ctx, opened, access, [wanted], deadline)
-        at = position(opened.log.position)
+        at = position(opened.position)
         return schemas.ForgetResponse(id=memory_id, state="erased", position=at, erasure=erasure)
 
 
 async def erase_records(
     ctx: Context, opened: OpenNamespace, access: Access, wanted: Sequence[bytes], deadline: Deadline
 ) -> ErasureView:
-    """Erase records that are there, or were erased before; see `erase_memory`. `fresh` first.
+    """Erase records that are there, or were erased before; see `erase_memory`. refresh first.
 
     Raises:
         Refused: ``not_found``: none of them was ever there; or ``nonce_reused``.
@@ -70,11 +63,9 @@ async def report_erasure(
     ctx: Context, opened: OpenNamespace, erasure: Erasure, deadline: Deadline
 ) -> ErasureView:
     """Write down the report of an erasure that the log has decided, or find it, and have it carried out."""
-    found = opened.namespace
     async with deadline.step("report"):
-        report = report_of(found.account, found.pointer.name, opened.log.replica, erasure.erasure)
-        seen = await ErasureReports(ctx.ports).begin(report)
-    await opened.settle()
+        seen = await ErasureReports(ctx.ports).begin(opened.report_of(erasure))
+    await opened.wait_indexed()
     ctx.erasures.note(seen.report)
     return show(seen.report)
 
@@ -82,41 +73,39 @@ async def report_erasure(
 async def _append(
     opened: OpenNamespace, access: Access, wanted: Sequence[bytes], deadline: Deadline
 ) -> Erasure:
-    principal = access.principal
-    origin = Origin(principal.author, principal.nonce, 0, principal.expires)
-    whole = _whole(opened.log.state, wanted)
+    whole = _whole(opened, wanted)
     if whole:
         whole += await retelling(opened, whole)
-        async with deadline.step("append"):
-            outcome = (await opened.log.append([Erase(origin, tuple(whole))]))[0]
+        (outcome,) = await opened.append([Erase(access.origin(), tuple(whole))], deadline)
         if outcome.refusal is None:
-            known = opened.log.state.erasures.known.get(outcome.subject)
+            known = opened.erasure(outcome.subject)
             if outcome.result is not Result.ERASED or known is None:
                 raise nonce_reused()
             return known
     # Somebody else was first, or an earlier try of this gateway whose answer was lost.
     for record in wanted:
-        before = opened.log.state.erasures.erasure_of(record)
+        before = opened.erasure_of(record)
         if before is not None:
             return before
     raise no_such_memory()
 
 
-def _whole(state: NamespaceState, wanted: Iterable[bytes]) -> list[bytes]:
+def _whole(opened: OpenNamespace, wanted: Iterable[bytes]) -> list[bytes]:
     """Return records with their earlier and later versions, and all that have the text of any of these.
 
     A person who erases a memory sees one text; that it is kept once for each audience, or that an older version says
     nearly the same, must not bring it back.
     """
-    found = [record for record in wanted if record in state.records]
-    known = set(found)
-    for record in found:  # grows while it is read
-        item = state.records[record]
-        others = (item.supersedes, item.superseded_by, *state.of_the_same_text(record))
-        new = dict.fromkeys(one for one in others if one in state.records and one not in known)
-        known.update(new)
-        found += new
-    return found
+    found = dict.fromkeys(record for record in wanted if opened.state(record) is not None)
+    waiting = list(found)
+    while waiting:
+        item = opened.state(waiting.pop(0))
+        if item is not None:
+            others = (item.supersedes, item.superseded_by, *opened.of_the_same_text(item.record))
+            new = dict.fromkeys(one for one in others if one not in found and opened.state(one) is not None)
+            found |= new
+            waiting += new
+    return list(found)
 
 
 async def erase_namespace(
@@ -160,7 +149,7 @@ async def erase_namespace(
 async def _let_go(ctx: Context, access: Access, incarnation: bytes) -> None:
     """Drop what is open of an erased namespace, so that the next request looks where its name leads."""
     opened = ctx.namespaces.peek(access.account, access.namespace)
-    if opened is not None and opened.namespace.pointer.incarnation == incarnation:
+    if opened is not None and opened.incarnation == incarnation:
         await ctx.namespaces.drop_agent(access.account, [access.namespace])
 
 
@@ -171,10 +160,10 @@ async def _counted(
     size: int | None = None
     try:
         async with ctx.namespaces.use(access, deadline, create=False) as opened:
-            await fresh(opened, deadline)
-            records = opened.log.state.records.values()
-            memories = len(records) - len(opened.view.dialogues)
-            size = sum(record.size for record in records)
+            await opened.refresh(deadline)
+            states = list(opened.states())
+            memories = sum(not opened.is_turn(state.record) for state in states)
+            size = sum(state.size for state in states)
     except (CorruptNamespace, NamespaceClosed):
         pass  # what cannot be read can be erased
     return EraseNamespaceResponse(

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Sequence
+from itertools import chain
 
 from pydantic import BaseModel
 
 from relayer.access.principal import Access
-from relayer.domain.record import Dialogue, Record
-from relayer.domain.standing import RecordState
+from relayer.domain.record import Dialogue
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import fresh, select, select_turns
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.use_cases.transcripts import may_be_read, shown
+from relayer.namespaces.records import Memory
+from relayer.use_cases.transcripts import lines_of, may_be_read, shown
 from relayer.wire import codec as ulid
 from relayer.wire.service import ExportEnd, ExportHead, ExportLine, ExportRequest, ExportTurn, KeptTurn
 from relayer.writing.present import position, show
 
 _CHUNK_BYTES = 64 * 1024
-
-_Chosen = list[tuple[Record, RecordState]]
-_Turns = list[tuple[bytes, int]]
 
 
 async def export(
@@ -37,67 +34,61 @@ async def export(
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            return _lines(None, [], [], ExportHead(namespace=access.namespace, memories=0))
-        await fresh(opened, deadline)
+            return _nothing(ExportHead(namespace=access.namespace, memories=0))
+        await opened.refresh(deadline)
         now = ctx.clock.now_ms()
         chosen = [
-            (record, state)
-            for record, state in select(opened, request)
-            if state.standing in request.states and (state.expires_at is None or state.expires_at > now)
+            memory.id
+            for memory in opened.memories(request)
+            if memory.state.status in request.states
+            and (memory.state.expires_at is None or memory.state.expires_at > now)
         ]
-        head = ExportHead(
-            namespace=access.namespace, memories=len(chosen), position=position(opened.log.position)
-        )
         turns = [
-            (turn.id, number)
-            for turn, _ in (select_turns(opened, request) if request.transcripts else ())
-            if may_be_read(opened, turn.id, now)
-            and (number := opened.view.dialogues.number_of(turn.id)) is not None
+            turn.id
+            for turn in (opened.select_turns(request) if request.transcripts else ())
+            if may_be_read(opened, turn.state, now)
         ]
-        return _lines(opened, chosen, sorted(turns, key=lambda turn: turn[1]), head)
+        at = position(opened.position)
+        head = ExportHead(namespace=access.namespace, memories=len(chosen), position=at)
+        return _lines(opened, chosen, turns, head)
+
+
+async def _nothing(head: ExportHead) -> AsyncIterator[bytes]:
+    yield _line(head) + _line(ExportEnd(memories=0, turns=0))
 
 
 async def _lines(
-    opened: OpenNamespace | None, chosen: _Chosen, turns: _Turns, head: ExportHead
+    opened: OpenNamespace, chosen: Sequence[bytes], turns: Sequence[bytes], head: ExportHead
 ) -> AsyncIterator[bytes]:
     buffer = bytearray(_line(head))
-    count = told = 0
-    for record, state in chosen:
-        if opened is None or opened.view.get(record.id) is None:
-            continue
-        searchable = record.id not in opened.view.without_vector
-        buffer += _line(ExportLine(memory=show(record, state, searchable=searchable)))
-        count += 1
+    told = turns_told = 0
+    memories = (opened.memory(record) for record in chosen)
+    kept = (opened.turn(record) for record in turns)
+    for one in chain(memories, kept):
+        if one is None:
+            continue  # erased meanwhile
+        is_turn = isinstance(one.record, Dialogue)
+        buffer += _line(ExportTurn(turn=_turn(one)) if is_turn else ExportLine(memory=show(one)))
+        told += 1
+        turns_told += is_turn
         if len(buffer) >= _CHUNK_BYTES:
             yield bytes(buffer)
             buffer.clear()
             # Others get a turn, also where the reader is as fast as we are.
             await asyncio.sleep(0)
-    for turn in _kept(opened, turns):
-        buffer += _line(ExportTurn(turn=turn))
-        told += 1
-        if len(buffer) >= _CHUNK_BYTES:
-            yield bytes(buffer)
-            buffer.clear()
-            await asyncio.sleep(0)
-    yield bytes(buffer + _line(ExportEnd(memories=count, turns=told)))
+    yield bytes(buffer + _line(ExportEnd(memories=told - turns_told, turns=turns_told)))
 
 
-def _kept(opened: OpenNamespace | None, turns: _Turns) -> Iterator[KeptTurn]:
-    if opened is None:
-        return
-    for record, number in turns:
-        turn, state = opened.view.known(number), opened.log.state.records.get(record)
-        # Gone if it was erased meanwhile.
-        if isinstance(turn, Dialogue) and state is not None:
-            yield KeptTurn(
-                session=turn.source.session,
-                host=turn.source.host,
-                audience=turn.audience.value,
-                created_at=turn.created_at,
-                memories=tuple(map(ulid.render, state.sources)),
-                lines=tuple(map(shown, turn.lines)),
-            )
+def _turn(turn: Memory) -> KeptTurn:
+    source = turn.record.source
+    return KeptTurn(
+        session=source.session,
+        host=source.host,
+        audience=turn.record.audience.value,
+        created_at=turn.record.created_at,
+        memories=tuple(map(ulid.render, turn.state.sources)),
+        lines=tuple(map(shown, lines_of(turn))),
+    )
 
 
 def _line(value: BaseModel) -> bytes:

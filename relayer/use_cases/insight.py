@@ -62,7 +62,7 @@ _MOST_IN_ALL = 24_000
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Excerpt:
     """A memory as a model reads it; ``at_ms`` is when it happened or was stored."""
 
     text: str
@@ -81,7 +81,7 @@ class Known:
         return "" if day is None else f"{day:%A}, {day.day} {day:%B %Y} ({day.date().isoformat()})"
 
 
-def render(memories: Sequence[Known], **said: str) -> str:
+def render(memories: Sequence[Excerpt], **said: str) -> str:
     """Return the user message: what was said, under its names, and the memories, numbered from 1."""
     document: dict[str, object] = {
         "memories": [
@@ -92,7 +92,7 @@ def render(memories: Sequence[Known], **said: str) -> str:
     return json.dumps(document | said, ensure_ascii=False, indent=1)
 
 
-def fitting(memories: Sequence[Known]) -> int:
+def fitting(memories: Sequence[Excerpt]) -> int:
     """Return how many of the memories, best first, a model is shown: whole ones, within a bound for all."""
     room = _MOST_IN_ALL
     for number, memory in enumerate(memories):
@@ -102,7 +102,7 @@ def fitting(memories: Sequence[Known]) -> int:
     return len(memories)
 
 
-def doubt_about(text: str, memories: Sequence[Known], *said: str) -> Doubt | None:
+def doubt_about(text: str, memories: Sequence[Excerpt], *said: str) -> Doubt | None:
     """Return why neither the memories nor what was said bear a text out; None when they do.
 
     Names and numbers must stand in them; see `relayer.extraction.llm.evidence`. How a list is numbered and whom it
@@ -132,11 +132,25 @@ _LARGEST_SPARE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class Question:
+    """What a model is asked; the fields are those of `relayer.ports.ChatModel.complete`."""
+
     messages: Sequence[ChatMessage]
-    schema: Mapping[str, object] | None
     max_tokens: int
-    effort: str
+    schema: Mapping[str, object] | None = None
+    effort: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A model's text, and the indexes of the memories that it cites; empty where it says nothing that helps.
+
+    ``doubt`` says why a text was dropped.
+    """
+
+    text: str
+    citations: tuple[int, ...] = ()
+    doubt: str = ""
 
 
 async def search(
@@ -151,10 +165,10 @@ async def search(
     )
 
 
-def known_of(hits: Sequence[schemas.RecallHit]) -> list[Known]:
+def excerpts_of(hits: Sequence[schemas.RecallHit]) -> list[Excerpt]:
     """Return the hits as the model reads them: as many as it is shown."""
     known = [
-        Known(hit.text, hit.created_at if hit.occurred_at is None else hit.occurred_at, hit.source.speaker)
+        Excerpt(hit.text, hit.created_at if hit.occurred_at is None else hit.occurred_at, hit.source.speaker)
         for hit in hits
     ]
     return known[: fitting(known)]
@@ -164,34 +178,20 @@ async def consult(
     ctx: Context,
     work: ChatWork,
     account: str,
-    messages: Sequence[ChatMessage],
-    *,
-    schema: Mapping[str, object] | None,
-    max_tokens: int,
+    question: Question,
     deadline: Deadline,
-    effort: str = "",
+    *,
     models: Sequence[ChatModel] = (),
 ) -> ChatAnswer:
-    """Ask a model once and count it; a request that ends takes the question with it.
+    """Ask a model once and count it for an account; a request that ends takes the question with it.
 
-    Args:
-        ctx: the relayer.
-        work: whose budget and bound hold.
-        account: who pays.
-        messages: as for `relayer.ports.ChatModel.complete`, as are the schema, the tokens and the effort.
-        schema: see there.
-        max_tokens: see there.
-        deadline: of the request.
-        effort: see there.
-        models: in the order in which they are asked, each when the one before is not available; none are those of
-            ``work``.
+    ``models`` are asked in their order, each when the one before is not available; none are those of ``work``.
 
     Raises:
         TimeoutError: the request's time was up first, but for what it takes to answer.
         ModelUnavailable, ModelAnswerUnusable, QueueFull: as `relayer.ports.ChatModel`.
     """
     order = list(models) or models_for(work)
-    question = _Question(messages, schema, max_tokens, effort)
     for model in order[:-1]:
         with suppress(ModelUnavailable, QueueFull):
             return await _ask(ctx, work, account, model, question, deadline)
@@ -218,7 +218,7 @@ async def _ask(  # noqa: PLR0917 - private, and called twice with the same names
     work: ChatWork,
     account: str,
     model: ChatModel,
-    question: _Question,
+    question: Question,
     deadline: Deadline,
 ) -> ChatAnswer:
     left = deadline.remaining()
@@ -259,18 +259,6 @@ SCHEMA: dict[str, object] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Cited:
-    """An answer and the indexes of the memories that it rests on; empty when there is none.
-
-    ``doubt`` says why an answer was dropped.
-    """
-
-    text: str
-    citations: tuple[int, ...] = ()
-    doubt: str = ""
-
-
 class _Answer(msgspec.Struct, frozen=True):
     answer: str | None = None
     citations: list[int] = []
@@ -279,20 +267,20 @@ class _Answer(msgspec.Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(_Answer)
 
 
-def ask_for_answer(request: AskRequest, memories: Sequence[Known]) -> tuple[ChatMessage, ...]:
+def ask_for_answer(request: AskRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
     """Return the messages that ask a question about memories."""
     told = ask_prompt(request.max_chars)
     return ChatMessage("system", told), ChatMessage("user", render(memories, question=request.question))
 
 
-def read_cited(answer: str, request: AskRequest, memories: Sequence[Known], tokens: int = 0) -> Cited:
+def read_cited(answer: str, request: AskRequest, memories: Sequence[Excerpt], tokens: int = 0) -> Checked:
     """Read a model's answer; one that cites nothing, or says what its memories do not, is none.
 
     Raises:
         ModelAnswerUnusable: ``not_json`` or ``wrong_shape``.
     """
     if is_no_recall(answer):
-        return Cited("")
+        return Checked("")
     raw = json_in(answer)
     if raw is None:
         raise ModelAnswerUnusable("not_json", tokens)
@@ -302,15 +290,15 @@ def read_cited(answer: str, request: AskRequest, memories: Sequence[Known], toke
         raise ModelAnswerUnusable("wrong_shape", tokens) from None
     text = remove_invisible(read.answer or "").strip()
     if is_no_recall(text):
-        return Cited("")
+        return Checked("")
     cited = tuple(dict.fromkeys(number - 1 for number in read.citations if 1 <= number <= len(memories)))
     if not cited:
-        return Cited("", doubt="nothing_cited")
+        return Checked("", doubt="nothing_cited")
     doubt = doubt_about(text, [memories[index] for index in cited], request.question)
     # An answer is put in words of its own; names and numbers are what must not be made up.
     if doubt is not None and doubt is not Doubt.WORDS:
-        return Cited("", doubt=doubt.value)
-    return Cited(clip(text, request.max_chars), cited)
+        return Checked("", doubt=doubt.value)
+    return Checked(clip(text, request.max_chars), cited)
 
 
 async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadline) -> AskResponse:
@@ -334,19 +322,12 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
         )
     found = await search(ctx, access, request, request.question, deadline)
     common = {"position": found.position, "degraded": found.degraded, "considered": found.considered}
-    memories = known_of(found.memories)
+    memories = excerpts_of(found.memories)
     if not memories:
         return AskResponse.model_validate({"status": "unknown"} | common)
     try:
-        answer = await consult(
-            ctx,
-            work,
-            access.account,
-            ask_for_answer(request, memories),
-            schema=SCHEMA,
-            max_tokens=CITED_TOKENS,
-            deadline=deadline,
-        )
+        question = Question(ask_for_answer(request, memories), CITED_TOKENS, SCHEMA)
+        answer = await consult(ctx, work, access.account, question, deadline)
     except TimeoutError as error:
         raise DeadlineExceeded("model") from error
     # Words are compared one by one: not on the event loop when there are many.
@@ -364,15 +345,7 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
 REMINDER_TOKENS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Reminder:
-    """What came of an answer: ``text`` is empty for NONE, and ``doubt`` says why a text was dropped."""
-
-    text: str
-    doubt: str = ""
-
-
-def ask_for_reminder(request: ActiveRecallRequest, memories: Sequence[Known]) -> tuple[ChatMessage, ...]:
+def ask_for_reminder(request: ActiveRecallRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
     """Return the messages that ask for a reminder."""
     told = request.prompt_override or active_prompt(request.style, request.max_chars)
     if request.prompt_append:
@@ -381,15 +354,15 @@ def ask_for_reminder(request: ActiveRecallRequest, memories: Sequence[Known]) ->
     return ChatMessage("system", told), ChatMessage("user", said)
 
 
-def read_reminder(answer: str, request: ActiveRecallRequest, memories: Sequence[Known]) -> Reminder:
+def read_reminder(answer: str, request: ActiveRecallRequest, memories: Sequence[Excerpt]) -> Checked:
     """Read a model's answer: one line, cut at a word, and nothing that no memory says."""
     line = one_line(answer)
     if is_no_recall(line):
-        return Reminder("")
+        return Checked("")
     doubt = doubt_about(line, memories, request.query, request.context)
     if doubt is not None:
-        return Reminder("", doubt.value)
-    return Reminder(clip(line, request.max_chars))
+        return Checked("", doubt=doubt.value)
+    return Checked(clip(line, request.max_chars))
 
 
 # What a server is told as it is; the others leave it to the model.
@@ -439,20 +412,15 @@ async def _remind(
     models = models_for(work, request.model, resolved_only=request.model_fallback == "resolved-only")
     if not models:
         raise _Undecided("no_model")
-    memories = known_of(found.memories)
-    messages = ask_for_reminder(request, memories)
+    memories = excerpts_of(found.memories)
+    thinks = request.thinking in _EFFORTS
+    question = Question(
+        ask_for_reminder(request, memories),
+        REMINDER_TOKENS * (_THOUGHT if thinks else 1),
+        effort=request.thinking if thinks else "",
+    )
     try:
-        answer = await consult(
-            ctx,
-            work,
-            access.account,
-            messages,
-            schema=None,
-            max_tokens=REMINDER_TOKENS * (_THOUGHT if request.thinking in _EFFORTS else 1),
-            deadline=deadline,
-            models=models,
-            effort=request.thinking if request.thinking in _EFFORTS else "",
-        )
+        answer = await consult(ctx, work, access.account, question, deadline, models=models)
     except TimeoutError as error:
         raise _Undecided("model_timeout") from error
     except (ModelUnavailable, QueueFull) as error:

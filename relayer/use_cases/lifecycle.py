@@ -7,36 +7,30 @@ who did what and `restore` can undo it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
 from relayer.access.principal import Access
-from relayer.domain.operations import Forget, Origin, Restore
-from relayer.domain.outcomes import Outcome, Refusal, Result
-from relayer.domain.record import Audience, Kind, Model, Record, Source, Trust
-from relayer.domain.standing import RecordState, Standing
+from relayer.domain.operations import Forget, Restore
+from relayer.domain.outcomes import Outcome, RecordState, Refusal, Result, Status
+from relayer.domain.record import Audience, Kind, Model, Trust
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.finding import (
     evaluated,
-    fresh,
     idempotency_conflict,
     look_up,
     no_such_memory,
     nonce_reused,
-    seen_before,
-    select,
-    select_turns,
 )
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.use_cases.erase import erase_records, report_erasure
-from relayer.use_cases.remember import append_drafts
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
 from relayer.wire.memories import ErasureView
-from relayer.writing.drafts import Draft, next_version, parse_vector, request_origin
+from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector
 from relayer.writing.present import position
 from relayer.writing.redact import without_secrets_in
 
@@ -60,55 +54,49 @@ async def supersede(
             update={"text": await without_secrets_in(ctx, access.account, request.text)}
         )
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
-        record, state = opened.view.get(wanted), opened.log.state.records.get(wanted)
-        if record is None or state is None:
+        memory = opened.memory(wanted)
+        if memory is None:
             raise no_such_memory()
-        draft = _next_version(ctx, access, record, state, request)
-        sealed, outcomes, job, _ = await append_drafts(
+        draft = _next_version(ctx, access, memory, request)
+        written = await append_drafts(
             ctx, opened, access, [draft], idempotency_key=request.idempotency_key, deadline=deadline
         )
         return life.SupersedeResponse(
-            id=ulid.render(_stored(opened, outcomes[0], wanted)),
+            id=ulid.render(_stored(opened, written.outcomes[0], wanted)),
             supersedes=memory_id,
-            position=position(opened.log.position),
-            degraded=bool(sealed.without_vector),
-            job_id=job,
+            position=position(opened.position),
+            degraded=written.degraded,
+            job_id=written.job_id,
         )
 
 
-def _next_version(
-    ctx: Context, access: Access, old: Record, state: RecordState, request: life.SupersedeRequest
-) -> Draft:
-    given = request.model_fields_set
-    changed = {
+def _next_version(ctx: Context, access: Access, memory: Memory, request: life.SupersedeRequest) -> Draft:
+    old, given = memory.record, request.model_fields_set
+    changed: dict[str, object] = {
         name: value
         for name, value in request
         if (name in given if name in _TIMES else value is not None and name not in _READ_APART)
     }
-    ttl = request.ttl_seconds
-    expires_at = old.expires_at
-    if ttl is not None:
-        expires_at = ctx.clock.now_ms() + ttl * 1000 if ttl else None
+    if request.ttl_seconds is not None:
+        ttl = request.ttl_seconds
+        changed["expires_at"] = ctx.clock.now_ms() + ttl * 1000 if ttl else None
+    # Other words are not derived from what the old ones were derived from, nor evidence of it.
     rewritten = request.text is not None and request.text != old.text
-    return replace(
-        next_version(old, state.sources),
-        kind=Kind(request.kind or old.kind),
-        audience=Audience(request.audience or old.audience),
-        trust=Trust(request.trust or old.trust),
-        expires_at=expires_at,
-        vector=parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None,
-        # Other words are not derived from what the old ones were derived from, nor evidence of it.
-        sources=() if rewritten else state.sources,
-        source=_source_of(old, access, rewritten=rewritten),
-        extractor=Model() if rewritten else old.extractor,
-        **changed,
+    if rewritten:
+        agent = access.principal.certificate.agent
+        changed["source"] = msgspec.structs.replace(old.source, agent=agent, span=None)
+        changed["extractor"] = Model()
+    kinds = {
+        "kind": Kind(request.kind or old.kind),
+        "audience": Audience(request.audience or old.audience),
+        "trust": Trust(request.trust or old.trust),
+    }
+    return Draft(
+        next_version(old, access, request.idempotency_key, **kinds, **changed),
+        parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None,
+        sources=() if rewritten else memory.state.sources,
+        replaces=old.id,
     )
-
-
-def _source_of(old: Record, access: Access, *, rewritten: bool) -> Source:
-    if not rewritten:
-        return old.source
-    return msgspec.structs.replace(old.source, agent=access.principal.certificate.agent, span=None)
 
 
 def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
@@ -118,12 +106,12 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
     if outcome.refusal is Refusal.UNKNOWN_RECORD:
         raise no_such_memory()
     if outcome.refusal is Refusal.STALE_HEAD:
-        raise Refused(outcome.refusal, _why_stale(opened.log.state.records.get(wanted)))
+        raise Refused(outcome.refusal, _why_stale(opened.state(wanted)))
     if outcome.refusal is not None:
         raise Refused(
             outcome.refusal, "the namespace does not take this version: read the memory and try again"
         )
-    made = opened.log.state.records.get(outcome.subject)
+    made = opened.state(outcome.subject)
     if outcome.result is not Result.SUPERSEDED or (made is not None and made.supersedes != wanted):
         raise nonce_reused()
     return outcome.subject
@@ -144,7 +132,7 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
         Refused: ``not_found``, or ``stale_head``: an old version whose newest one is forgotten, or changed meanwhile.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
-        known = opened.log.state.records.get(wanted)
+        known = opened.state(wanted)
         if known is None:
             raise no_such_memory()
         # Also what is live already: sent again after somebody forgot it, this request is known to the log.
@@ -153,30 +141,27 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
             id=memory_id,
             state="live",
             replaced=ulid.render(replaced) if replaced else None,
-            position=position(opened.log.position),
+            position=position(opened.position),
         )
 
 
 async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState, deadline: Deadline) -> bytes:
     """Restore one; returns the version that it took the place of, if any."""
     wanted = known.record
-    head = _head_of(opened, known) if known.standing is Standing.SUPERSEDED else b""
-    async with deadline.step("append"):
-        outcome = (await opened.log.append([Restore(request_origin(opened, access, 0, None), wanted, head)]))[
-            0
-        ]
+    head = _head_of(opened, known) if known.status is Status.SUPERSEDED else b""
+    (outcome,) = await opened.append([Restore(access.origin(), wanted, head)], deadline)
     if outcome.refusal is None:
         if outcome.result is not Result.RESTORED or outcome.subject != wanted:
             raise nonce_reused()
         return head
-    now = opened.log.state.records.get(wanted)
+    now = opened.state(wanted)
     if now is None:
         raise no_such_memory()
     # Another gateway, or a lost try of this one, may have restored it between our read and our entry.
-    if now.standing is Standing.LIVE:
+    if now.status is Status.LIVE:
         return b""
     if outcome.refusal is Refusal.STALE_HEAD:
-        if head and opened.log.state.records[head].standing is not Standing.LIVE:
+        if head and not opened.is_live(head):
             raise Refused(
                 "stale_head", "the newest version of this memory is forgotten: restore that one first"
             )
@@ -186,10 +171,9 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
 
 def _head_of(opened: OpenNamespace, old: RecordState) -> bytes:
     """Return the newest version of those that took an old one's place, at first or second hand; the log looks if it is live."""
-    records = opened.log.state.records
     seen = {old.record}
     newer = old
-    while (found := records.get(newer.superseded_by)) is not None and found.record not in seen:
+    while (found := opened.state(newer.superseded_by)) is not None and found.record not in seen:
         seen.add(found.record)
         newer = found
     return newer.record
@@ -213,11 +197,11 @@ async def delete(
         async with ctx.namespaces.use_if_exists(access, deadline) as found:
             if found is None:
                 return life.DeleteResponse(matched=0, forgotten=0, remaining=0, dry_run=True)
-            await fresh(found, deadline)
+            await found.refresh(deadline)
             return _answer(found, request, _passing(found, request), taken=[])
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
-        await fresh(opened, deadline)
-        before = seen_before(opened, access)
+        await opened.refresh(deadline)
+        before = opened.seen_before(access)
         if before:
             return await _again(ctx, opened, request, before, deadline)
         passing = _passing(opened, request)
@@ -226,8 +210,7 @@ async def delete(
             erasure = await erase_records(ctx, opened, access, taken, deadline)
             return _answer(opened, request, passing[len(taken) :], taken, erasure)
         forgets = [_forget(access, record) for record in taken]
-        async with deadline.step("append"):
-            outcomes = (await opened.log.append([evaluated(access), *forgets]))[1:]
+        outcomes = (await opened.append([evaluated(access), *forgets], deadline))[1:]
         done = sum(map(_is_done, outcomes, taken))
         answer = _answer(opened, request, passing[len(taken) :], taken)
         left = answer.remaining + len(taken) - done
@@ -239,10 +222,9 @@ def _passing(
 ) -> list[RecordState]:
     """Return what passes now, newest first, kept turns last; with ``before``, of what the log had before that entry."""
     erases = request.mode == "erase"
-    found = [state for _, state in select(opened, request) if erases or state.standing is Standing.LIVE]
-    passing = found[::-1]
+    passing = [memory.state for memory in opened.memories(request) if erases or memory.is_live][::-1]
     if erases:
-        passing += [state for _, state in select_turns(opened, request)]
+        passing += [turn.state for turn in opened.select_turns(request)]
     return passing if before is None else [state for state in passing if state.seq < before]
 
 
@@ -258,7 +240,7 @@ async def _again(
     if first is None or (first.refusal is None and first.result is not Result.ERASED):
         raise nonce_reused()
     left = _passing(opened, request, first.seq)
-    known = opened.log.state.erasures.known.get(first.subject) if first.result is Result.ERASED else None
+    known = opened.erasure(first.subject) if first.result is Result.ERASED else None
     if known is not None:
         erasure = await report_erasure(ctx, opened, known, deadline)
         return _answer(opened, request, left, known.records, erasure)
@@ -280,18 +262,17 @@ def _answer(
         remaining=len(left),
         dry_run=request.dry_run,
         ids=tuple(map(ulid.render, shown[:_SHOWN])),
-        position=position(opened.log.position),
+        position=position(opened.position),
         erased=0 if erasure is None else len(erasure.memories) + len(erasure.derived),
         erasure=erasure,
     )
 
 
 def _forget(access: Access, record: bytes) -> Forget:
-    principal = access.principal
     # A balancer may send one request to two relayers at once, which find different memories: each has an index of its
     # own, so that no operation is taken for another memory's.
     index = int.from_bytes(record[-7:])
-    return Forget(Origin(principal.author, principal.nonce, index, principal.expires), record)
+    return Forget(access.origin(index), record)
 
 
 def _is_done(outcome: Outcome, record: bytes) -> bool:

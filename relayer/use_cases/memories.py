@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from relayer.access.principal import Access
-from relayer.domain.operations import Forget, Origin
-from relayer.domain.outcomes import Result
-from relayer.domain.standing import RecordState, Standing
+from relayer.domain.operations import Forget
+from relayer.domain.outcomes import RecordState, Result, Status
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import fresh, holds_until, look_up, no_such_memory, nonce_reused
+from relayer.namespaces.finding import look_up, no_such_memory, nonce_reused
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -38,13 +37,13 @@ async def list_memories(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return schemas.ListResponse(memories=(), total=0)
-        await fresh(opened, deadline)
+        await opened.refresh(deadline)
         now = ctx.clock.now_ms()
         # The log's order, not that of the ids: two memories of one millisecond have no order by id.
-        newest_first = reversed(opened.log.state.records.values())
-        wanted = [state for state in newest_first if _matches(opened, state, kinds, states, now)]
+        newest_first = opened.states(newest_first=True)
+        wanted = [one.record for one in newest_first if _matches(opened, one, kinds, states, now)]
         rest = wanted[_after(cursor, opened, wanted) :]
-        page = page_of(_show(opened, state) for state in rest[:limit])
+        page = page_of(_show(opened, record) for record in rest[:limit])
         return schemas.ListResponse(
             memories=page,
             next_cursor=page[-1].id if len(rest) > len(page) else None,
@@ -61,13 +60,12 @@ async def get_memory(
         Refused: ``not_found``, also for an id that is none.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
-        state = opened.log.state.records.get(wanted)
-        if state is None or wanted not in opened.view:
+        if not opened.is_memory(wanted):
             raise no_such_memory()
-        chain = _history(opened, state)
+        chain = _history(opened, wanted)
         newest = page_of(_show(opened, item) for item in reversed(chain))
         return schemas.MemoryResponse(
-            memory=_show(opened, state), history=newest[::-1], omitted=len(chain) - len(newest)
+            memory=_show(opened, wanted), history=newest[::-1], omitted=len(chain) - len(newest)
         )
 
 
@@ -80,25 +78,21 @@ async def forget_memory(
         Refused: ``not_found`` or ``stale_head`` (a newer version exists).
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
-        known = opened.log.state.records.get(wanted)
-        if known is None:
+        if opened.state(wanted) is None:
             raise no_such_memory()
         # Also what is forgotten already: sent again after somebody restored it, this request is known to the log.
         await _hide(opened, access, wanted, deadline)
-        return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.log.position))
+        return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.position))
 
 
 async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: Deadline) -> None:
-    principal = access.principal
-    origin = Origin(principal.author, principal.nonce, 0, principal.expires)
-    async with deadline.step("append"):
-        outcome = (await opened.log.append([Forget(origin, wanted)]))[0]
+    (outcome,) = await opened.append([Forget(access.origin(), wanted)], deadline)
     if outcome.refusal is not None:
-        now = opened.log.state.records.get(wanted)
+        now = opened.state(wanted)
         if now is None:
             raise no_such_memory()
         # Another gateway, or a lost try of this one, may have forgotten it between our read and our entry.
-        if now.standing is not Standing.FORGOTTEN:
+        if now.status is not Status.FORGOTTEN:
             raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
     elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
         raise nonce_reused()
@@ -107,40 +101,36 @@ async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: 
 def _matches(
     opened: OpenNamespace, state: RecordState, kinds: Sequence[str], states: Sequence[str], now: int
 ) -> bool:
-    view = opened.view
-    if state.record not in view or (state.expires_at is not None and state.expires_at <= now):
-        return False
-    if state.standing not in (states or ("live",)):
-        return False
-    return not kinds or view.roster.is_of_kind(state.record, kinds)
+    is_over = state.expires_at is not None and state.expires_at <= now
+    is_wanted = not is_over and state.status in (states or ("live",))
+    return is_wanted and opened.is_memory(state.record, kinds)
 
 
-def _history(opened: OpenNamespace, state: RecordState) -> list[RecordState]:
+def _history(opened: OpenNamespace, record: bytes) -> list[bytes]:
     """Return all versions that this one is linked to, at whatever hand: restoring an old one turns a link around."""
     linked: dict[bytes, list[bytes]] = defaultdict(list)
-    for item in opened.log.state.records.values():
+    for item in opened.states():
         for other in filter(None, (item.supersedes, item.superseded_by)):
             linked[item.record].append(other)
             linked[other].append(item.record)
-    found, waiting = {state.record}, [state.record]
+    found, waiting = {record}, [record]
     while waiting:
         new = set(linked[waiting.pop()]) - found
         found |= new
         waiting.extend(new)
-    known = (opened.log.state.records.get(record) for record in found)
+    known = (opened.state(one) for one in found)
     chain = sorted((item for item in known if item is not None), key=lambda item: (item.seq, item.created_at))
-    return [item for item in chain if item.record in opened.view]
+    return [item.record for item in chain if opened.is_memory(item.record)]
 
 
-def _show(opened: OpenNamespace, state: RecordState) -> schemas.Memory:
-    record = opened.view.get(state.record)
-    if record is None:
+def _show(opened: OpenNamespace, record: bytes) -> schemas.Memory:
+    memory = opened.memory(record)
+    if memory is None:
         raise no_such_memory()
-    searchable = state.record not in opened.view.without_vector
-    return show(record, state, searchable=searchable, until=holds_until(opened, record, state))
+    return show(memory, opened.ended_at(memory))
 
 
-def _after(cursor: str | None, opened: OpenNamespace, wanted: Sequence[RecordState]) -> int:
+def _after(cursor: str | None, opened: OpenNamespace, wanted: Sequence[bytes]) -> int:
     """Return how many of ``wanted`` stand before the page; a memory that left the list still marks its place."""
     if cursor is None:
         return 0
@@ -148,7 +138,7 @@ def _after(cursor: str | None, opened: OpenNamespace, wanted: Sequence[RecordSta
         mark = ulid.parse(cursor)
     except Malformed as error:
         raise Refused("bad_cursor", "cursor must be the next_cursor of an earlier page") from error
-    order = {record: number for number, record in enumerate(opened.log.state.records)}
+    order = {record: number for number, record in enumerate(opened.ids())}
     if mark not in order:
         raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
-    return sum(order[state.record] >= order[mark] for state in wanted)
+    return sum(order[record] >= order[mark] for record in wanted)

@@ -12,18 +12,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Final
+from typing import Final, NamedTuple
 
 from relayer.access.principal import Access, Principal
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.record import Kind, Record, Trust
-from relayer.domain.standing import RecordState
 from relayer.errors import Refused
 from relayer.lib.deadline import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import active_at, fresh
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -65,62 +64,72 @@ _MISSES = 100
 # A namespace that is written to this fast is read in one go in the end.
 _TRIES = 3
 
-_Rank = tuple[bool, float, int, int, int]
 
+class _Candidate(NamedTuple):
+    """A memory that may stand in the profile, without its text: there may be very many.
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A memory that may stand in the profile, without its text: there may be very many."""
+    ``place`` is the one in the log; ``rank`` begins with what is not pinned, and the smallest is the best.
+    """
 
-    rank: _Rank
+    rank: tuple[bool, float, int, int, int]
     place: int
     record: bytes
     trust: Trust
-    pinned: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Which memories may stand in a profile, at a time in ms; no audiences or trusts means all."""
-
-    now: int
-    audiences: Collection[str]
-    trusts: Collection[str]
-
-    def passes(self, record: Record, state: RecordState) -> bool:
-        if record.suspect or record.kind not in _SECTION_OF or not state.live_at(self.now):
-            return False
-        if (record.valid_from is not None and self.now < record.valid_from) or (
-            record.valid_to is not None and record.valid_to <= self.now
-        ):
-            return False
-        return (not self.audiences or record.audience in self.audiences) and (
-            not self.trusts or record.trust in self.trusts
-        )
 
 
 @dataclass(slots=True)
-class _Found:
-    """What a namespace has to choose from.
+class _Choice:
+    """What a namespace has for a profile at a time in ms; no audiences or trusts means all.
 
     ``outdone`` holds, of memories that a newer one contradicts, how far from the user the nearest such voice is;
     ``retold`` those that a fact was made from.
     """
 
+    now: int
+    audiences: Collection[str]
+    trusts: Collection[str]
     candidates: list[_Candidate] = field(default_factory=list)
     outdone: dict[bytes, int] = field(default_factory=dict)
     retold: set[bytes] = field(default_factory=set)
 
-    def standing(self) -> list[_Candidate]:
+    def look_at(self, place: int, memory: Memory | None) -> None:
+        """Take a memory in, if it may stand in the profile or keeps another one out of it."""
+        if memory is None or not self._passes(memory):
+            return
+        record, state = memory.record, memory.state
+        if len(record.text) > _LONGEST and not record.pinned:
+            return  # what is too long to stand here takes nothing else away
+        # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
+        importance = -round(record.importance, 1)
+        rank = (not record.pinned, importance, -state.reinforced, -memory.active_at, -place)
+        self.candidates.append(_Candidate(rank, place, record.id, record.trust))
+        self.retold.update(state.sources)
+        for other in record.contradicts:
+            distance = min(_DISTANCE[record.trust], self.outdone.get(other, len(_DISTANCE)))
+            self.outdone[other] = distance
+
+    def best_first(self) -> list[_Candidate]:
         """Return what nothing newer stands for, best first."""
-        return sorted((one for one in self.candidates if self._stands(one)), key=lambda one: one.rank)
+        return sorted(one for one in self.candidates if not one.rank[0] or self._stands(one))
+
+    def _passes(self, memory: Memory) -> bool:
+        record = memory.record
+        if record.suspect or record.kind not in _SECTION_OF or not memory.state.live_at(self.now):
+            return False
+        if (record.valid_from is not None and self.now < record.valid_from) or (
+            record.valid_to is not None and record.valid_to <= self.now
+        ):
+            return False
+        return _is_among(record, self.audiences, self.trusts)
 
     def _stands(self, one: _Candidate) -> bool:
-        if one.pinned:
-            return True
         # What an assistant says against the user's own words does not take them away.
         outdone = self.outdone.get(one.record)
         return one.record not in self.retold and (outdone is None or outdone > _DISTANCE[one.trust])
+
+
+def _is_among(record: Record, audiences: Collection[str], trusts: Collection[str]) -> bool:
+    return (not audiences or record.audience in audiences) and (not trusts or record.trust in trusts)
 
 
 async def profile(
@@ -137,13 +146,7 @@ async def profile(
     Memories are chosen by pinned, importance, how often they were said again, and how lately; each goes in whole or not
     at all. Of two that contradict each other the newer stands, and a fact stands for the words it was taken from.
 
-    Args:
-        ctx: the relayer.
-        access: the way into the namespace.
-        max_tokens: of the whole document, at four bytes each.
-        audiences: only these; none means all.
-        trusts: likewise.
-        deadline: of the request.
+    The budget is of the whole document, at four bytes a token; no audiences or trusts means all.
 
     Raises:
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
@@ -151,64 +154,39 @@ async def profile(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return ProfileResponse(document="", sections=(), shown=0, total=0)
-        await fresh(opened, deadline)
+        await opened.refresh(deadline)
         async with deadline.step("read"):
-            standing = await _standing(opened, _Wanted(ctx.clock.now_ms(), audiences, trusts))
-        chosen = _choose(opened, standing, max_tokens * _BYTES_PER_TOKEN)
+            candidates = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
+        chosen = _choose(opened, candidates, max_tokens * _BYTES_PER_TOKEN)
         sections = _in_sections(chosen)
         return ProfileResponse(
             document=render(sections),
             sections=sections,
             shown=len(chosen),
-            total=len(standing),
-            position=position(opened.log.position),
+            total=len(candidates),
+            position=position(opened.position),
         )
 
 
-async def _standing(opened: OpenNamespace, wanted: _Wanted) -> list[_Candidate]:
+async def _candidates(
+    opened: OpenNamespace, now: int, audiences: Sequence[str], trusts: Sequence[str]
+) -> list[_Candidate]:
     """Return the memories to choose from, best first, all as of one position of the log."""
-    for _ in range(_TRIES):
-        at = opened.log.position
-        found = _Found()
-        for place, state in enumerate(list(opened.log.state.records.values())):
-            if place % _AT_ONCE == 0:
+    tries = 0
+    while True:
+        at, choice = opened.position, _Choice(now, audiences, trusts)
+        tries += 1
+        for place, one in enumerate(opened.ids()):
+            if tries <= _TRIES and place % _AT_ONCE == 0:
                 # Other requests go on meanwhile; one of them may bring a newer entry.
                 await asyncio.sleep(0)
-            _look_at(opened, wanted, found, place, state)
-        if opened.log.position == at:
-            return found.standing()
-    found = _Found()
-    for place, state in enumerate(opened.log.state.records.values()):
-        _look_at(opened, wanted, found, place, state)
-    return found.standing()
-
-
-def _look_at(opened: OpenNamespace, wanted: _Wanted, found: _Found, place: int, state: RecordState) -> None:
-    record = opened.view.get(state.record)
-    if record is not None and wanted.passes(record, state):
-        _note(found, place, record, state)
-
-
-def _note(found: _Found, place: int, record: Record, state: RecordState) -> None:
-    # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
-    rank = (
-        not record.pinned,
-        -round(record.importance, 1),
-        -state.reinforced,
-        -active_at(record, state),
-        -place,
-    )
-    if len(record.text) <= _LONGEST or record.pinned:
-        found.candidates.append(_Candidate(rank, place, record.id, record.trust, record.pinned))
-        # What is too long to stand here takes nothing else away.
-        found.retold.update(state.sources)
-        for other in record.contradicts:
-            distance = min(_DISTANCE[record.trust], found.outdone.get(other, len(_DISTANCE)))
-            found.outdone[other] = distance
+            choice.look_at(place, opened.memory(one))
+        if opened.position == at:
+            return choice.best_first()
 
 
 def _choose(
-    opened: OpenNamespace, standing: Iterable[_Candidate], room: int
+    opened: OpenNamespace, candidates: Iterable[_Candidate], room: int
 ) -> list[tuple[int, SectionName, ProfileLine]]:
     """Return what fits, each text once, with its place in the log."""
     room -= len(INTRODUCTION.encode())
@@ -216,8 +194,8 @@ def _choose(
     begun: set[SectionName] = set()
     said: set[tuple[str, str]] = set()
     misses = 0
-    for one in standing:
-        record = opened.view.get(one.record)
+    for one in candidates:
+        record = opened.record(one.record)
         text = "" if record is None else one_line(record.text)
         if record is None or not text:
             continue
@@ -267,8 +245,6 @@ def _in_sections(chosen: Iterable[tuple[int, SectionName, ProfileLine]]) -> tupl
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_Dated = tuple[int, Record, RecordState]
-
 
 async def newest_days(
     ctx: Context,
@@ -283,61 +259,46 @@ async def newest_days(
 ) -> ContextResponse:
     """Return the newest memories of the newest days, by when they happened or else were stored.
 
-    Args:
-        ctx: the relayer.
-        access: the way into the namespace.
-        days: how many days that have memories.
-        items: how many memories of each.
-        offset_minutes: of the reader's clock from UTC, which says where a day begins.
-        audiences: only these; none means all.
-        trusts: likewise.
-        deadline: of the request.
+    Of each of so many ``days`` that have memories so many ``items``; ``offset_minutes``, of the reader's clock from UTC, says
+    where a day begins. No audiences or trusts means all.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return ContextResponse(days=(), total=0)
-        await fresh(opened, deadline)
+        await opened.refresh(deadline)
         place = timezone(timedelta(minutes=offset_minutes))
-        by_day: dict[str, list[_Dated]] = defaultdict(list)
+        by_day: dict[str, list[Memory]] = defaultdict(list)
         total = 0
-        for record, state in _live(opened, ctx.clock.now_ms()):
+        for memory in _live(opened, ctx.clock.now_ms()):
+            record = memory.record
             total += 1
-            if (audiences and record.audience not in audiences) or (trusts and record.trust not in trusts):
-                continue
-            at = record.created_at if record.occurred_at is None else record.occurred_at
-            day = (_EPOCH + timedelta(milliseconds=at)).astimezone(place).date().isoformat()
-            by_day[day].append((at, record, state))
+            if _is_among(record, audiences, trusts):
+                said = _EPOCH + timedelta(milliseconds=record.said_at)
+                by_day[said.astimezone(place).date().isoformat()].append(memory)
         newest = sorted(by_day, reverse=True)[:days]
         return ContextResponse(
-            days=tuple(_days(opened, {day: by_day[day] for day in newest}, items)),
+            days=tuple(_days({day: by_day[day] for day in newest}, items)),
             total=total,
-            position=position(opened.log.position),
+            position=position(opened.position),
         )
 
 
-def _live(opened: OpenNamespace, now: int) -> Iterator[tuple[Record, RecordState]]:
+def _live(opened: OpenNamespace, now: int) -> Iterator[Memory]:
     """Yield what recall could return without being asked for more; what lies ahead is no news yet."""
-    for state in opened.log.state.records.values():
-        record = opened.view.get(state.record)
-        if record is None or record.suspect or not state.live_at(now):
-            continue
-        if record.occurred_at is None or record.occurred_at <= now:
-            yield record, state
+    for memory in opened.memories():
+        record = memory.record
+        is_past = record.occurred_at is None or record.occurred_at <= now
+        if is_past and memory.state.live_at(now) and not record.suspect:
+            yield memory
 
 
-def _days(opened: OpenNamespace, by_day: Mapping[str, list[_Dated]], items: int) -> Iterator[ContextDay]:
+def _days(by_day: Mapping[str, list[Memory]], items: int) -> Iterator[ContextDay]:
     """Show the newest of each day, as far as one answer has room for them: of the oldest day the oldest ones are left out."""
     room = PAGE_BYTES
     for day, said in by_day.items():
         # Sorted by time alone: what was said in one instant keeps the log's order.
-        ordered = sorted(said, key=lambda item: item[0])[-items:]
-        newest = page_of(
-            (
-                show(record, state, searchable=record.id not in opened.view.without_vector)
-                for _, record, state in reversed(ordered)
-            ),
-            room,
-        )
+        ordered = sorted(said, key=lambda memory: memory.record.said_at)[-items:]
+        newest = page_of(map(show, reversed(ordered)), room)
         yield ContextDay(date=day, memories=newest[::-1], total=len(said))
         room -= sum(map(encoded_size, newest))
         if room <= 0:
@@ -375,7 +336,6 @@ async def list_namespaces(
 
 async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.NamespaceView:
     opened = ctx.namespaces.peek(account, pointer.name)
-    state = opened.log.state if opened is not None else None
     memories, size = (None, None) if opened is None else await _live_namespaces(opened, ctx.clock.now_ms())
     return schemas.NamespaceView.model_validate(
         {
@@ -386,20 +346,20 @@ async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.Namespa
             "created_at": pointer.created_at,
             "memories": memories,
             "bytes": size,
-            "last_used_at": (state.last_time or None) if state else None,
+            "last_used_at": (opened.last_time or None) if opened is not None else None,
         }
     )
 
 
 async def _live_namespaces(opened: OpenNamespace, now: int) -> tuple[int, int]:
     """Count an open namespace's live memories and their bytes, in steps: it may have more than one turn of the loop takes."""
-    records, memories, size = opened.log.state.records, 0, 0
-    for number, record in enumerate(list(records)):
+    memories = size = 0
+    for number, record in enumerate(opened.ids()):
         if number % _AT_A_TIME == 0:
             await asyncio.sleep(0)
-        one = records.get(record)
+        one = opened.state(record)
         if one is not None and one.live_at(now):
-            memories += one.record not in opened.view.dialogues
+            memories += not opened.is_turn(record)
             size += one.size
     return memories, size
 

@@ -17,9 +17,7 @@ from relayer.domain.record import Record
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import held_at, holds_until, past_numbers
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.projection import NamespaceView
 from relayer.ports import EmbeddingModel
 from relayer.search.ranking import Hit, Judgement, SearchResult, diverse, faded, in_order
 from relayer.wire import schemas
@@ -45,7 +43,7 @@ def wanted(request: schemas.RecallRequest) -> int:
 
 
 def ordered(
-    view: NamespaceView, hits: Sequence[Hit], request: schemas.RecallRequest, now: int
+    opened: OpenNamespace, hits: Sequence[Hit], request: schemas.RecallRequest, now: int
 ) -> tuple[list[Hit], dict[int, float]]:
     """At least as many of the hits as were asked for, in the order that the request asks for, and the penalties by key."""
     penalties = _Penalties(DEFAULT_PENALTIES if request.penalties is None else request.penalties)
@@ -53,21 +51,20 @@ def ordered(
     first = hits[: request.limit]
     moved = fades is not None or bool(request.diversity)
     # A penalty only moves a hit down. Where the first have none they stay the first, and the rest need no opening.
-    if not moved and not any(penalties.of(view.by_number(hit.key)) for hit in first):
+    if not moved and not any(penalties.of(opened.hit(hit.key).record) for hit in first):
         return list(first), {}
     costs: dict[int, float] = {}
     scores: dict[int, float] = {}
     for hit in hits:
-        record = view.by_number(hit.key)
+        record = opened.hit(hit.key).record
         cost = penalties.of(record)
         if cost:
             costs[hit.key] = cost
         scores[hit.key] = hit.evidence - cost
         if fades is not None and not record.pinned:
-            when = record.created_at if record.occurred_at is None else record.occurred_at
-            scores[hit.key] = faded(scores[hit.key], (now - when) / _DAY_MS, fades)
+            scores[hit.key] = faded(scores[hit.key], (now - record.said_at) / _DAY_MS, fades)
     if request.diversity:
-        scores = diverse(scores, view.index.row, request.diversity, request.limit)
+        scores = diverse(scores, opened.vector_of_hit, request.diversity, request.limit)
     return in_order(hits, scores), costs
 
 
@@ -120,13 +117,13 @@ async def recall(
             return schemas.RecallResponse(memories=(), position=None)
         model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
         # The log may have moved while the query was embedded; log and view must say the same when they are searched.
-        await opened.settle()
-        if model != opened.view.model and request.query is not None:
+        await opened.wait_indexed()
+        if model != opened.model and request.query is not None:
             # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
-            model = opened.view.model
+            model = opened.model
             vector = await _embed_query(ctx, opened, model, request.query, deadline)
-            await opened.settle()
-        return _search(ctx, opened, request, vector if model == opened.view.model else None)
+            await opened.wait_indexed()
+        return _search(ctx, opened, request, vector if model == opened.model else None)
 
 
 async def _read_and_embed(
@@ -139,8 +136,8 @@ async def _read_and_embed(
     """Bring the view up to date and embed the query, side by side; returns a model, and a vector of it if there is one."""
     if given is not None or request.query is None:
         await _read(ctx, opened, request, deadline)
-        return (ctx.embedder.model if given is not None else opened.view.model), given
-    model = opened.view.model
+        return (ctx.embedder.model if given is not None else opened.model), given
+    model = opened.model
     embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, request.query, deadline))
     try:
         await _read(ctx, opened, request, deadline)
@@ -154,10 +151,10 @@ async def _read(
 ) -> None:
     async with deadline.step("read"):
         await opened.read(request.consistency, request.min_position)
-        if opened.view.index.null_is_due:
+        if opened.null_is_due:
             with suppress(EmbedderUnavailable, QueueFull):
-                await ctx.namespaces.calibrate(ctx.embedder_of(opened.view.model))
-            await opened.judge_alike()
+                await ctx.namespaces.calibrate(ctx.embedder_of(opened.model))
+            await opened.measure_baseline()
 
 
 async def _embed_query(
@@ -179,44 +176,28 @@ async def _embed_query(
 def _search(
     ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, vector: NDArray[np.float32] | None
 ) -> schemas.RecallResponse:
-    view = opened.view
-    allowed = view.roster.allowed(
-        kinds=request.kinds,
-        audiences=request.audiences,
-        trusts=request.trusts,
-        suspect=request.include_suspect,
-        now=ctx.clock.now_ms(),
-    )
-    if request.occurred_after is not None or request.occurred_before is not None:
-        allowed = view.roster.between(request.occurred_after, request.occurred_before, allowed)
-    if request.as_of is not None:
-        numbers = view.numbers() if allowed is None else allowed
-        allowed = {number for number in numbers if _held(opened, number, request.as_of)}
-    count = wanted(request) * (2 if opened.log.state.repeats_texts else 1)
-    found = view.index.search(vector, request.query, count, allowed=allowed, floor=request.floor)
-    standings = {*request.include, *(("superseded",) if request.as_of is not None else ())}
-    if standings:
-        past = past_numbers(opened, standings, allowed)
-        more = view.past.search(vector, request.query, count, allowed=past, floor=request.floor)
+    now = ctx.clock.now_ms()
+    allowed = opened.allowed(request, now)
+    count = wanted(request) * (2 if opened.repeats_texts else 1)
+    found = opened.search(vector, request.query, count, allowed=allowed, floor=request.floor)
+    statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
+    if statuses:
+        past = opened.past_numbers(statuses, allowed)
+        more = opened.search(vector, request.query, count, allowed=past, floor=request.floor, past=True)
         found = _together(found, more, count)
-    hits, penalties = ordered(view, _distinct(opened, found.hits), request, ctx.clock.now_ms())
+    hits, penalties = ordered(opened, _distinct(opened, found.hits), request, now)
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
     # One validation for the whole answer: its parts would cost as much again each.
     return schemas.RecallResponse.model_validate(
         {
             "memories": _within(memories, request.max_tokens),
-            "position": position(opened.log.position),
+            "position": position(opened.position),
             "degraded": found.degraded or vector is None,
             "considered": found.considered,
             "judgement": _judgement(found.judgement) if request.explain else None,
         }
     )
-
-
-def _held(opened: OpenNamespace, number: int, at: int) -> bool:
-    record = opened.view.known(number)
-    return record is not None and held_at(opened, record, at)
 
 
 def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResult:
@@ -232,25 +213,18 @@ def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResu
 
 def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     """Keep the best hit of each text: what was said to two audiences is still one thing to know."""
-    if not opened.log.state.repeats_texts:
+    if not opened.repeats_texts:
         return list(hits)
-    states = opened.log.state.records
     best: dict[bytes, Hit] = {}
     for hit in hits:
-        best.setdefault(states[opened.view.id_of(hit.key)].content, hit)
+        best.setdefault(opened.state_of_hit(hit.key).content, hit)
     return list(best.values())
 
 
 def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> dict[str, object]:
     """Show a hit; with its evidence if the penalties are given."""
-    record = opened.view.by_number(hit.key)
-    state = opened.log.state.records[record.id]
-    fields = memory_fields(
-        record,
-        state,
-        searchable=record.id not in opened.view.without_vector,
-        until=holds_until(opened, record, state),
-    )
+    memory = opened.hit(hit.key)
+    fields = memory_fields(memory, opened.ended_at(memory))
     relevance = round(hit.relevance, 4)
     evidence = None
     if penalties is not None:

@@ -11,16 +11,15 @@ from collections.abc import Iterator, Sequence
 
 from relayer.access.principal import Access
 from relayer.domain.operations import Put, Stored
-from relayer.domain.outcomes import Outcome
+from relayer.domain.outcomes import Outcome, RecordState, Status
 from relayer.domain.record import DIALOGUE, Audience, Dialogue, Line, Role, Source, Trust, encode_record
-from relayer.domain.standing import Standing
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import clean
 from relayer.lib.deadline import Deadline
 from relayer.lib.shares import weight
 from relayer.namespaces.context import Context
-from relayer.namespaces.finding import fresh
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
 from relayer.wire import codec as ulid
 from relayer.wire.fields import SPOKEN_ROLES, clip, one_line
 from relayer.wire.memories import AnalyzeRequest, TurnItem
@@ -51,13 +50,7 @@ async def keep_turn(
 
     Nothing is kept of a turn in which something was said that somebody forgot or erased, nor what a gateway doubts.
 
-    Args:
-        ctx: the relayer.
-        opened: the namespace, up to date.
-        access: whose turn it is.
-        request: the turn, without secrets.
-        outcomes: what became of its memories.
-        deadline: of the request.
+    The request is to hold no secrets; ``outcomes`` are what became of its memories.
 
     Raises:
         RelayerError: the log does not take it; the same request again does.
@@ -70,7 +63,8 @@ async def keep_turn(
     texts = [item.text for item in request.turns]
     forms = (normal_text(clean(text)) for text in texts)
     if any(
-        _was_taken_back(opened, form) for form in await ctx.texts.make(access.account, forms, weight(texts))
+        opened.was_taken_back(opened.keys.content_mac(form))
+        for form in await ctx.texts.make(access.account, forms, weight(texts))
     ):
         return
     memories = tuple(dict.fromkeys(outcome.subject for outcome in outcomes))
@@ -103,8 +97,7 @@ async def keep_turn(
         key_epoch=keys.epoch,
     )
     origin = request_origin(opened, access, _INDEX, request.idempotency_key)
-    async with deadline.step("append"):
-        await opened.log.append([Put(origin, stored)])
+    await opened.append([Put(origin, stored)], deadline)
 
 
 async def transcript(
@@ -114,23 +107,19 @@ async def transcript(
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return TranscriptResponse(lines=(), total=0)
-        await fresh(opened, deadline)
+        await opened.refresh(deadline)
         lines: list[Line] = []
         now = ctx.clock.now_ms()
-        for place, (record, number) in enumerate(opened.view.dialogues.of_session(request.session)):
-            dialogue = opened.view.known(number)
-            if (
-                isinstance(dialogue, Dialogue)
-                and (not request.audiences or dialogue.audience in request.audiences)
-                and may_be_read(opened, record, now)
-            ):
-                lines += dialogue.lines
+        for place, turn in enumerate(opened.turns(request.session)):
+            among = not request.audiences or turn.record.audience in request.audiences
+            if among and may_be_read(opened, turn.state, now):
+                lines += lines_of(turn)
             if place % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         return TranscriptResponse(
             lines=tuple(map(shown, _around(lines, request))),
             total=len(lines),
-            position=position(opened.log.position),
+            position=position(opened.position),
         )
 
 
@@ -139,24 +128,19 @@ async def retelling(opened: OpenNamespace, erased: Sequence[bytes]) -> list[byte
 
     That is the turns of the memories that one of these was made of, and those in which its text occurs.
     """
-    state, view = opened.log.state, opened.view
-    if not len(view.dialogues):
-        return []
     going = frozenset(erased)
-    memories = [state.records[one] for one in erased if one in state.records and one not in view.dialogues]
+    memories = [state for one in erased if (state := opened.state(one)) and not opened.is_turn(one)]
     made_of = {source for memory in memories for source in memory.sources}
     texts = {
-        normal_text(clip(one_line(known.text), _MOST_SAID)) for one in erased if (known := view.get(one))
+        normal_text(clip(one_line(known.text), _MOST_SAID)) for one in erased if (known := opened.record(one))
     }
     said, pace = _Said(texts), max(1, _AT_ONCE // (1 + len(texts) // 20))
     found = []
-    for place, (record, number) in enumerate(view.dialogues.everything()):
-        sources = state.records[record].sources if record in state.records else ()
-        if not going.isdisjoint(sources):
+    for place, turn in enumerate(opened.turns()):
+        if not going.isdisjoint(turn.state.sources):
             continue
-        dialogue = view.known(number)
-        if not made_of.isdisjoint(sources) or (isinstance(dialogue, Dialogue) and said.told_by(dialogue)):
-            found.append(record)
+        if not made_of.isdisjoint(turn.state.sources) or said.told_by(turn):
+            found.append(turn.id)
         if place % pace == pace - 1:
             await asyncio.sleep(0)
     return found
@@ -169,8 +153,8 @@ class _Said:
         self._anywhere = [text for text in texts if len(text) >= _LONG or not text.isascii()]
         self._words = [text for text in texts.difference(self._anywhere) if text]
 
-    def told_by(self, dialogue: Dialogue) -> bool:
-        return any(self._in(normal_text(line.text)) for line in dialogue.lines)
+    def told_by(self, turn: Memory) -> bool:
+        return any(self._in(normal_text(line.text)) for line in lines_of(turn))
 
     def _in(self, line: str) -> bool:
         return any(text in line for text in self._anywhere) or any(
@@ -202,24 +186,17 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
             yield Line(Role.ASSISTANT, called, item.occurred_at, item.id or "", call=True)
 
 
-def _was_taken_back(opened: OpenNamespace, form: str) -> bool:
-    """Whether somebody forgot or erased the text of this normal form."""
-    state = opened.log.state
-    content = opened.keys.content_mac(form)
-    known = (state.records[record] for record in state.twins.saying(content) if record in state.records)
-    return state.twins.was_erased(content) or any(one.standing is Standing.FORGOTTEN for one in known)
+def lines_of(turn: Memory) -> tuple[Line, ...]:
+    """Return the lines of a kept turn."""
+    return turn.record.lines if isinstance(turn.record, Dialogue) else ()
 
 
-def may_be_read(opened: OpenNamespace, record: bytes, now: int) -> bool:
-    """Whether a kept turn is there, and each of its memories too, neither forgotten nor expired; ``now`` in ms."""
-    records = opened.log.state.records
-    turn = records.get(record)
-    if turn is None or not turn.live_at(now):
-        return False
-    memories = [records.get(one) for one in turn.sources]
-    return all(
+def may_be_read(opened: OpenNamespace, turn: RecordState, now: int) -> bool:
+    """Whether a kept turn is live, and each of its memories too, neither forgotten nor expired; ``now`` in ms."""
+    memories = [opened.state(one) for one in turn.sources]
+    return turn.live_at(now) and all(
         one is not None
-        and one.standing is not Standing.FORGOTTEN
+        and one.status is not Status.FORGOTTEN
         and (one.expires_at is None or one.expires_at > now)
         for one in memories
     )

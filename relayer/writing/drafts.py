@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.access.principal import Access
 from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Stored, Supersede
+from relayer.domain.outcomes import Outcome, Status
 from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust, encode_record
-from relayer.domain.standing import Standing
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
-from relayer.extraction.gist import LONGEST, Gist, gist_of
+from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
 from relayer.lib.deadline import Deadline
@@ -23,57 +26,49 @@ from relayer.lib.shares import weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_vector, header_of
-from relayer.namespaces.records import Unsealed
+from relayer.namespaces.records import Memory
 from relayer.ports import EmbeddingModel
+from relayer.search.rows import Vector
 from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
 from relayer.wire import codec as ulid
-from relayer.wire.fields import SourceInfo
 from relayer.wire.memories import MemoryItem
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import ImportItem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Draft:
-    """A memory before it has an id. Times in ms; ``vector`` a unit vector or None to have one computed.
+    """A memory before it is sealed: its record, still without an id, and what the log is to make of it.
 
-    ``context_of`` is an existing record, ``context_draft`` the index of an earlier draft of the same request;
-    ``sources`` are the records it was derived from, ``supersedes`` is the live one whose place it takes. ``created_at`` is
-    given for what was stored elsewhere before; None is now.
+    Attributes:
+        record: complete but for ``id``, ``embedding`` and ``created_at``.
+        vector: a unit vector; None to have one computed.
+        context_draft: the index of an earlier draft of the same request, which was said just before.
+        captured: whether an extractor made it: what somebody stores by hand is meant as it stands.
+        sources: the records it was derived from.
+        replaces: the live one whose next version it is; empty for a memory of its own.
+        created_at: in ms, of what was stored elsewhere before; None is now.
     """
 
-    text: str
-    kind: Kind
-    audience: Audience
-    trust: Trust
-    source: Source
-    suspect: bool = False
-    pinned: bool = False
-    importance: float = 0.5
-    lang: str = ""
-    occurred_at: int | None = None
-    valid_from: int | None = None
-    valid_to: int | None = None
-    expires_at: int | None = None
-    vector: NDArray[np.float32] | None = None
-    context_of: bytes = b""
+    record: Record
+    vector: Vector | None = None
     context_draft: int | None = None
-    extractor: Model = field(default_factory=Model)
     captured: bool = False
     sources: tuple[bytes, ...] = ()
-    contradicts: tuple[bytes, ...] = ()
-    supersedes: bytes = b""
+    replaces: bytes = b""
     created_at: int | None = None
 
 
-def draft_of(item: MemoryItem | ImportItem, agent: str) -> Draft:
-    """Return the draft of what an agent sends as a memory; what only one of the two has is the caller's to add."""
-    return Draft(
+def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: str | None) -> Record:
+    """Return what an agent sends as a memory; what only one of the two kinds of items has is the caller's to add."""
+    given = item.source
+    return Record(
+        id=b"",
+        namespace=access.namespace,
         text=item.text,
         kind=Kind(item.kind),
         audience=Audience(item.audience),
         trust=Trust(item.trust),
-        source=_given_source(item.source, agent),
         suspect=item.suspect,
         pinned=item.pinned,
         importance=item.importance,
@@ -81,44 +76,31 @@ def draft_of(item: MemoryItem | ImportItem, agent: str) -> Draft:
         occurred_at=item.occurred_at,
         valid_from=item.valid_from,
         valid_to=item.valid_to,
+        source=Source(
+            host=given.host,
+            agent=access.principal.certificate.agent,
+            session=given.session,
+            speaker=given.speaker,
+            role=Role(given.role),
+            message_ids=given.message_ids,
+            transcript=given.transcript,
+            reference=given.reference,
+        ),
+        idempotency_key=idempotency_key or "",
+        author=access.principal.author,
     )
 
 
-def next_version(old: Record, sources: tuple[bytes, ...]) -> Draft:
-    """Return the draft of a memory's next version, in which nothing is changed yet; ``sources`` as in its state."""
-    return Draft(
-        text=old.text,
-        kind=old.kind,
-        audience=old.audience,
-        trust=old.trust,
-        source=old.source,
-        suspect=old.suspect,
-        pinned=old.pinned,
-        importance=old.importance,
-        lang=old.lang,
-        occurred_at=old.occurred_at,
-        valid_from=old.valid_from,
-        valid_to=old.valid_to,
-        expires_at=old.expires_at,
-        context_of=old.context_of,
-        extractor=old.extractor,
-        sources=sources,
-        contradicts=old.contradicts,
-        supersedes=old.id,
-    )
-
-
-def _given_source(given: SourceInfo, agent: str) -> Source:
-    return Source(
-        host=given.host,
-        agent=agent,
-        session=given.session,
-        speaker=given.speaker,
-        role=Role(given.role),
-        message_ids=given.message_ids,
-        transcript=given.transcript,
-        reference=given.reference,
-    )
+def next_version(old: Record, access: Access, idempotency_key: str | None, **changed: object) -> Record:
+    """Return a memory's next version, in somebody's name; what is not ``changed`` stays."""
+    mine: dict[str, object] = {
+        "id": b"",
+        "namespace": access.namespace,
+        "supersedes": (),
+        "idempotency_key": idempotency_key or "",
+        "author": access.principal.author,
+    }
+    return msgspec.structs.replace(old, **mine | changed)
 
 
 LOOKED_AT = 12
@@ -128,9 +110,9 @@ _MOST_CONTRADICTED = 3
 
 @dataclass(frozen=True, slots=True)
 class MergeDecision:
-    """Records that a draft is about: at most one of ``twin`` and ``replaces`` is given."""
+    """Records that a draft is about: at most one of ``duplicate_of`` and ``replaces`` is given."""
 
-    twin: bytes = b""
+    duplicate_of: bytes = b""
     replaces: bytes = b""
     contradicts: tuple[bytes, ...] = ()
 
@@ -145,121 +127,98 @@ _COMPARED_CHARACTERS = 8_000
 _COMPARING = 6
 
 
-async def classify(
-    ctx: Context, opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | None, account: str
-) -> MergeDecision:
-    """Return what a draft does to the memories near it, for an account; settle first, and append as soon as may be.
+async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Vector | None) -> MergeDecision:
+    """Return what a draft does to the memories near it; wait until it is indexed first, and append as soon as may be.
 
     Only what was captured is judged: what somebody stores by hand is meant as it stands. Only memories of the same voice
     among the same people count, and without a vector, or in a text too long for one statement, nothing does.
     """
-    if not draft.captured or vector is None or len(draft.text) > LONGEST or draft.supersedes:
+    new = draft.record
+    if not draft.captured or vector is None or len(new.text) > LONGEST or draft.replaces:
         return NOTHING_KNOWN
-    states = opened.log.state.records
     near: list[_Near] = []
     room = _COMPARED_CHARACTERS
-    for record, cosine in _near(opened, draft, vector):
-        room -= len(draft.text) + min(len(record.text), LONGEST)
+    for memory, cosine in _nearest(opened, new, vector):
+        room -= len(new.text) + min(len(memory.record.text), LONGEST)
         if near and room < 0:
             break
-        near.append(_Near(record, cosine, states[record.id].standing))
+        near.append((memory.record, cosine, memory.state.status))
     work = _COMPARING * (_COMPARED_CHARACTERS - room)
-    found = await ctx.texts.make(account, _bearings(draft, near), work)
-    return found[-1]
+    return (await ctx.texts.make(opened.account, _decisions(new, near), work))[-1]
 
 
-async def is_noted(
-    ctx: Context, opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32] | None, account: str
-) -> bool:
-    """Whether what a job made says what one made before, or what was forgotten; settle first.
+async def _is_noted(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Vector | None) -> bool:
+    """Whether what a job made says what one made before, or what was forgotten; wait until it is indexed first.
 
     A verbatim turn that says the same is no reason to leave it out: it has neither a kind nor a weight.
     """
-    if draft.kind is Kind.SUMMARY:
+    if draft.record.kind is Kind.SUMMARY:
         return False
-    twin = (await classify(ctx, opened, draft, vector, account)).twin
-    record = opened.view.get(twin) if twin else None
-    if record is None:
+    same = opened.memory((await classify(ctx, opened, draft, vector)).duplicate_of)
+    if same is None:
         return False
-    is_live = opened.log.state.records[twin].standing is Standing.LIVE
-    return not is_live or record.extractor.name == draft.extractor.name
+    return not same.is_live or same.record.extractor.name == draft.record.extractor.name
 
 
-def _near(opened: OpenNamespace, draft: Draft, vector: NDArray[np.float32]) -> Iterator[tuple[Record, float]]:
-    """Yield the nearest records of the same voice with their cosine: live ones first, then those that are not."""
-    for index in (opened.view.index, opened.view.past):
-        for hit in index.search(vector, draft.text, LOOKED_AT, floor=0.0).hits:
-            record = opened.view.by_number(hit.key)
-            if same_voice(record, draft) and not _is_over(opened, record):
-                yield record, hit.cosine or 0.0
+# A memory near a draft, their cosine, and how it stood when it was looked up.
+_Near = tuple[Record, float, Status]
 
 
-def same_voice(record: Record, other: Draft | Record) -> bool:
+def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> Iterator[tuple[Memory, float]]:
+    """Yield the nearest memories of the same voice with their cosine: live ones first, then those that are not.
+
+    What is live, and over, stands for nothing; one near it that is not over may.
+    """
+    for past in (False, True):
+        for hit in opened.search(vector, new.text, LOOKED_AT, past=past).hits:
+            memory = opened.hit(hit.key)
+            is_over = memory.is_live and not memory.state.live_at(opened.last_time)
+            if same_voice(memory.record, new) and not is_over:
+                yield memory, hit.cosine or 0.0
+
+
+def same_voice(one: Record, other: Record) -> bool:
     """Whether both were said by the same voice among the same people."""
     return (
-        record.audience is other.audience
-        and record.trust is other.trust
-        and record.suspect is other.suspect
-        and record.source.speaker == other.source.speaker
+        one.audience is other.audience
+        and one.trust is other.trust
+        and one.suspect is other.suspect
+        and one.source.speaker == other.source.speaker
         # In a group nobody can tell whose words they are when no name stands by them.
         and not (other.audience is Audience.GROUP and not other.source.speaker)
     )
 
 
-def _is_over(opened: OpenNamespace, record: Record) -> bool:
-    """Whether a live memory's time is over: it stands for nothing, and one near it that is not may."""
-    state = opened.log.state.records[record.id]
-    return state.standing is Standing.LIVE and not state.live_at(opened.log.state.last_time)
-
-
-@dataclass(frozen=True, slots=True)
-class _Near:
-    """A memory near a draft, as it stood when it was looked up."""
-
-    record: Record
-    cosine: float
-    standing: Standing
-
-
-def _bearings(draft: Draft, near: Sequence[_Near]) -> Iterator[MergeDecision]:
+def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
     """Yield what a draft does to the memories near it, as far as is known after each of them; the last one counts."""
     yield NOTHING_KNOWN
-    gist = gist_of(draft.text)
-    for one in near:
-        twin = _is_twin(one, gist)
-        yield MergeDecision(twin=one.record.id) if twin else NOTHING_KNOWN
-        if twin:
+    gist = gist_of(new.text)
+    for old, cosine, status in near:
+        # Live, or forgotten, and then the log refuses the capture.
+        may_repeat = cosine >= NEAR and status is not Status.SUPERSEDED and len(old.text) <= LONGEST
+        if may_repeat and says_the_same(gist_of(old.text), gist):
+            yield MergeDecision(duplicate_of=old.id)
             return
+        yield NOTHING_KNOWN
     # Only the user's own word is enough to question what is known.
-    if draft.suspect or draft.trust is not Trust.USER:
+    if new.suspect or new.trust is not Trust.USER:
         return
     contradicts: list[bytes] = []
-    for one in near:
-        if one.standing is not Standing.LIVE:
+    for old, _, status in near:
+        if status is not Status.LIVE:
             continue
-        relation = relation_of(one.record.text, draft.text)
-        if relation is Relation.REPLACES and not one.record.pinned and not _is_later(one.record, draft):
-            yield MergeDecision(replaces=one.record.id)
+        relation = relation_of(old.text, new.text)
+        if relation is Relation.REPLACES and not old.pinned and not _is_later(old, new):
+            yield MergeDecision(replaces=old.id)
             return
         if relation is not Relation.NONE:
-            contradicts.append(one.record.id)
+            contradicts.append(old.id)
         yield MergeDecision(contradicts=tuple(contradicts[:_MOST_CONTRADICTED]))
 
 
-def _is_twin(one: _Near, gist: Gist) -> bool:
-    """Whether a memory says the same: live, or forgotten, and then the log refuses the capture."""
-    if one.cosine < NEAR or one.standing is Standing.SUPERSEDED or len(one.record.text) > LONGEST:
-        return False
-    return says_the_same(gist_of(one.record.text), gist)
-
-
-def _is_later(record: Record, draft: Draft) -> bool:
+def _is_later(old: Record, new: Record) -> bool:
     """Whether the known memory is of a later time: old conversations that are captured late replace nothing."""
-    return (
-        draft.occurred_at is not None
-        and record.occurred_at is not None
-        and record.occurred_at > draft.occurred_at
-    )
+    return new.occurred_at is not None and old.occurred_at is not None and old.occurred_at > new.occurred_at
 
 
 EMBED = "embed"
@@ -268,24 +227,37 @@ _TINY = 1e-6
 # Characters of a text that is sealed in a step of the event loop of its own.
 _LONG = 4096
 _AT_ONCE = 10
+# No request waits for what a job made.
+_RESULTS_SECONDS = 60.0
 # Characters of a text that embedders look at: they cut it there themselves.
 _EMBEDDED = 16_384
 
 # Own, with context, and the model that made them.
-_Vectors = tuple[NDArray[np.float32] | None, NDArray[np.float32] | None, EmbeddingModel]
+_Vectors = tuple[Vector | None, Vector | None, EmbeddingModel]
+# What is in each seal, by record, part and seal: see `OpenNamespace.append`.
+_Plaintexts = dict[tuple[bytes, str, bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """Operations ready for the log, the ids they ask for, whether vectors are still missing, and what was sealed."""
+class Written:
+    """What became of drafts.
 
-    operations: list[Operation]
+    Attributes:
+        records: the ids that were asked for, one of each draft.
+        outcomes: of each draft.
+        degraded: whether vectors are missing.
+        job_id: the job that makes them, as clients know it.
+        promised: the job that was promised with them; empty without one.
+    """
+
     records: list[bytes]
-    without_vector: list[bytes]
-    contents: list[Unsealed]
+    outcomes: list[Outcome]
+    degraded: bool
+    job_id: str | None = None
+    promised: bytes = b""
 
 
-def parse_vector(raw: bytes, model: EmbeddingModel) -> NDArray[np.float32]:
+def parse_vector(raw: bytes, model: EmbeddingModel) -> Vector:
     """Turn a request's float32 bytes into a unit vector of the model's dimension.
 
     Raises:
@@ -305,7 +277,7 @@ def parse_vector(raw: bytes, model: EmbeddingModel) -> NDArray[np.float32]:
     return (vector / norm).astype(np.float32)
 
 
-async def seal_drafts(
+async def append_drafts(
     ctx: Context,
     opened: OpenNamespace,
     access: Access,
@@ -313,98 +285,96 @@ async def seal_drafts(
     *,
     idempotency_key: str | None,
     deadline: Deadline,
-) -> Sealed:
-    """Embed and seal drafts; without an embedder they are sealed without vectors."""
-    records = [ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)) for _ in drafts]
+    promise: Callable[[list[bytes]], JobAccepted | None] = lambda _: None,
+) -> Written:
+    """Embed, seal and append drafts in one entry; without an embedder, without vectors and with a job for them.
+
+    ``promise`` is given the ids of the records, and returns the job that the entry promises beside them.
+    """
+    await opened.wait_indexed()
+    records = [new_id(ctx) for _ in drafts]
     contexts = [_context_of(draft, drafts, records, opened) for draft in drafts]
     vectors = await _embed(ctx, opened, drafts, [text for _, text in contexts], deadline)
-    macs = await _macs(ctx, opened, access.account, drafts)
-    await opened.settle()
+    macs = await _macs(ctx, opened, drafts)
+    await opened.wait_indexed()
     operations: list[Operation] = []
-    without: list[bytes] = []
-    contents: list[Unsealed] = []
-    for index, (given, record) in enumerate(zip(drafts, records, strict=True)):
-        own, context, model = vectors[index]
+    plaintexts: _Plaintexts = {}
+    for index, draft in enumerate(drafts):
+        own, _, model = vectors[index]
         # Compared with what is known by vectors of one model only.
-        bearing = await classify(
-            ctx, opened, given, own if model == opened.view.model else None, access.account
-        )
-        draft = _with_bearing(ctx, given, bearing)
-        voice = _Voice(access.namespace, access.principal.author, idempotency_key or "")
-        built = _record(ctx, voice, draft, model, record=record, context_of=contexts[index][0])
-        content = _seal(ctx, opened, draft, built, macs=macs[index], own=own, context=context)
-        contents.append(content)
-        stored = content.stored
+        merge = await classify(ctx, opened, draft, own if model == opened.model else None)
+        record = _merged(ctx, draft.record, merge, id=records[index], context_of=contexts[index][0])
+        stored, known = _seal(ctx, opened, replace(draft, record=record), macs[index], vectors[index])
+        plaintexts |= known
         origin = request_origin(opened, access, index, idempotency_key)
-        operations.append(
-            Supersede(origin, draft.supersedes, stored)
-            if draft.supersedes
-            else Put(origin, stored, bearing.twin, bearing.replaces)
-        )
-        if own is None:
-            without.append(record)
-        if draft.captured or len(draft.text) >= _LONG or index % _AT_ONCE == _AT_ONCE - 1:
+        if draft.replaces:
+            operations.append(Supersede(origin, draft.replaces, stored))
+        else:
+            operations.append(Put(origin, stored, merge.duplicate_of, merge.replaces))
+        if draft.captured or len(record.text) >= _LONG or index % _AT_ONCE == _AT_ONCE - 1:
             # Comparing and sealing take a while; the log decides, so nothing is lost by others' turns.
             await asyncio.sleep(0)
-    return Sealed(operations, records, without, contents)
+    count = len(drafts)
+    without = tuple(record for record, (own, _, _) in zip(records, vectors, strict=True) if own is None)
+    if without:
+        origin = request_origin(opened, access, count, idempotency_key)
+        operations.append(JobAccepted(origin, new_id(ctx), EMBED, without))
+    promised = promise(records)
+    if promised is not None:
+        operations.append(promised)
+    outcomes = await opened.append(operations, deadline, plaintexts)
+    embedding = outcomes[count].subject if without else b""
+    return Written(
+        records,
+        outcomes[:count],
+        degraded=bool(without),
+        job_id=ulid.render(embedding) if embedding else None,
+        promised=outcomes[-1].subject if promised is not None else b"",
+    )
 
 
-def _with_bearing(ctx: Context, draft: Draft, bearing: MergeDecision) -> Draft:
-    """Note in a draft what it contradicts, and from when on it holds instead of what it replaces."""
-    if bearing.contradicts:
-        return replace(draft, contradicts=(*draft.contradicts, *bearing.contradicts))
-    if bearing.replaces and draft.valid_from is None:
-        return replace(
-            draft, valid_from=ctx.clock.now_ms() if draft.occurred_at is None else draft.occurred_at
-        )
-    return draft
+def new_id(ctx: Context) -> bytes:
+    """Return an id for a record or a job."""
+    return ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
 
 
-async def seal_results(
-    ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft], author: bytes, deadline: Deadline
-) -> list[Stored | None]:
-    """Embed and seal what a job made of memories; without an embedder, without vectors. ``author`` is who asked for it.
+def _merged(ctx: Context, record: Record, merge: MergeDecision, **known: object) -> Record:
+    """Return a record with what is ``known``, what it contradicts, and from when on it holds instead of another one."""
+    if merge.contradicts:
+        known["contradicts"] = (*record.contradicts, *merge.contradicts)
+    if merge.replaces and record.valid_from is None:
+        known["valid_from"] = ctx.clock.now_ms() if record.occurred_at is None else record.occurred_at
+    return msgspec.structs.replace(record, **known)
+
+
+async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) -> list[Stored | None]:
+    """Embed and seal what a job made of memories; without an embedder, without vectors.
 
     None stands for what was noted before in other words, or was noted and forgotten.
     """
+    deadline = Deadline.after(ctx.clock, _RESULTS_SECONDS)
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
-    voice = _Voice(opened.namespace.pointer.name, author, "")
-    account = opened.namespace.account
-    macs = await _macs(ctx, opened, account, drafts)
-    await opened.settle()
+    macs = await _macs(ctx, opened, drafts)
+    await opened.wait_indexed()
     results: list[Stored | None] = []
-    for index, (draft, (own, _, model)) in enumerate(zip(drafts, vectors, strict=True)):
-        if await is_noted(ctx, opened, draft, own if model == opened.view.model else None, account):
+    for draft, mac, made in zip(drafts, macs, vectors, strict=True):
+        if await _is_noted(ctx, opened, draft, made[0] if made[2] == opened.model else None):
             results.append(None)
             continue
-        record = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
-        built = _record(ctx, voice, draft, model, record=record, context_of=b"")
-        results.append(_seal(ctx, opened, draft, built, macs=macs[index], own=own, context=None).stored)
+        named = replace(draft, record=msgspec.structs.replace(draft.record, id=new_id(ctx)))
+        results.append(_seal(ctx, opened, named, mac, made)[0])
     return results
-
-
-def embed_job(
-    ctx: Context, opened: OpenNamespace, access: Access, sealed: Sealed, key: str | None
-) -> JobAccepted:
-    """Promise vectors for what was sealed without them."""
-    job = ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
-    origin = request_origin(opened, access, len(sealed.operations), key)
-    return JobAccepted(origin, job, EMBED, tuple(sealed.without_vector))
 
 
 def request_origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None) -> Origin:
     """Return whose operation it is: the ``index``-th of this request, or of the first one with its idempotency key."""
-    principal = access.principal
+    origin = access.origin(index)
     if idempotency_key is None:
-        return Origin(principal.author, principal.nonce, index, principal.expires)
-    keys = opened.keys
-    return Origin(
-        principal.author,
-        principal.nonce,
-        index,
-        principal.expires,
-        keys.idempotency_mac("key", idempotency_key),
-        keys.idempotency_mac("body", principal.body_digest),
+        return origin
+    return msgspec.structs.replace(
+        origin,
+        idempotency=opened.keys.idempotency_mac("key", idempotency_key),
+        body=opened.keys.idempotency_mac("body", access.principal.body_digest),
     )
 
 
@@ -413,22 +383,19 @@ def _context_of(
 ) -> tuple[bytes, str | None]:
     """Return the id and the indexed text of what was said before, if that is known."""
     if draft.context_draft is not None:
-        before = drafts[draft.context_draft]
-        return records[draft.context_draft], _end_of(before)
-    neighbour = opened.view.get(draft.context_of) if draft.context_of else None
-    if neighbour is None:
-        return b"", None
-    return neighbour.id, header_of(neighbour)
+        return records[draft.context_draft], _end_of(drafts[draft.context_draft].record)
+    neighbour = opened.record(draft.record.context_of) if draft.record.context_of else None
+    return (b"", None) if neighbour is None else (neighbour.id, header_of(neighbour))
 
 
-def _headed(draft: Draft) -> str:
+def _headed(new: Record) -> str:
     """Return what is embedded of a draft: more than any model here reads, and not a copy of all that there may be."""
-    return indexed_text(draft.source.speaker or None, draft.occurred_at, draft.text[:_EMBEDDED])
+    return indexed_text(new.source.speaker or None, new.occurred_at, new.text[:_EMBEDDED])
 
 
-def _end_of(draft: Draft) -> str:
+def _end_of(new: Record) -> str:
     """Return what counts of a draft as the context of the next."""
-    return draft.text[-CONTEXT_CHARACTERS:] if len(draft.text) >= CONTEXT_CHARACTERS else _headed(draft)
+    return new.text[-CONTEXT_CHARACTERS:] if len(new.text) >= CONTEXT_CHARACTERS else _headed(new)
 
 
 async def _embed(
@@ -443,120 +410,90 @@ async def _embed(
     Computed ones are of the model that the namespace is searched by, so that they count at once; given ones are of the
     relayer's, which clients are told of.
     """
-    embedder = ctx.embedder_of(opened.view.model)
+    embedder = ctx.embedder_of(opened.model)
     model, given = embedder.model, ctx.embedder.model
-    texts: list[str] = []
-    places: list[tuple[int, int]] = []
-    vectors: list[list[NDArray[np.float32] | None]] = [[draft.vector, None] for draft in drafts]
-    for index, (draft, before) in enumerate(zip(drafts, contexts, strict=True)):
-        if draft.vector is not None:
-            continue
-        headed = _headed(draft)
-        texts.append(headed)
-        places.append((index, 0))
-        if before is not None:
-            texts.append(context_text(before, headed))
-            places.append((index, 1))
-    if texts:
-        try:
-            async with deadline.step("embed"):
-                computed = await opened.embed(embedder, texts)
-        except AccountBusy:
-            raise
-        except (EmbedderUnavailable, QueueFull):
-            return [(draft.vector, None, given) for draft in drafts]
-        for (index, which), vector in zip(places, computed, strict=True):
-            vectors[index][which] = vector
+    texts = [
+        (_headed(draft.record), before)
+        for draft, before in zip(drafts, contexts, strict=True)
+        if draft.vector is None
+    ]
+    try:
+        async with deadline.step("embed") if texts else nullcontext():
+            computed = iter(await embed_with_contexts(partial(opened.embed, embedder), texts))
+    except AccountBusy:
+        raise
+    except (EmbedderUnavailable, QueueFull):
+        return [(draft.vector, None, given) for draft in drafts]
     return [
-        (own, context, model if draft.vector is None else given)
-        for draft, (own, context) in zip(drafts, vectors, strict=True)
+        (*next(computed), model) if draft.vector is None else (draft.vector, None, given) for draft in drafts
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Voice:
-    """In whose name a record is made."""
-
-    namespace: str
-    author: bytes
-    idempotency_key: str
-
-
-def _record(
-    ctx: Context, voice: _Voice, draft: Draft, model: EmbeddingModel, *, record: bytes, context_of: bytes
-) -> Record:
-    return Record(
-        id=record,
-        namespace=voice.namespace,
-        text=draft.text,
-        kind=draft.kind,
-        audience=draft.audience,
-        trust=draft.trust,
-        suspect=draft.suspect,
-        pinned=draft.pinned,
-        importance=draft.importance,
-        lang=draft.lang,
-        created_at=ctx.clock.now_ms() if draft.created_at is None else draft.created_at,
-        occurred_at=draft.occurred_at,
-        valid_from=draft.valid_from,
-        valid_to=draft.valid_to,
-        expires_at=draft.expires_at,
-        context_of=context_of,
-        source=draft.source,
-        extractor=draft.extractor,
-        embedding=Model(model.name, model.sha256, str(model.dimension)),
-        idempotency_key=voice.idempotency_key,
-        author=voice.author,
-        contradicts=draft.contradicts,
-    )
+async def embed_with_contexts(
+    embed: Callable[[Sequence[str]], Awaitable[NDArray[np.float32]]], texts: Sequence[tuple[str, str | None]]
+) -> list[tuple[Vector, Vector | None]]:
+    """Embed texts in one batch, each alone and, where there is one, with what was said before it."""
+    batch: list[str] = []
+    for own, before in texts:
+        batch += [own] if before is None else [own, context_text(before, own)]
+    vectors: Iterator[Vector] = iter(await embed(batch) if batch else ())
+    return [(next(vectors), None if before is None else next(vectors)) for _, before in texts]
 
 
-async def _macs(
-    ctx: Context, opened: OpenNamespace, account: str, drafts: Sequence[Draft]
-) -> list[tuple[bytes, bytes]]:
+async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) -> list[tuple[bytes, bytes]]:
     """Return by what each draft is known to repeat another: the MACs of its text alone, and with its voice."""
     keys = opened.keys
 
-    def macs_of(draft: Draft) -> tuple[bytes, bytes]:
-        normal = normal_text(draft.text)
-        likeness = keys.likeness_mac(normal, draft.audience, draft.trust, suspect=draft.suspect)
+    def macs_of(new: Record) -> tuple[bytes, bytes]:
+        normal = normal_text(new.text)
+        likeness = keys.likeness_mac(normal, new.audience, new.trust, suspect=new.suspect)
         return keys.content_mac(normal), likeness
 
-    return await ctx.texts.make(account, map(macs_of, drafts), weight(draft.text for draft in drafts))
+    records = [draft.record for draft in drafts]
+    return await ctx.texts.make(opened.account, map(macs_of, records), weight(one.text for one in records))
 
 
 def _seal(
     ctx: Context,
     opened: OpenNamespace,
     draft: Draft,
-    record: Record,
-    *,
     macs: tuple[bytes, bytes],
-    own: NDArray[np.float32] | None,
-    context: NDArray[np.float32] | None,
-) -> Unsealed:
-    keys = opened.keys
+    vectors: _Vectors,
+) -> tuple[Stored, _Plaintexts]:
+    """Seal a draft whose record has its id; returns also what is in the seals."""
+    own, context, model = vectors
+    record = msgspec.structs.replace(
+        draft.record,
+        created_at=ctx.clock.now_ms() if draft.created_at is None else draft.created_at,
+        embedding=Model(model.name, model.sha256, str(model.dimension)),
+    )
     encoded = encode_record(record)
-    encoded_own = b"" if own is None else encode_vector(own)
-    encoded_context = b"" if context is None else encode_vector(context)
     stored = Stored(
         record=record.id,
         content=macs[0],
         likeness=macs[1],
-        sealed=keys.seal_record(record.id, encoded, salt=ctx.randomness.bytes(SALT_SIZE)),
-        vector=_sealed_vector(ctx, opened, record.id, "own", encoded_own),
-        context_vector=_sealed_vector(ctx, opened, record.id, "context", encoded_context),
+        sealed=opened.keys.seal_record(record.id, encoded, salt=ctx.randomness.bytes(SALT_SIZE)),
+        vector=seal_vector(ctx, opened, record.id, "own", own),
+        context_vector=seal_vector(ctx, opened, record.id, "context", context),
         context_of=record.context_of,
         created_at=record.created_at,
         expires_at=record.expires_at,
         sources=draft.sources,
         captured=draft.captured,
-        key_epoch=keys.epoch,
+        key_epoch=opened.keys.epoch,
     )
-    return Unsealed(stored, record, len(encoded), encoded_own, encoded_context)
+    plaintexts = {(record.id, "record", stored.sealed): encoded}
+    if own is not None:
+        plaintexts[record.id, "own", stored.vector] = encode_vector(own)
+    if context is not None:
+        plaintexts[record.id, "context", stored.context_vector] = encode_vector(context)
+    return stored, plaintexts
 
 
-def _sealed_vector(ctx: Context, opened: OpenNamespace, record: bytes, which: str, encoded: bytes) -> bytes:
-    if not encoded:
+def seal_vector(
+    ctx: Context, opened: OpenNamespace, record: bytes, part: str, vector: Vector | None
+) -> bytes:
+    """Seal a record's vector, ``own`` or ``context``; empty without one."""
+    if vector is None:
         return b""
-    return opened.keys.seal_vector(record, which, encoded, salt=ctx.randomness.bytes(SALT_SIZE))
+    return opened.keys.seal_vector(record, part, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))

@@ -8,10 +8,9 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from relayer.domain import namespace as domain
-from relayer.domain.outcomes import Outcome, Refusal, Result
-from relayer.domain.record import Record
-from relayer.domain.standing import RecordState, Standing
+from relayer.domain.outcomes import Outcome, Refusal, Result, Status
 from relayer.namespaces.finding import idempotency_conflict, nonce_reused
+from relayer.namespaces.records import Memory
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 
@@ -42,14 +41,12 @@ def position(value: domain.Position) -> schemas.Position:
     return schemas.Position(seq=value.seq, digest=value.digest.hex())
 
 
-def memory_fields(
-    record: Record, state: RecordState, *, searchable: bool, until: int | None = None
-) -> dict[str, object]:
+def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]:
     """Return the fields that every view of a memory shares, for a schema to validate.
 
     ``until`` is when a superseded memory ended, if that is known better than by when the log says so.
     """
-    source = record.source
+    record, state, source = memory.record, memory.state, memory.record.source
     ended = state.changed_at if until is None else until
     return {
         "id": ulid.render(record.id),
@@ -64,15 +61,15 @@ def memory_fields(
         "created_at": record.created_at,
         "occurred_at": record.occurred_at,
         "valid_from": record.valid_from,
-        "valid_to": ended if state.standing is Standing.SUPERSEDED else record.valid_to,
+        "valid_to": ended if state.status is Status.SUPERSEDED else record.valid_to,
         "expires_at": record.expires_at,
-        "state": state.standing.value,
+        "state": state.status.value,
         "supersedes": tuple(map(ulid.render, record.supersedes or filter(None, (state.supersedes,)))),
         "superseded_by": ulid.render(state.superseded_by) if state.superseded_by else None,
         "reinforced": state.reinforced,
         "context_of": ulid.render(record.context_of) if record.context_of else None,
-        "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.beside,))))),
-        "searchable": searchable,
+        "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.conflicts_with,))))),
+        "searchable": memory.searchable,
         "source": {
             "host": source.host,
             "session": source.session,
@@ -87,9 +84,9 @@ def memory_fields(
     }
 
 
-def show(record: Record, state: RecordState, *, searchable: bool, until: int | None = None) -> schemas.Memory:
+def show(memory: Memory, until: int | None = None) -> schemas.Memory:
     """Show one memory; see `memory_fields`."""
-    return schemas.Memory.model_validate(memory_fields(record, state, searchable=searchable, until=until))
+    return schemas.Memory.model_validate(memory_fields(memory, until))
 
 
 def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Remembered, ...]:

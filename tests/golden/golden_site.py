@@ -127,7 +127,7 @@ async def supersede(site: Site, old: str, text: str) -> None:
     access = site.access("researcher")
     fresh = (await site.say(text))[0]
     async with site.relayer().namespaces.use(access, site.deadline(), create=False) as opened:
-        record = opened.view.get(ulid.parse(fresh))
+        record = opened.record(ulid.parse(fresh))
         assert record is not None
         new = msgspec.structs.replace(record, id=ulid.make(WRITTEN_AT, b"superseding"[:10]), text=f"{text}!")
         keys = opened.keys
@@ -146,7 +146,7 @@ async def embed_later(site: Site) -> None:
     context = site.relayer()
     async with context.namespaces.use(site.access("researcher"), site.deadline(), create=False) as opened:
         await tend(context)
-        assert not opened.view.without_vector
+        assert not opened.view.space.lacking
 
 
 async def restore_one(site: Site, memory: str) -> None:
@@ -233,7 +233,7 @@ async def read(site: Site) -> dict[str, Any]:
                 "erased": [ulid.render(record) for record in sorted(state.erased)],
                 "position": {"seq": state.position.seq, "digest": state.position.digest.hex()},
                 "segments": [[row.first_seq, row.last_seq] for row in manifest.segments],
-                "without_vector": len(opened.view.without_vector),
+                "without_vector": len(opened.view.space.lacking),
             }
         seen[name]["recalled"] = await hears(site, name, custody)
     reports = ErasureReports(site.ports)

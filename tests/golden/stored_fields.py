@@ -17,8 +17,8 @@ from relayer.search.stored_terms import LexicalParts
 
 # Read before the rest to learn a version, or what an operation is; they are never written.
 PEEKED = {
-    "relayer.domain.entry._Head",
-    "relayer.domain.namespace._Head",
+    "relayer.domain.entry._Version",
+    "relayer.domain.namespace._Format",
     "relayer.log.segments._Head",
     "relayer.log.erasure.reports._Head",
     "relayer.domain.operations._Tag",
@@ -41,8 +41,8 @@ MOVED = {
     "relayer.admin.backup_store.Head": "relayer.operator.backup_store.Head",
     "relayer.admin.backup_store.Row": "relayer.operator.backup_store.Row",
     "relayer.admin.probe._Record": "relayer.services.probe_record._Record",
-    "relayer.domain.standing.JobState": "relayer.domain.state.JobState",
-    "relayer.domain.standing.RecordState": "relayer.domain.state.RecordState",
+    "relayer.domain.outcomes.JobState": "relayer.domain.state.JobState",
+    "relayer.domain.outcomes.RecordState": "relayer.domain.state.RecordState",
     "relayer.jobs.inputs.JobInput": "relayer.services.fact_jobs.JobInput",
     "relayer.jobs.inputs.JobLine": "relayer.services.fact_jobs.JobLine",
     "relayer.log.erasure.reports.ErasureReport": "relayer.log.erasure_reports.ErasureReport",
@@ -55,6 +55,8 @@ MOVED = {
     "relayer.namespaces.stored._Small": "relayer.services.stored_view._Small",
     "relayer.search.baseline.NullParts": "relayer.search.own_null.NullParts",
 }
+# Types that have another name by now, and the one that they had then.
+RENAMED = {"Status": "Standing"}
 # Sections of an index that are no structs.
 _SECTIONS = (IndexParts, DenseParts, LexicalParts, NullParts)
 
@@ -108,7 +110,7 @@ def _name(kind: type) -> str:
 
 def _type(annotation: Any) -> str:
     if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
-        return annotation.__name__
+        return RENAMED.get(annotation.__name__, annotation.__name__)
     text = str(annotation)
     for now, then in MOVED.items():
         text = text.replace(now, then)
@@ -116,4 +118,7 @@ def _type(annotation: Any) -> str:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
-    return "required" if field.required else repr(field.default)
+    text = "required" if field.required else repr(field.default)
+    for now, then in RENAMED.items():
+        text = text.replace(f"<{now}.", f"<{then}.")
+    return text

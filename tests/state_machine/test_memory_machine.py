@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+import msgspec
 import pytest
 from hypothesis import Phase, Verbosity, settings
 from hypothesis import strategies as st
@@ -22,19 +23,19 @@ from hypothesis.stateful import (
 from model_memory import Model
 from two_relayers import TwoRelayers
 
-from relayer.domain.duplicates import Twins
+from relayer.domain.duplicates import Duplicates
 from relayer.domain.operations import Operation
 from relayer.domain.outcomes import Outcome, Refusal
-from relayer.domain.rules import Contents
 from relayer.domain.state import NamespaceState
 from relayer.errors import Refused, RelayerError
 from relayer.log.erasure.namespaces import NamespaceEraser
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.replica import Replica
+from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import NamespaceView
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.use_cases import erase, recall
+from relayer.use_cases import erase
 from relayer.use_cases import lifecycle as supersede
 from relayer.wire.memories import SupersedeRequest
 from relayer.wire.schemas import RememberRequest, RememberResponse
@@ -324,7 +325,7 @@ def take_nobody_for_a_twin(*_: object) -> bytes:
     return b""
 
 
-def let_anything_stand_at_the_head(self: Contents, head: bytes) -> object:
+def let_anything_stand_at_the_head(self: NamespaceState, head: bytes) -> object:
     return self.records.get(head, Refusal.UNKNOWN_RECORD)
 
 
@@ -345,7 +346,8 @@ async def close_nothing(*_: object) -> None:
 
 
 def next_version_unpinned(*arguments: object) -> Draft:
-    return replace(NEXT_VERSION(*arguments), pinned=False)
+    draft = NEXT_VERSION(*arguments)
+    return replace(draft, record=msgspec.structs.replace(draft.record, pinned=False))
 
 
 async def answer_as_ever(self: NamespaceLog, operations: Sequence[Operation]) -> list[Outcome]:
@@ -356,11 +358,11 @@ NEXT_VERSION = supersede._next_version
 WRONG = {
     "a strong read that reads nothing": (Replica, "read", read_nothing),
     "an idempotency key that is not remembered": (NamespaceState, "_by_idempotency", remember_no_key),
-    "duplicates that are stored": (Twins, "like", take_nobody_for_a_twin),
-    "stale heads that are taken": (Contents, "head", let_anything_stand_at_the_head),
+    "duplicates that are stored": (Duplicates, "newest", take_nobody_for_a_twin),
+    "stale heads that are taken": (NamespaceState, "head", let_anything_stand_at_the_head),
     "an erasure that leaves other versions": (erase, "_whole", erase_one_alone),
     "a restore that recall does not hear of": (NamespaceView, "_show", show_nothing),
-    "a past in which everything was true": (recall, "_held", hold_for_ever),
+    "a past in which everything was true": (OpenNamespace, "_held_at", hold_for_ever),
     "a pin that the next version forgets": (supersede, "_next_version", next_version_unpinned),
     "a namespace that is erased and goes on": (NamespaceEraser, "_close", close_nothing),
     "a write to a log that has ended, answered as any other": (NamespaceLog, "append", answer_as_ever),

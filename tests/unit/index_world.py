@@ -6,14 +6,14 @@ import random
 from dataclasses import replace
 
 from relayer.domain.operations import Erase, Forget, Origin, Restore
-from relayer.domain.record import Audience, Kind, Source, Trust
+from relayer.domain.record import Audience, Kind, Record, Source, Trust
 from relayer.maintenance.indexes import IndexKeeper, IndexLimits
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases import remember as service
 from relayer.use_cases.recall import recall
 from relayer.wire.schemas import Consistency, RecallRequest, RememberRequest
-from relayer.writing.drafts import Draft, seal_drafts
+from relayer.writing.drafts import Draft, append_drafts
 
 SMALL = IndexLimits(least=1, growth=1.0)
 WORDS = ("tea", "coffee", "oslo", "lisbon", "bicycle", "garden", "piano", "winter", "tokyo", "harbour")
@@ -41,7 +41,7 @@ def text(rng: random.Random) -> str:
 async def do_something(house, rng: random.Random) -> None:
     """Append one entry of one operation or several."""
     opened = await opened_of(house)
-    known = list(opened.log.state.records)
+    known = opened.ids()
     origin = Origin(b"author", house.randomness.bytes(16))
     chosen = rng.random()
     if known and chosen < 0.12:
@@ -53,16 +53,17 @@ async def do_something(house, rng: random.Random) -> None:
     else:
         house.embedder.down = rng.random() < 0.1
         drafts = [_draft(rng, known) for _ in range(rng.randrange(1, 4))]
-        sealed = await seal_drafts(
+        await append_drafts(
             house.ctx, opened, house.access(), drafts, idempotency_key=None, deadline=house.deadline()
         )
         house.embedder.down = False
-        await opened.log.append(sealed.operations)
-    await opened.settle()
+    await opened.wait_indexed()
 
 
 def _draft(rng: random.Random, known: list[bytes]) -> Draft:
-    return Draft(
+    record = Record(
+        id=b"",
+        namespace="researcher",
         text=text(rng),
         kind=rng.choice([Kind.STATEMENT, Kind.FACT]),
         audience=rng.choice([Audience.AGENT, Audience.DIRECT]),
@@ -73,6 +74,7 @@ def _draft(rng: random.Random, known: list[bytes]) -> Draft:
         expires_at=rng.choice([None, None, 2**41]),
         context_of=rng.choice([b"", *known[-2:]]),
     )
+    return Draft(record)
 
 
 async def answers(house, seed: int) -> list:
@@ -80,7 +82,7 @@ async def answers(house, seed: int) -> list:
     rng = random.Random(seed)
     opened = await opened_of(house)
     await opened.read(Consistency.STRONG)
-    found: list = [opened.log.state, list(opened.view.ids()), sorted(opened.view.roster.shown)]
+    found: list = [opened.log.state, list(opened.view.table.numbers), sorted(opened.view.table.shown)]
     for _ in range(6):
         request = RecallRequest(
             query=text(rng),
@@ -93,9 +95,9 @@ async def answers(house, seed: int) -> list:
             occurred_after=rng.choice([None, 10**11]),
         )
         found.append(await recall(house.ctx, house.access(), request, house.deadline()))
-    found.append([opened.view.get(record) for record in opened.view.ids()])
-    found.append([opened.view.last_of_session(session) for session in ("s1", "s2")])
-    found.append((list(opened.view.without_vector), opened.view.unreadable))
+    found.append(list(opened.memories()))
+    found.append([opened.last_of_session(session) for session in ("s1", "s2")])
+    found.append((list(opened.view.space.lacking), opened.view.table.unreadable))
     found.append((opened.view.journal.after((0, 0)), opened.view.journal.after((5, 1))))
     return found
 

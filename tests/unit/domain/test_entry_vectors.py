@@ -145,7 +145,7 @@ def test_an_operation_is_encoded_and_decoded_as_ever(name: str) -> None:
 def test_a_record_stored_before_likeness_was_known_is_like_every_other_of_its_text() -> None:
     older = decode_operation(raw("operations_older", "without_likeness"))
     assert older == Put(ORIGIN, replace(STORED, likeness=b"", left_out=0))
-    assert older.stored.alike == STORED.content
+    assert older.stored.dedupe_key == STORED.content
 
 
 def test_a_record_stored_before_bodies_were_left_out_has_all_of_them() -> None:

@@ -23,15 +23,15 @@ def _read(pages: list[bytes]) -> NamespaceState:
 
 def _said(state: NamespaceState) -> dict[str, object]:
     """All that a state knows, whatever of it has been read."""
-    known, twins = state.known, state.twins
+    known, duplicates = state.known, state.duplicates
     return {
         "state": (state.position, state.last_time, state.closed, state.jobs, state.erased, state.erasures),
         "records": list(state.records.items()),
         "outcomes": list(known.rows()),
         "requests": list(known.requests.items()),
-        "repeats": (state.repeats_texts, twins.older, twins.erased_texts),
-        "twins": [twins.saying(content) for content in CONTENTS],
-        "alike": [twins.like(likeness) for likeness in (*CONTENTS, *LIKENESSES)],
+        "repeats": (state.repeats_texts, duplicates.older, duplicates.erased_texts),
+        "twins": [duplicates.of_text(content) for content in CONTENTS],
+        "alike": [duplicates.newest(likeness) for likeness in (*CONTENTS, *LIKENESSES)],
     }
 
 
@@ -81,7 +81,7 @@ def test_what_nobody_asked_for_is_written_again_as_it_was_and_what_changed_is_no
     again.apply(entry_of(302, Erase(Origin(b"a", b"e"), (b"r200",)), time=302), b"d")
     last = _read(write_state(again))
     assert list(last.records) == [b"r%d" % at for at in range(300) if at != 200]
-    assert [record.record for record in last.records.values() if record.standing != "live"] == [b"r70"]
+    assert [record.record for record in last.records.values() if record.status != "live"] == [b"r70"]
 
 
 def test_a_read_state_takes_less_memory_until_it_is_asked():
@@ -100,11 +100,11 @@ def test_macs_that_begin_alike_are_not_taken_for_each_other():
     for seq, mac in enumerate((first, second), 1):
         stored = Stored(b"r%d" % seq, mac, b"s", likeness=mac[::-1][:8] + mac)
         state.apply(entry_of(seq, Put(Origin(b"a", b"%d" % seq), stored), time=seq), b"digest")
-    twins = _read(write_state(state)).twins
-    assert (twins.saying(first), twins.saying(second)) == ((b"r1",), (b"r2",))
-    assert twins.saying(b"beginning" + b"3" * 23) == ()
-    assert twins.like(b"2" * 8 + second) == b"r2"
-    assert twins.like(b"2" * 8 + first) == b""
+    duplicates = _read(write_state(state)).duplicates
+    assert (duplicates.of_text(first), duplicates.of_text(second)) == ((b"r1",), (b"r2",))
+    assert duplicates.of_text(b"beginning" + b"3" * 23) == ()
+    assert duplicates.newest(b"2" * 8 + second) == b"r2"
+    assert duplicates.newest(b"2" * 8 + first) == b""
 
 
 def test_a_page_that_cannot_be_read_says_that_the_namespace_is_damaged():

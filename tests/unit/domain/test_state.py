@@ -19,8 +19,7 @@ from relayer.domain.operations import (
     Supersede,
     VectorSet,
 )
-from relayer.domain.outcomes import Outcome, Refusal, Result
-from relayer.domain.standing import Standing
+from relayer.domain.outcomes import Outcome, Refusal, Result, Status
 from relayer.domain.state import EXPIRY_GRACE_MS, NONCE_LIFE_MS, NONCES_KEPT, NamespaceState
 from relayer.errors import UpgradeRequired
 
@@ -67,7 +66,7 @@ def test_i7_superseding_needs_the_live_head(log: SmallLog) -> None:
         log.append(Supersede(log.origin(), b"x", Stored(b"t", b"t", b"")))[0].refusal
         is Refusal.UNKNOWN_RECORD
     )
-    assert log.state.records[b"r"].standing is Standing.SUPERSEDED
+    assert log.state.records[b"r"].status is Status.SUPERSEDED
     assert (log.state.records[b"r"].superseded_by, log.state.records[b"s"].supersedes) == (b"s", b"r")
 
 
@@ -84,9 +83,9 @@ def test_restoring_a_superseded_memory_names_the_head_that_it_replaces(log: Smal
     log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"s", b"s", b"")))
     assert log.append(Restore(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
     assert log.append(Restore(log.origin(), b"r", b"s"))[0].result is Result.RESTORED
-    assert [log.state.records[record].standing for record in (b"r", b"s")] == [
-        Standing.LIVE,
-        Standing.SUPERSEDED,
+    assert [log.state.records[record].status for record in (b"r", b"s")] == [
+        Status.LIVE,
+        Status.SUPERSEDED,
     ]
 
 
@@ -348,7 +347,7 @@ def test_a_jobs_result_takes_the_place_of_a_live_memory_and_lets_go_of_the_input
     new = Stored(b"new", b"newer", b"")
     log.append(JobFinished(b"job", stored=(new,), supersedes=((b"new", b"old"),)), time=7)
     old = log.state.records[b"old"]
-    assert (old.standing, old.superseded_by, old.changed_at) == (Standing.SUPERSEDED, b"new", 7)
+    assert (old.status, old.superseded_by, old.changed_at) == (Status.SUPERSEDED, b"new", 7)
     assert log.state.records[b"new"].supersedes == b"old"
     assert log.state.jobs[b"job"].sealed == b""
 
@@ -358,7 +357,7 @@ def test_a_jobs_result_replaces_nothing_that_somebody_dealt_with_meanwhile(log: 
     log.append(Forget(log.origin(), b"old"))
     new = Stored(b"new", b"newer", b"")
     log.append(JobFinished(b"job", stored=(new,), supersedes=((b"new", b"old"), (b"none", b"old"))))
-    assert log.state.records[b"old"].standing is Standing.FORGOTTEN
+    assert log.state.records[b"old"].status is Status.FORGOTTEN
     assert log.state.records[b"new"].supersedes == b""
 
 
@@ -397,7 +396,7 @@ def test_erasing_a_memory_covers_the_entry_that_repeated_it_in_other_words(log: 
 def test_a_put_takes_the_place_of_a_live_head(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     assert log.append(changed(log, b"s", b"r"))[0].result is Result.STORED
-    assert log.state.records[b"r"].standing is Standing.SUPERSEDED
+    assert log.state.records[b"r"].status is Status.SUPERSEDED
     assert (log.state.records[b"r"].superseded_by, log.state.records[b"s"].supersedes) == (b"s", b"r")
 
 
@@ -406,10 +405,10 @@ def test_a_put_whose_head_was_replaced_before_stands_beside_its_successor(log: S
     assert log.append(changed(log, b"t", b"r"))[0].result is Result.STORED
     assert log.state.records[b"s"].live_at(0)
     assert log.state.records[b"t"].live_at(0)
-    assert log.state.records[b"t"].beside == b"r"
+    assert log.state.records[b"t"].conflicts_with == b"r"
 
 
 def test_a_put_whose_head_was_forgotten_replaces_nothing_and_contradicts_nobody(log: SmallLog) -> None:
     log.append(log.put(b"r"), Forget(log.origin(), b"r"), changed(log, b"s", b"r"))
-    assert log.state.records[b"r"].standing is Standing.FORGOTTEN
-    assert (log.state.records[b"s"].beside, log.state.records[b"s"].supersedes) == (b"", b"")
+    assert log.state.records[b"r"].status is Status.FORGOTTEN
+    assert (log.state.records[b"s"].conflicts_with, log.state.records[b"s"].supersedes) == (b"", b"")

@@ -12,8 +12,7 @@ from log_operations import Log, entry_of, logs, maybe_closing
 from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.namespace import Position, genesis
 from relayer.domain.operations import JobFinished, Malformed, Operation, decode_operation, encode_operation
-from relayer.domain.outcomes import Result
-from relayer.domain.standing import Standing
+from relayer.domain.outcomes import Result, Status
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, UpgradeRequired
 
@@ -73,7 +72,7 @@ def test_the_state_contradicts_itself_nowhere(log: Log) -> None:
     state, told = replay(log)
     assert state.erased.isdisjoint(state.records)
     for record in state.records.values():
-        if record.standing is Standing.SUPERSEDED:
+        if record.status is Status.SUPERSEDED:
             assert record.superseded_by in state.records or record.superseded_by in state.erased
     stored = [
         one.outcome.subject

@@ -169,7 +169,7 @@ async def test_notes_go_with_what_they_were_made_of_and_are_made_again_of_the_re
     async with working(house):
         await ended(house, answer.summary_job_id)
         opened = house.ctx.namespaces.peek(house.access().account, "researcher")
-        [gone] = [one for one in opened.view.ids() if opened.view.require(one).text == SAID[0]]
+        [gone] = [one.id for one in opened.memories() if one.record.text == SAID[0]]
         await opened.log.append([Erase(Origin(b"a", b"nonce"), (gone,))])
         assert await summaries(house) == []
         await tend(house.ctx)

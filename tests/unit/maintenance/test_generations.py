@@ -12,7 +12,7 @@ from relayer.domain.operations import Erase, Forget, Origin, Restore
 from relayer.maintenance.embeddings import tend
 from relayer.maintenance.indexes import IndexKeeper
 from relayer.namespaces.cache import OpenNamespaces
-from relayer.namespaces.embedding_space import EmbeddingSpace, few_enough
+from relayer.namespaces.embedding_space import CalibratedModel, EmbeddingSpace
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.use_cases.capture import analyze
@@ -40,7 +40,7 @@ def changed(house, new_calibration):
             house.ctx.ports,
             embedder.model,
             new_calibration,
-            former=EmbeddingSpace(old.model, house.calibration) if old else None,
+            former=CalibratedModel(old.model, house.calibration) if old else None,
         )
         ctx = replace(house.ctx, embedder=embedder, former=old, namespaces=namespaces)
         return replace(house, embedder=embedder, ctx=ctx)
@@ -69,13 +69,13 @@ async def test_the_former_model_serves_until_every_memory_has_a_vector_of_the_ne
     new = changed()
     assert (await _found(new, "lisbon"))[0][0] == TEXTS[3]
     opened = await opened_of(new)
-    assert (opened.view.model.name, len(opened.view.lacking)) == ("hashing", len(TEXTS))
+    assert (opened.model.name, len(opened.lacking)) == ("hashing", len(TEXTS))
     await _convert(new, 1)
     found, degraded = await _found(new, "lisbon")
     assert (found[0], degraded) == (TEXTS[3], False)
-    assert (opened.view.model.name, len(opened.view.lacking)) == ("hashing", len(TEXTS) - 32)
+    assert (opened.model.name, len(opened.lacking)) == ("hashing", len(TEXTS) - 32)
     await _convert(new, 1)
-    assert (opened.view.model.name, opened.view.converting) == ("newer", False)
+    assert (opened.model.name, opened.converting) == ("newer", False)
     found, degraded = await _found(new, "lisbon")
     assert (found[0], degraded) == (TEXTS[3], False)
     assert new.embedder.calls[-1] == ["lisbon"]
@@ -89,7 +89,7 @@ async def test_nobody_embeds_again_what_the_log_has_vectors_for(house, changed):
     assert _embedded(first.embedder) == len(TEXTS)
     for later in (changed(), changed(former=False)):
         opened = await opened_of(later)
-        assert (opened.view.model.name, len(opened.view.lacking)) == ("newer", 0)
+        assert (opened.model.name, len(opened.lacking)) == ("newer", 0)
         await _convert(later)
         assert _embedded(later.embedder) == 0
         assert (await _found(later, "lisbon"))[0][0] == TEXTS[3]
@@ -120,7 +120,7 @@ async def test_two_relayers_share_the_work(house, changed):
     done = [each.ctx.namespaces.embedded for each in both]
     assert min(done) > 100
     assert sum(done) < 320 * 1.3
-    assert [(await opened_of(each)).view.converting for each in both] == [False, False]
+    assert [(await opened_of(each)).converting for each in both] == [False, False]
 
 
 async def test_without_the_former_model_memories_are_found_by_words_until_they_are_embedded(house, changed):
@@ -144,7 +144,7 @@ async def test_what_is_written_meanwhile_is_found_by_meaning_at_once_and_after(h
     await _convert(new)
     found, degraded = await _found(new, "lighthouse keeper")
     assert (found[0], degraded) == ("the lighthouse keeper reads novels", False)
-    assert (await opened_of(new)).view.model.name == "newer"
+    assert (await opened_of(new)).model.name == "newer"
 
 
 async def test_captures_are_compared_with_what_is_known_before_and_after(house, changed):
@@ -172,7 +172,7 @@ async def test_while_the_new_model_is_away_the_former_one_serves_as_ever(house, 
     new.embedder.down = False
     await _convert(new)
     assert (await _found(new, "lighthouse keeper"))[0][0] == "the lighthouse keeper reads novels"
-    assert (await opened_of(new)).view.model.name == "newer"
+    assert (await opened_of(new)).model.name == "newer"
 
 
 async def test_while_the_former_model_is_away_memories_are_found_by_words(house, changed):
@@ -191,11 +191,11 @@ async def test_what_is_erased_in_the_middle_gets_no_vector_and_keeps_nothing_fro
     await remember(house, *TEXTS)
     new = changed()
     opened = await opened_of(new)
-    [gone] = [one for one in opened.view.ids() if opened.view.require(one).text == TEXTS[3]]
+    [gone] = [one.id for one in opened.memories() if one.record.text == TEXTS[3]]
     await _convert(new, 1)
     await opened.log.append([Erase(Origin(b"a", b"nonce"), (gone,))])
     await _convert(new)
-    assert (opened.view.model.name, gone in opened.view.lacking) == ("newer", False)
+    assert (opened.model.name, gone in opened.lacking) == ("newer", False)
     assert TEXTS[3] not in (await _found(new, "lisbon"))[0]
 
 
@@ -203,14 +203,14 @@ async def test_what_is_hidden_and_brought_back_meanwhile_is_found_by_the_new_mod
     await remember(house, *TEXTS)
     new = changed()
     opened = await opened_of(new)
-    records = {opened.view.require(one).text: one for one in opened.view.ids()}
+    records = {one.record.text: one.id for one in opened.memories()}
     await opened.log.append([Forget(Origin(b"a", b"1"), records[TEXTS[3]])])
     await opened.log.append([Forget(Origin(b"a", b"2"), records[TEXTS[4]])])
     await _convert(new, 1)
     await opened.log.append([Restore(Origin(b"a", b"3"), records[TEXTS[3]])])
     await _convert(new)
     await opened.log.append([Restore(Origin(b"a", b"4"), records[TEXTS[4]])])
-    assert opened.view.model.name == "newer"
+    assert opened.model.name == "newer"
     for number, query in ((3, "lisbon"), (4, "bicycle")):
         found, degraded = await _found(new, query)
         assert (TEXTS[number] in found, degraded) == (True, False)
@@ -235,7 +235,7 @@ async def test_an_opening_begins_with_the_index_of_the_former_model_and_ends_wit
     assert await IndexKeeper(house.ctx, SMALL).keep(await opened_of(house))
     new = changed()
     opened = await opened_of(new)
-    assert (opened.from_index > 0, opened.view.converting) == (True, True)
+    assert (opened.from_index > 0, opened.converting) == (True, True)
     assert (await _found(new, "lisbon"))[0][0] == TEXTS[3]
     assert not await IndexKeeper(new.ctx, SMALL).keep(opened)
     await _convert(new)
@@ -280,9 +280,15 @@ async def test_a_relayer_judges_by_the_new_models_own_null_after_the_change(hous
     assert [hit.relevance for hit in answers[0].memories] == [hit.relevance for hit in answers[1].memories]
 
 
-def test_a_namespace_turns_when_at_most_one_in_a_hundred_lacks_a_vector():
-    assert few_enough(0, 0)
-    assert not few_enough(1, 99)
-    assert few_enough(1, 100)
-    assert few_enough(32, 10_000)
-    assert not few_enough(33, 10_000)
+def test_a_namespace_cuts_over_when_at_most_one_in_a_hundred_lacks_a_vector(house):
+    def may_serve(lacking: int, memories: int) -> bool:
+        ids = dict.fromkeys(bytes([one]) for one in range(lacking))
+        return EmbeddingSpace(CalibratedModel(house.embedder.model, house.calibration), ids).may_serve(
+            memories
+        )
+
+    assert may_serve(0, 0)
+    assert not may_serve(1, 99)
+    assert may_serve(1, 100)
+    assert may_serve(32, 10_000)
+    assert not may_serve(33, 10_000)

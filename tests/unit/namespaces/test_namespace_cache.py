@@ -97,7 +97,7 @@ async def test_nothing_holds_what_was_dropped(house, begin):
     opened = await opened_of(small)
     await _texts(small, "researcher")
     assert (opened.from_index > 0) == (begin == "index")
-    witnesses = [weakref.ref(opened), weakref.ref(opened.view), weakref.ref(opened.view.shelf)]
+    witnesses = [weakref.ref(opened), weakref.ref(opened.view), weakref.ref(opened.view.records)]
     del opened
     await remember(small, "tea", agent="other")
     for _ in range(3):

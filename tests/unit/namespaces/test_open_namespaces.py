@@ -113,4 +113,4 @@ async def test_a_broken_namespace_does_not_keep_the_others_from_being_tended(hou
     monkeypatch.setattr(broken.log, "append", refuse)
     with pytest.raises(CorruptNamespace):
         await tend(house.ctx)
-    assert not well.view.without_vector
+    assert not well.view.space.lacking

@@ -149,20 +149,16 @@ async def test_what_is_erased_is_not_in_the_next_index_and_not_in_memory(house):
     other = await replica(house)
     opened = await opened_of(other)
     assert opened.from_index > 0
-    [erased] = [
-        record
-        for record in opened.log.state.records
-        if opened.view.require(record).text == "the canarytext is blue"
-    ]
+    [erased] = [one.id for one in opened.memories() if one.record.text == "the canarytext is blue"]
     await opened.log.append([Erase(Origin(b"a", b"nonce"), (erased,))])
-    assert opened.view.get(erased) is None
+    assert opened.record(erased) is None
     assert await _recalled(other, "canarytext") == ["I drink coffee"]
-    for block in opened.view.shelf.encoded_blocks(len(opened.view.roster)):
+    for block in opened.view.records.encoded_blocks(len(opened.view.table)):
         assert b"canarytext" not in block
     assert await write_index(other)
     third = await opened_of(await replica(house))
     assert third.from_index > 0
-    assert third.view.get(erased) is None
+    assert third.record(erased) is None
 
 
 async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(house):
@@ -215,7 +211,7 @@ async def test_a_failed_writing_is_not_tried_again_at_once(house):
 async def test_what_is_remembered_while_an_index_is_written_is_recalled_and_is_in_no_half(house):
     await remember(house, *(f"note {number} about tea" for number in range(70)))
     opened = await opened_of(house)
-    async with opened.still() as state:
+    async with opened.freeze() as state:
         seq = state.position.seq
         writing = asyncio.create_task(remember(house, "the harbour froze"))
         await opened.changed(5)
@@ -234,18 +230,18 @@ async def test_a_namespace_that_is_written_down_is_not_tended(house):
     await remember(house, "the harbour froze")
     house.embedder.down = False
     opened = await opened_of(house)
-    async with opened.still():
+    async with opened.freeze():
         await tend(house.ctx)
-        assert opened.view.without_vector
+        assert opened.view.space.lacking
     await tend(house.ctx)
-    assert not opened.view.without_vector
+    assert not opened.view.space.lacking
 
 
 async def test_tending_looks_again_only_after_the_log_has_moved(house):
     await remember(house, "the harbour froze")
     opened = await opened_of(house)
-    assert opened.needs_tending
+    assert opened.needs_maintenance
     await tend(house.ctx)
-    assert not opened.needs_tending
+    assert not opened.needs_maintenance
     await remember(house, "the harbour thawed")
-    assert opened.needs_tending
+    assert opened.needs_maintenance

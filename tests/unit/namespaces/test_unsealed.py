@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import base64
 
-import msgspec
 import numpy as np
 import pytest
 from index_world import opened_of, replica
 
-from relayer.domain.operations import Stored
-from relayer.domain.record import Record
 from relayer.errors import StoreUnavailable
-from relayer.namespaces.records import PlaintextCache, Unsealed
 from relayer.use_cases.remember import remember
+from relayer.wire.errors import UnsealError
 from relayer.wire.schemas import RememberRequest
-
-STORED = Stored(record=bytes(16), content=bytes(32), sealed=b"sealed", vector=b"vector")
-CONTENTS = Unsealed(STORED, Record(bytes(16), "researcher", "tea"), 40, b"own", b"")
 
 
 async def _remember(house, **item):
@@ -26,8 +20,7 @@ async def _remember(house, **item):
 
 
 def _seen(opened) -> list:
-    view = opened.view
-    return [(view.get(record), view.index.row(view.number_of(record)).tobytes()) for record in view.ids()]
+    return [(one, opened.vector_of_hit(opened.number(one.id)).tobytes()) for one in opened.memories()]
 
 
 async def test_the_writer_knows_what_a_reader_of_the_log_opens(house):
@@ -43,7 +36,7 @@ async def test_the_writer_knows_what_a_reader_of_the_log_opens(house):
 
 async def test_nothing_stays_in_clear_after_the_answer(house):
     await _remember(house)
-    assert len((await opened_of(house)).view.unsealed) == 0
+    assert (await opened_of(house)).view.plaintexts == {}
 
 
 async def test_nothing_stays_in_clear_after_a_failure(house):
@@ -51,27 +44,31 @@ async def test_nothing_stays_in_clear_after_a_failure(house):
     await opened.log.close()
     with pytest.raises(StoreUnavailable):
         await _remember(house)
-    assert len(opened.view.unsealed) == 0
+    assert opened.view.plaintexts == {}
 
 
-@pytest.mark.parametrize("changed", [{"vector": b"other"}, {"record": b"x" * 16}, {"context_of": b"y" * 16}])
-def test_contents_count_only_for_what_they_were_sealed_as(changed):
-    table = PlaintextCache()
-    with table.holding([CONTENTS]):
-        assert table.of(msgspec.structs.replace(STORED)) is CONTENTS
-        assert table.of(msgspec.structs.replace(STORED, **changed)) is None
-    assert table.of(STORED) is None
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["record", "part", "seal"])
+async def test_a_plaintext_counts_only_for_what_was_sealed(house, place):
+    await _remember(house)
+    opened = await opened_of(house)
+    (known,) = opened.memories()
+    true = (known.id, "record", b"a seal")
+    false = tuple(b"other" if at == place else one for at, one in enumerate(true))
+    opened.view.plaintexts[false] = b"in clear"
+    with pytest.raises(UnsealError):
+        opened.view._open(*true)
+    opened.view.plaintexts[true] = b"in clear"
+    assert opened.view._open(*true) == b"in clear"
 
 
 async def test_a_text_larger_than_the_cache_is_read_each_time(house):
     text = "the ferry to the islands leaves at nine " * 1200
-    found = await _remember(house, text=text)
+    await _remember(house, text=text)
     await _remember(house)
-    view = (await opened_of(house)).view
-    ids = list(view.ids())
-    assert [view.get(record).text.strip() for record in (ids[0], ids[1], ids[0])] == [
+    opened = await opened_of(house)
+    ids = list(opened.ids())
+    assert [opened.memory(one).record.text.strip() for one in (ids[0], ids[1], ids[0])] == [
         text.strip(),
         "I moved to Oslo in May",
         text.strip(),
     ]
-    assert len(found.memories) == 1

@@ -240,7 +240,7 @@ async def test_a_change_of_what_stays_after_the_look_and_before_the_entry_brings
     slow = replace(house, ctx=replace(house.ctx, embedder=_Interrupting(house.embedder, meanwhile)))
     for opened in house.ctx.namespaces.all():
         # Its vector is known from when it was written; it is to be asked for here.
-        opened._vectors.clear()
+        opened._forget_vectors()
     assert (await taken(slow, proposal))[0].status == "stale"
     shown = await get_memory(house.ctx, house.access(), goes, house.deadline())
     assert (shown.memory.state, await live(house)) == ("live", [FIRST])

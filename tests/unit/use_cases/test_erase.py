@@ -236,7 +236,7 @@ async def test_the_memory_said_after_it_keeps_its_own_vector_and_loses_the_other
     assert held(house) == []
     assert (await found(house, "Rui Porto"))[0] == NEXT
     opened = house.ctx.namespaces.all()[0]
-    assert not opened.view.without_vector
+    assert not opened.view.space.lacking
     assert rows_like(house, indexed_text("Kim", None, NEXT)) == 1
     fresh = await house.another()
     query = RecallRequest(query="Rui moved to Porto", floor=0, explain=True)
@@ -244,7 +244,7 @@ async def test_the_memory_said_after_it_keeps_its_own_vector_and_loses_the_other
     await tend(fresh.ctx)
     answers = [await recall(each.ctx, each.access(), query, each.deadline()) for each in (house, fresh)]
     assert answers[0].memories == answers[1].memories
-    assert opened.view.get(ulid.parse(second)) is not None
+    assert opened.record(ulid.parse(second)) is not None
     await fresh.ctx.namespaces.close(1.0)
 
 
@@ -459,7 +459,7 @@ class TestVanishing:
         await asyncio.sleep(0)
         await asyncio.gather(tending, erase(house, ids[39]))
         await tend(house.ctx)
-        assert not opened.view.without_vector
+        assert not opened.view.space.lacking
         assert len(await texts_of(house)) == 39
 
 

@@ -28,7 +28,7 @@ async def test_a_large_write_leaves_turns_to_others_while_it_is_indexed(house):
     (opened,) = house.ctx.namespaces.all()
     everybody = asyncio.create_task(others())
     while_indexing = turns
-    await opened.settle()
+    await opened.wait_indexed()
     while_indexing = turns - while_indexing
     everybody.cancel()
     assert while_indexing >= len(LONG) - 1
@@ -54,8 +54,8 @@ async def test_what_comes_after_a_large_write_is_indexed_after_it(house):
         remember(house.ctx, house.access(), small, house.deadline()),
     )
     (opened,) = house.ctx.namespaces.all()
-    await opened.settle()
-    assert list(opened.view.ids()) == list(opened.log.state.records)
+    await opened.wait_indexed()
+    assert list(opened.view.table.numbers) == opened.ids()
 
 
 async def test_a_namespace_whose_view_failed_while_indexing_is_opened_anew(house, monkeypatch):
@@ -69,7 +69,7 @@ async def test_a_namespace_whose_view_failed_while_indexing_is_opened_anew(house
     monkeypatch.setattr(opened.view, "apply", fail)
     await remember(house.ctx, house.access(), request, house.deadline())
     with pytest.raises(CorruptNamespace):
-        await opened.settle()
+        await opened.wait_indexed()
     found = await recall(
         house.ctx,
         house.access(),
@@ -84,7 +84,7 @@ async def test_who_waits_for_the_index_of_a_namespace_that_is_let_go_of_is_told_
     request = RememberRequest(items=[{"text": text} for text in LONG])
     await remember(house.ctx, house.access(), request, house.deadline())
     (opened,) = house.ctx.namespaces.all()
-    waiting = asyncio.create_task(opened.settle())
+    waiting = asyncio.create_task(opened.wait_indexed())
     await asyncio.sleep(0)
     await house.ctx.namespaces.drop_agent(house.access().account, ["researcher"])
     (told,) = await asyncio.gather(waiting, return_exceptions=True)

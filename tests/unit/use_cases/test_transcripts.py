@@ -10,12 +10,10 @@ from index_world import opened_of, replica, write_index
 from relayer.domain.operations import Erase, Origin
 from relayer.domain.record import (
     DIALOGUE,
-    Audience,
     Dialogue,
     Kind,
     Record,
     Source,
-    Trust,
     decode_record,
     encode_record,
 )
@@ -34,7 +32,7 @@ from relayer.wire import codec as ulid
 from relayer.wire.memories import DeleteRequest, EraseNamespaceRequest
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.service import ExportRequest, TranscriptRequest
-from relayer.writing.drafts import Draft, seal_drafts
+from relayer.writing.drafts import Draft, append_drafts
 
 SAID = "My sister Ana keeps the heliotrope in Lisbon since 3 May 2026."
 ANSWERED = "ok, how is she?"
@@ -78,7 +76,7 @@ async def listed(house, states=()):
 
 def ids_of(house):
     opened = house.ctx.namespaces.peek(house.access().account, "researcher")
-    return [record for record, _ in opened.view.dialogues.everything()]
+    return [turn.id for turn in opened.turns()]
 
 
 @pytest.mark.row("MS-11")
@@ -244,19 +242,11 @@ async def test_erasing_what_was_made_of_a_memory_takes_the_turn_and_leaves_the_m
     answer = await capture(house)
     opened = await opened_of(house)
     made_of = (ulid.parse(answer.memories[0].id),)
-    fact = Draft(
-        text="Ana lives abroad",
-        kind=Kind.FACT,
-        audience=Audience.AGENT,
-        trust=Trust.USER,
-        source=Source(),
-        sources=made_of,
-    )
-    sealed = await seal_drafts(
+    fact = Draft(Record(b"", "researcher", "Ana lives abroad", kind=Kind.FACT), sources=made_of)
+    written = await append_drafts(
         house.ctx, opened, house.access(), [fact], idempotency_key=None, deadline=house.deadline()
     )
-    await opened.log.append(sealed.operations)
-    await erase(house, ulid.render(sealed.records[0]))
+    await erase(house, ulid.render(written.records[0]))
     assert await lines(house) == []
     assert [one.text for one in (await listed(house)).memories] == [SAID]
 
