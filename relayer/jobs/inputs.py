@@ -7,20 +7,23 @@ is still live of it counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
-from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin, Stored
+from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin
 from relayer.domain.outcomes import JobState, Status
 from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line
+from relayer.extraction.llm.extractor import Extraction
 from relayer.extraction.normal_text import normal_text
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import schemas
 from relayer.wire.sealing import SALT_SIZE
-from relayer.writing.drafts import EMBED, Draft, new_id
+from relayer.writing.drafts import EMBED, Draft, new_id, seal_results
 
 # The works of these jobs, as the log names them.
 EXTRACT = "extract"
@@ -50,8 +53,6 @@ class JobInput(msgspec.Struct, frozen=True, array_like=True):
     author: bytes
 
 
-Shown = Sequence[tuple[JobLine, tuple[bytes, ...]]]
-
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(JobInput)
 
@@ -79,65 +80,68 @@ def seal_input(ctx: Context, opened: OpenNamespace, job: bytes, given: JobInput)
     return opened.keys.seal_record(job, _ENCODER.encode(given), salt=ctx.randomness.bytes(SALT_SIZE))
 
 
-def unseal_input(opened: OpenNamespace, job: JobState) -> JobInput:
-    """Open a job's input; raises `relayer.wire.errors.UnsealError` or `msgspec.MsgspecError`."""
-    return _DECODER.decode(opened.keys.unseal_record(job.job, job.sealed))
+Shown = tuple[JobLine, tuple[bytes, ...]]
 
 
-def live_lines(opened: OpenNamespace, given: JobInput) -> list[tuple[JobLine, tuple[bytes, ...]]]:
-    """Return the newest lines that fit one question, of what is still live, each with the memories that hold it."""
-    sources = _sources(opened, given.lines)
-    return _fitting(
-        [
-            (line, records)
-            for line, records in zip(given.lines, sources, strict=True)
-            if records or not line.record
-        ]
-    )
+@dataclass(frozen=True, slots=True)
+class JobTask:
+    """A job whose turn has come.
+
+    Attributes:
+        opened: where.
+        job: as the log knows it now.
+        given: its input.
+        shown: the newest lines that fit one question, of what is still live, each with the memories that hold it.
+    """
+
+    opened: OpenNamespace
+    job: JobState
+    given: JobInput
+    shown: Sequence[Shown]
+
+    @property
+    def lines(self) -> list[Line]:
+        """What the model reads."""
+        return [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in self.shown]
+
+    @property
+    def sources(self) -> tuple[bytes, ...]:
+        """The memories that hold any of the lines, each once."""
+        return tuple(dict.fromkeys(record for _, records in self.shown for record in records))
+
+    def record(self, text: str, made_by: Model, trust: Trust, occurred_at: int | None) -> Record:
+        """Return what a model made of the lines, as a memory without an id, among those to whom they were said."""
+        given = self.given
+        return Record(
+            id=b"",
+            namespace=self.opened.name,
+            text=text,
+            audience=given.audience,
+            trust=trust,
+            lang=guess_language(text),
+            occurred_at=occurred_at,
+            source=Source(host=given.host, agent=given.agent, session=given.session, role=Role.ASSISTANT),
+            extractor=made_by,
+            author=given.author,
+        )
+
+    def summary(self, text: str, made_by: Model) -> Draft:
+        """Return a summary of all that was shown."""
+        times = [line.occurred_at for line, _ in self.shown if line.occurred_at is not None]
+        record = self.record(text, made_by, Trust.ASSISTANT, max(times, default=None))
+        return Draft(replace(record, kind=Kind.SUMMARY), captured=True, sources=self.sources)
 
 
-def _sources(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[tuple[bytes, ...]]:
-    """Return for each line the live memories that hold it verbatim: its own, or those it was a duplicate of."""
-    alike: dict[bytes, list[bytes]] = {
-        opened.keys.content_mac(normal_text(line.text)): []
-        for line in lines
-        if line.record and opened.state(line.record) is None
-    }
-    if alike:
-        for state in opened.states():
-            if state.content in alike and state.status is Status.LIVE:
-                alike[state.content].append(state.record)
-    found: list[tuple[bytes, ...]] = []
-    for line in lines:
-        own = opened.state(line.record)
-        if own is not None:
-            found.append((line.record,) if own.status is Status.LIVE else ())
-        elif line.record:
-            found.append(tuple(alike[opened.keys.content_mac(normal_text(line.text))]))
-        else:
-            found.append(())
-    return found
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a model made of a task: drafts, each with the memory whose place it takes, empty for none."""
+
+    found: Extraction
+    drafts: Sequence[tuple[Draft, bytes]]
 
 
-def _fitting(shown: Shown) -> list[tuple[JobLine, tuple[bytes, ...]]]:
-    """Keep the newest lines that fit one question."""
-    kept: list[tuple[JobLine, tuple[bytes, ...]]] = []
-    room = _MOST_SHOWN
-    for line, records in reversed(shown):
-        room -= min(len(line.text), MOST_CHARACTERS)
-        if room < 0:
-            break
-        kept.append((line, records))
-    return kept[::-1]
-
-
-def all_of(shown: Shown) -> tuple[bytes, ...]:
-    """Return the memories that hold any of the lines, each once."""
-    return tuple(dict.fromkeys(record for _, records in shown for record in records))
-
-
-async def begin(opened: OpenNamespace, job: JobState) -> tuple[JobState, JobInput, Shown] | None:
-    """Return the job as it is now, its input, and what is live of it; None when it has ended meanwhile.
+async def begin(opened: OpenNamespace, job: JobState) -> JobTask | None:
+    """Return what there is to do; None when the job has ended meanwhile.
 
     Raises:
         UnsealError, msgspec.MsgspecError: the input cannot be read.
@@ -147,54 +151,59 @@ async def begin(opened: OpenNamespace, job: JobState) -> tuple[JobState, JobInpu
     current = opened.job(job.job)
     if current is None or current.outcome is not None:
         return None
-    given = unseal_input(opened, current)
-    return current, given, live_lines(opened, given)
+    given = _DECODER.decode(opened.keys.unseal_record(current.job, current.sealed))
+    return JobTask(opened, current, given, _fitting(_live(opened, given.lines)))
 
 
-def lines_of(shown: Shown) -> list[Line]:
-    """Return what the model reads."""
-    return [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in shown]
+def _live(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[Shown]:
+    """Return the lines that are still live, with the memories that hold each verbatim: its own, or those it repeated."""
+    repeated = {
+        line.record: opened.keys.content_mac(normal_text(line.text))
+        for line in lines
+        if line.record and opened.state(line.record) is None
+    }
+    alike: dict[bytes, list[bytes]] = {mac: [] for mac in repeated.values()}
+    if alike:
+        for state in opened.states():
+            if state.content in alike and state.status is Status.LIVE:
+                alike[state.content].append(state.record)
+    found: list[Shown] = []
+    for line in lines:
+        own = opened.state(line.record)
+        records = tuple(alike[repeated[line.record]]) if line.record in repeated else ()
+        if own is not None and own.status is Status.LIVE:
+            records = (line.record,)
+        if records or not line.record:
+            found.append((line, records))
+    return found
 
 
-async def end_without_results(opened: OpenNamespace, job: JobState) -> None:
-    """End a job of which too little is left: what was said is forgotten or erased by now."""
-    await opened.append([JobFinished(job.job)])
+def _fitting(shown: Sequence[Shown]) -> list[Shown]:
+    """Keep the newest lines that fit one question."""
+    kept: list[Shown] = []
+    room = _MOST_SHOWN
+    for line, records in reversed(shown):
+        room -= min(len(line.text), MOST_CHARACTERS)
+        if room < 0:
+            break
+        kept.append((line, records))
+    return kept[::-1]
 
 
-async def end(
-    ctx: Context,
-    opened: OpenNamespace,
-    job: JobState,
-    results: Sequence[Stored],
-    supersedes: tuple[tuple[bytes, bytes], ...],
-) -> None:
-    """End a job with its results, each with the memory whose place it takes; vectors that are missing come later."""
-    operations: list[Operation] = [JobFinished(job.job, stored=tuple(results), supersedes=supersedes)]
-    if any(not stored.vector for stored in results):
-        operations.append(_vectors_later(ctx, job, results))
-    await opened.append(operations)
+async def end(ctx: Context, task: JobTask, made: Made | None) -> None:
+    """End a job with what was made, if anything was; vectors that are missing come later, by its second operation.
 
-
-def _vectors_later(ctx: Context, job: JobState, results: Sequence[Stored]) -> JobAccepted:
-    """Promise the vectors of results that could not be embedded; the job's second operation, however often it runs."""
-    missing = tuple(stored.record for stored in results if not stored.vector)
-    return JobAccepted(Origin(author=b"", nonce=job.job, index=1), new_id(ctx), EMBED, missing)
-
-
-def summary_draft(opened: OpenNamespace, given: JobInput, shown: Shown, text: str, extractor: Model) -> Draft:
-    """Return a summary of all that was shown."""
-    times = [line.occurred_at for line, _ in shown if line.occurred_at is not None]
-    record = Record(
-        id=b"",
-        namespace=opened.name,
-        text=text,
-        kind=Kind.SUMMARY,
-        audience=given.audience,
-        trust=Trust.ASSISTANT,
-        lang=guess_language(text),
-        occurred_at=max(times, default=None),
-        source=Source(host=given.host, agent=given.agent, session=given.session, role=Role.ASSISTANT),
-        extractor=extractor,
-        author=given.author,
-    )
-    return Draft(record, captured=True, sources=all_of(shown))
+    Raises:
+        RelayerError: the log does not take it.
+    """
+    drafts = made.drafts if made is not None else ()
+    sealed = await seal_results(ctx, task.opened, [draft for draft, _ in drafts]) if drafts else []
+    results = [(one, old) for one, (_, old) in zip(sealed, drafts, strict=True) if one is not None]
+    stored = tuple(one for one, _ in results)
+    supersedes = tuple((one.record, old) for one, old in results if old)
+    operations: list[Operation] = [JobFinished(task.job.job, stored=stored, supersedes=supersedes)]
+    missing = tuple(one.record for one in stored if not one.vector)
+    if missing:
+        origin = Origin(author=b"", nonce=task.job.job, index=1)
+        operations.append(JobAccepted(origin, new_id(ctx), EMBED, missing))
+    await task.opened.append(operations)

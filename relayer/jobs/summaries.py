@@ -14,21 +14,10 @@ from relayer.domain.outcomes import JobState
 from relayer.domain.record import Audience, Kind, Model, Record
 from relayer.extraction.llm.extractor import Extraction
 from relayer.extraction.llm.summariser import Summariser
-from relayer.jobs.inputs import (
-    SUMMARISE,
-    JobInput,
-    begin,
-    end,
-    end_without_results,
-    input_of,
-    lines_of,
-    seal_input,
-    summary_draft,
-)
-from relayer.namespaces.context import Context, FactWork
+from relayer.jobs.inputs import SUMMARISE, JobTask, Made, input_of, seal_input
+from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire.fields import SPOKEN_ROLES
-from relayer.writing.drafts import seal_results
 
 # A session of fewer messages is its own summary.
 _FEWEST = 3
@@ -73,45 +62,28 @@ def promise_summary(
     return JobAccepted(origin, job, SUMMARISE, tuple(record.id for record in said), sealed)
 
 
-async def finish_summary(
-    ctx: Context, work: FactWork, summariser: Summariser, opened: OpenNamespace, job: JobState
-) -> Extraction | None:
-    """Run a job to its end, unless it has one: one call of the model, one entry in the log.
-
-    Returns:
-        What was counted; None when the model was not asked.
+async def summary_of(summariser: Summariser, seconds: float, task: JobTask) -> Made | None:
+    """Ask the model once; None when too little is left for a summary.
 
     Raises:
         ModelUnavailable, ModelAnswerUnusable, QueueFull: as `Summariser.summarise`.
-        UnsealError, msgspec.MsgspecError: the input cannot be read.
-        RelayerError: the log could not be read or written.
     """
-    begun = await begin(opened, job)
-    if begun is None:
+    if len(task.shown) < _FEWEST:
         return None
-    current, given, shown = begun
-    if len(shown) < _FEWEST:
-        await end_without_results(opened, current)
-        return None
-    summary = await summariser.summarise(lines_of(shown), seconds=work.seconds)
-    work.budget.spend(opened.account, summary.tokens, ctx.clock.now_ms())
+    summary = await summariser.summarise(task.lines, seconds=seconds)
     made_by = Model(_LLM, summariser.model, summariser.version)
-    drafts = [summary_draft(opened, given, shown, summary.text, made_by)] if summary.points else []
-    results = [stored for stored in await seal_results(ctx, opened, drafts) if stored is not None]
-    earlier = _earlier(opened, current, given)
-    replaced = tuple((stored.record, earlier) for stored in results if earlier)
-    await end(ctx, opened, current, results, replaced)
-    return Extraction((), summary.text, summary.tokens, summary.dropped)
+    drafts = [(task.summary(summary.text, made_by), _earlier(task))] if summary.points else []
+    return Made(Extraction((), summary.text, summary.tokens, summary.dropped), drafts)
 
 
-def _earlier(opened: OpenNamespace, job: JobState, given: JobInput) -> bytes:
+def _earlier(task: JobTask) -> bytes:
     """Return the live summary of the same session that an earlier job made, because the session went on after it."""
-    for one in _results(opened.jobs(), job):
-        memory = opened.memory(one)
+    for one in _results(task.opened.jobs(), task.job):
+        memory = task.opened.memory(one)
         if memory is None or not memory.is_live or memory.record.pinned:
             continue
-        record = memory.record
-        if record.source.session == given.session and record.audience is given.audience:
+        source, audience = memory.record.source, memory.record.audience
+        if source.session == task.given.session and audience is task.given.audience:
             return one
     return b""
 

@@ -23,9 +23,9 @@ from relayer.errors import (
     RelayerError,
 )
 from relayer.extraction.llm.extractor import Extraction
-from relayer.jobs.facts import finish_facts
-from relayer.jobs.inputs import EXTRACT, SUMMARISE
-from relayer.jobs.summaries import finish_summary
+from relayer.jobs.facts import facts_of
+from relayer.jobs.inputs import EXTRACT, SUMMARISE, begin, end
+from relayer.jobs.summaries import summary_of
 from relayer.lib.job_queue import Candidate, Place
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.namespaces.context import Context, FactWork
@@ -149,9 +149,19 @@ async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: Job
 
 
 async def _finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> Extraction | None:
+    """Run a job to its end, unless it has one: one call of the model, one entry in the log; None when it was not asked."""
+    task = await begin(opened, job)
+    if task is None:
+        return None
     if job.work == SUMMARISE and work.summariser is not None:
-        return await finish_summary(ctx, work, work.summariser, opened, job)
-    return await finish_facts(ctx, work, opened, job)
+        made = await summary_of(work.summariser, work.seconds, task)
+    else:
+        made = await facts_of(ctx, work, task)
+    if made is not None:
+        work.budget.spend(opened.account, made.found.tokens, ctx.clock.now_ms())
+    # Where too little was left to ask about, what was said is forgotten or erased by now.
+    await end(ctx, task, made)
+    return made.found if made is not None else None
 
 
 async def _fail(work: FactWork, opened: OpenNamespace, job: JobState, reason: str) -> None:
