@@ -12,12 +12,13 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from relayer.domain.erasures import Erasure
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, VectorSet
 from relayer.domain.outcomes import Refusal
 from relayer.domain.record import Record
-from relayer.errors import EmbedderUnavailable, NamespaceClosed, QueueFull, RelayerError
+from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.jobs.inputs import EXTRACT, SUMMARISE, input_of, seal_input
 from relayer.jobs.summaries import promise_summary
 from relayer.lib.scheduler import OnError, Periodic
@@ -134,25 +135,20 @@ async def tend(ctx: Context) -> None:
             await ctx.namespaces.calibrate(ctx.former)
     await ctx.namespaces.drop_expired()
     await ctx.namespaces.trim()
-    failures: list[RelayerError] = []
-    for opened in ctx.namespaces.all():
-        if opened.frozen or opened.broken or not opened.needs_maintenance:
-            continue
-        opened.users += 1
-        try:
-            with suppress(EmbedderUnavailable, QueueFull):
-                await embed_missing(ctx, opened)
-            await opened.tidy_indexes()
-            await reextract(ctx, opened)
-            opened.note_maintained()
-        except NamespaceClosed:
-            continue  # erased meanwhile, perhaps through another relayer: there is nothing left to tend
-        except RelayerError as error:
-            failures.append(error)
-        finally:
-            opened.users -= 1
+    failures: list[BaseException] = []
+    await ctx.namespaces.in_each(partial(_tend, ctx), failures.append)
     if failures:
         raise failures[0]
+
+
+async def _tend(ctx: Context, opened: OpenNamespace) -> None:
+    if opened.frozen or opened.broken or not opened.needs_maintenance:
+        return
+    with suppress(EmbedderUnavailable, QueueFull):
+        await embed_missing(ctx, opened)
+    await opened.tidy_indexes()
+    await reextract(ctx, opened)
+    opened.note_maintained()
 
 
 async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:

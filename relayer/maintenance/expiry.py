@@ -10,7 +10,6 @@ import hashlib
 
 from relayer.domain.operations import Forget, Origin
 from relayer.domain.outcomes import Result
-from relayer.errors import RelayerError
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -25,14 +24,7 @@ def forgetting_inactive(ctx: Context, days: int) -> Periodic:
     """Return the task that applies the policy to what is open, now and then; a failure is reported and tried again."""
 
     async def round_(on_error: OnError) -> None:
-        for opened in ctx.namespaces.all():
-            opened.users += 1
-            try:
-                await forget_inactive(ctx, opened, days)
-            except RelayerError as error:
-                on_error(error)
-            finally:
-                opened.users -= 1
+        await ctx.namespaces.in_each(lambda opened: forget_inactive(ctx, opened, days), on_error)
 
     return Periodic("forgetting", round_, INTERVAL_SECONDS)
 

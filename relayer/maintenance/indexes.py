@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from relayer.errors import NamespaceClosed, RelayerError
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -65,13 +64,7 @@ class IndexKeeper:
 
     async def round(self, on_error: OnError) -> None:
         """Look after each once; what fails is reported and tried again when the namespace has grown further."""
-        for opened in self._ctx.namespaces.all():
-            try:
-                await self.keep(opened)
-            except NamespaceClosed:
-                continue  # erased meanwhile: there is nothing to index
-            except RelayerError as error:
-                on_error(error)
+        await self._ctx.namespaces.in_each(self.keep, on_error)
 
     async def keep(self, opened: OpenNamespace) -> bool:
         """Write an index of a namespace if it is time; returns whether the manifest names it now.
@@ -86,11 +79,7 @@ class IndexKeeper:
         if opened.converting:
             # An index holds vectors of one model: those of the next that were collected so far would be missed.
             return False
-        opened.users += 1
-        try:
-            return await self._is_due(opened, records) and await self._write(opened)
-        finally:
-            opened.users -= 1
+        return await self._is_due(opened, records) and await self._write(opened)
 
     async def _is_due(self, opened: OpenNamespace, records: int) -> bool:
         """Ask the manifest what is indexed, and note when to ask again."""

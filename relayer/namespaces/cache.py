@@ -171,6 +171,21 @@ class OpenNamespaces:
             opened.users -= 1
             self._unweighed.add(key)
 
+    async def in_each(
+        self, work: Callable[[OpenNamespace], Awaitable[object]], on_error: Callable[[BaseException], None]
+    ) -> None:
+        """Do something in one open namespace after the other; one that fails keeps none from its turn."""
+        for opened in self.all():
+            opened.users += 1
+            try:
+                await work(opened)
+            except NamespaceClosed:
+                continue  # erased meanwhile, perhaps through another relayer: there is nothing left to do
+            except RelayerError as error:
+                on_error(error)
+            finally:
+                opened.users -= 1
+
     async def trim(self) -> None:
         """Drop what was used longest ago until the rest fits the memory that it may take."""
         for opened in self._open.values():
