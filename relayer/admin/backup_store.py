@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from relayer.admin.catalogue import keys_below
+from relayer.admin.catalogue import seq_of
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer, Place
@@ -83,11 +83,9 @@ class BackupStore:
 
     async def load(self) -> None:
         """List what is there; before anything is asked or kept."""
-        strip = len(self.ports.layout.at("x")) - 1
         pages = await self.names("pages")
         for stream in ("data", "keyrings"):
-            async for info in self.ports.store.list(self.ports.layout.at(f"{stream}/")):
-                self._held[info.key[strip:]] = info.size
+            self._held.update({row.key: row.size async for row in self.ports.rows_below(f"{stream}/")})
         self._loaded = frozenset([*self._held, *pages])
 
     def was_there(self, name: str) -> bool:
@@ -109,11 +107,7 @@ class BackupStore:
         return rows
 
     async def keep(self, key: str, data: bytes) -> Row:
-        """Store an object unless it is there, and return its row.
-
-        Raises:
-            StoreError: the backup's store did not take it.
-        """
+        """Store an object unless it is there, and return its row."""
         row = Row(key, hashlib.sha256(data).digest(), len(data))
         name = _name(key, row.digest)
         if name not in self._held:
@@ -131,8 +125,8 @@ class BackupStore:
         """
         name = _name(row.key, row.digest)
         for _ in range(2):  # an answer that was cut short is asked for once more
-            found = await self.ports.store.get(self.ports.layout.at(name))
-            if not isinstance(found, Found):
+            found = await self.ports.get(name)
+            if found is None:
                 return None
             if hashlib.sha256(found.data).digest() == row.digest:
                 return found.data
@@ -145,11 +139,11 @@ class BackupStore:
 
     async def names(self, stream: str) -> list[str]:
         """Return all names of a stream, in order."""
-        return await keys_below(self.ports, f"{stream}/")
+        return await self.ports.keys_below(f"{stream}/")
 
     async def newest(self, stream: str) -> int:
         """Return the newest number of ``runs`` or ``ledger``; 0 if there is none."""
-        return max((int(name.rpartition("/")[2]) for name in await self.names(stream)), default=0)
+        return max(map(seq_of, await self.names(stream)), default=0)
 
     async def write(self, stream: str, head: Head, rows: Sequence[T]) -> bool:
         """Write a run or a ledger, pages first; False if its number is taken."""
@@ -185,26 +179,32 @@ class BackupStore:
         return head, rows
 
     async def _open(self, name: str) -> bytes:
-        found = await self.ports.store.get(self.ports.layout.at(name))
-        if not isinstance(found, Found):
+        found = await self.ports.get(name)
+        if found is None:
             raise CorruptNamespace(f"{name} of the backup is absent")
         return self._sealer.unseal(_place(name), found.data)
 
     async def _create(self, name: str, data: bytes) -> bool:
-        for attempt in range(_ATTEMPTS):
-            outcome = await self.ports.store.create(self.ports.layout.at(name), data)
-            if isinstance(outcome, Created):
-                return True
-            if isinstance(outcome, Exists):
-                return attempt > 0 and await self._is(name, data)
-            if isinstance(outcome, Throttled):
-                await self.ports.clock.sleep(outcome.retry_after)
-        raise StoreUnavailable("the backup's store does not take an object; running the backup again goes on")
+        taken = await create(
+            self.ports, name, data, "the backup's store does not take an object; running the backup"
+        )
+        return taken is None or taken.data == data  # an attempt without an answer may have written it
 
-    async def _is(self, name: str, data: bytes) -> bool:
-        """Whether an attempt without an answer wrote what is there."""
-        found = await self.ports.store.get(self.ports.layout.at(name))
-        return isinstance(found, Found) and found.data == data
+
+async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found | None:
+    """Write an object unless its name is taken; returns what takes it.
+
+    ``failure`` begins the sentence that says that the store took nothing, five times in a row.
+    """
+    for _ in range(_ATTEMPTS):
+        outcome = await ports.store.create(ports.layout.at(key), data)
+        if isinstance(outcome, Created):
+            return None
+        if isinstance(outcome, Exists) and (found := await ports.get(key)):
+            return found
+        if isinstance(outcome, Throttled):
+            await ports.clock.sleep(outcome.retry_after)
+    raise StoreUnavailable(f"{failure} again goes on")
 
 
 def _stream(key: str) -> str:

@@ -15,9 +15,17 @@ from typing import TypeVar
 
 import msgspec
 
-from relayer.errors import BrokenPromise, StoreError, StoreMisconfigured, StoreUnavailable, VersionsHidden
+from relayer.errors import (
+    BrokenPromise,
+    CorruptNamespace,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    VersionsHidden,
+)
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer, Place
 from relayer.ports import (
     Absent,
     Changed,
@@ -32,8 +40,7 @@ from relayer.ports import (
     Throttled,
     Unknown,
 )
-from relayer.wire.errors import UnsealError
-from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
+from relayer.wire.sealing import ObjectType
 
 # Racy servers of the field were caught within two rounds of eight; four leave room.
 RACERS = 8
@@ -120,37 +127,37 @@ class _Probe:
         self.requests = 0
 
     async def absence(self) -> None:
-        """What was never written is absent, and cannot be swapped into being."""
         key = self._key("absent")
         await self._expect_absent(key, "an object that was never written")
         outcome = await self._settled(lambda: self._store.swap(key, self._bytes(), "0" * 64))
-        if not isinstance(outcome, Changed):
-            raise self._broken(f"a swap of an absent object answers {_name(outcome)}, not changed")
+        self._expect(outcome, Changed, "a swap of an absent object")
         await self._expect_absent(key, "an object whose swap was refused")
 
     async def race_of_creates(self, name: str) -> None:
         """Of many creates of one name, one wins, and its bytes are what everybody reads."""
         key = self._key(name)
-        bodies = [self._bytes() for _ in range(RACERS)]
-        outcomes = await self._together([self._store.create(key, body) for body in bodies])
-        await self._judge(key, bodies, outcomes, Created, "creates of one name")
-        late = await self._settled(lambda: self._store.create(key, self._bytes()))
-        if not isinstance(late, Exists):
-            raise self._broken(f"a create of a taken name answers {_name(late)}, not exists")
+        late = await self._race(
+            key, lambda body: self._store.create(key, body), Created, "creates of one name"
+        )
+        self._expect(late, Exists, "a create of a taken name")
 
     async def race_of_swaps(self, name: str) -> None:
         """Of many swaps from one etag, one wins, and the etag is used up."""
         key = self._key(name)
-        first = await self._created(key)
+        etag = (await self._created(key)).etag
+        late = await self._race(
+            key, lambda body: self._store.swap(key, body, etag), Swapped, "swaps from one etag"
+        )
+        self._expect(late, Changed, "a swap with an old etag")
+
+    async def _race(self, key: str, write: Callable[[bytes], Awaitable[W]], won: type, race: str) -> W:
+        """Let many write at once, and one when it is over; returns that one's outcome."""
         bodies = [self._bytes() for _ in range(RACERS)]
-        outcomes = await self._together([self._store.swap(key, body, first.etag) for body in bodies])
-        await self._judge(key, bodies, outcomes, Swapped, "swaps from one etag")
-        late = await self._settled(lambda: self._store.swap(key, self._bytes(), first.etag))
-        if not isinstance(late, Changed):
-            raise self._broken(f"a swap with an old etag answers {_name(late)}, not changed")
+        outcomes = await self._together([write(body) for body in bodies])
+        await self._judge(key, bodies, outcomes, won, race)
+        return await self._settled(lambda: write(self._bytes()))
 
     async def create_after_delete(self) -> None:
-        """A deleted name is absent at once, and free."""
         key = self._key("reused")
         await self._created(key)
         self.requests += 1
@@ -228,8 +235,11 @@ class _Probe:
 
     async def _expect_absent(self, key: str, what: str) -> None:
         found = await self._read(key)
-        if not isinstance(found, Absent):
-            raise self._broken(f"a read of {what} answers {_name(found)}, not absent")
+        self._expect(found, Absent, f"a read of {what}")
+
+    def _expect(self, outcome: object, kind: type, what: str) -> None:
+        if not isinstance(outcome, kind):
+            raise self._broken(f"{what} answers {_name(outcome)}, not {kind.__name__.lower()}")
 
     async def _read(self, key: str) -> object:
         self.requests += 1
@@ -296,38 +306,31 @@ async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = Fa
         StoreError: nothing could be found out.
     """
     key = Layout.probed(ports.keys.tag("probe", ports.store.description, version))
-    found = await ports.store.get(ports.layout.at(key))
-    if not always and isinstance(found, Found) and _counts(ports, key, found):
+    found = await ports.get(key)
+    if not always and found is not None and _counts(ports, key, found):
         return None
     report = await probe(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
-    await _keep(ports, key)
+    # Nobody must have been in the way: whoever comes next may probe again.
+    with suppress(StoreError):
+        await _keep(ports, key)
     return report
 
 
 async def _keep(ports: LogPorts, key: str) -> None:
-    """Write the record, if nobody is in the way: whoever comes next may probe again."""
-    place = ports.layout.at(key)
-    try:
-        found = await ports.store.get(place)
-        record = msgspec.msgpack.encode(_Record(_FORMAT, found.store_time))
-        salt = ports.randomness.bytes(SALT_SIZE)
-        data = seal(ports.keys.metadata, ObjectType.CONSTANT, _place(key), record, salt=salt)
-        if isinstance(found, Absent):
-            await ports.store.create(place, data)
-        elif isinstance(found, Found):
-            await ports.store.swap(place, data, found.etag)
-    except StoreError:
-        return
+    at = ports.layout.at(key)
+    found = await ports.store.get(at)
+    record = msgspec.msgpack.encode(_Record(_FORMAT, found.store_time))
+    data = ObjectSealer(ports).seal(Place(ObjectType.CONSTANT, "", b"", key), record)
+    if isinstance(found, Absent):
+        await ports.store.create(at, data)
+    elif isinstance(found, Found):
+        await ports.store.swap(at, data, found.etag)
 
 
 def _counts(ports: LogPorts, key: str, found: Found) -> bool:
     try:
-        opened = unseal(ports.keys.metadata, ObjectType.CONSTANT, _place(key), found.data)
+        opened = ObjectSealer(ports).unseal(Place(ObjectType.CONSTANT, "", b"", key), found.data)
         record = msgspec.msgpack.decode(opened, type=_Record)
-    except (UnsealError, msgspec.MsgspecError):
+    except (CorruptNamespace, msgspec.MsgspecError):
         return False
     return record.format == _FORMAT and 0 <= found.store_time - record.probed_at < KEPT_MS
-
-
-def _place(key: str) -> bytes:
-    return context(ObjectType.CONSTANT, "", b"", key)

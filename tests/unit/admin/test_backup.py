@@ -95,7 +95,7 @@ async def test_the_second_backup_copies_what_is_new_and_no_more(site, vault):
     backup = await vault.back_up()
     written = [call.key for call in vault.store.calls if call.operation == "create" and "data/" in call.key]
     assert [key.partition("/wal/")[2][:20] for key in written] == [f"{4:020d}"]
-    assert backup.copied == 1
+    assert backup.copied_objects == 1
     other = await vault.restored()
     assert await other.hears(QUERY) == sorted(TEXTS)
     await other.close()
