@@ -143,16 +143,16 @@ class Repair:
 
     Attributes:
         findings: what is wrong.
-        hopeless: what of it only a backup can mend.
         manifest_rebuilt: whether the manifest had to be made anew.
         mendings: runs of entries, in order.
         quarantined: keys of damaged objects.
         done: whether it was carried out.
     """
 
+    ALSO = ("lost_entries",)
+
     listed: Listed
     findings: list[Finding] = field(default_factory=list)
-    hopeless: list[Finding] = field(default_factory=list)
     manifest_rebuilt: bool = False
     mendings: list[Replacement] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
@@ -164,7 +164,12 @@ class Repair:
         return self.manifest_rebuilt or bool(self.mendings)
 
     @property
-    def lost(self) -> list[int]:
+    def hopeless(self) -> bool:
+        """Whether something was written by a newer version, so that nothing can be done here."""
+        return any(finding.flaw is Flaw.NEWER for finding in self.findings)
+
+    @property
+    def lost_entries(self) -> list[int]:
         """Numbers of the entries that are nowhere."""
         return [seq for mending in self.mendings for seq in mending.lost]
 
@@ -207,7 +212,6 @@ class _Repairer:
     async def _walk(self) -> Walk:
         walk = await walk_log(*self._log, lambda: self._note)
         self._repair.findings += [item for item in walk.findings if item not in self._repair.findings]
-        self._repair.hopeless = [item for item in walk.findings if item.flaw is Flaw.NEWER]
         return walk
 
     def _note(self, linked: LinkedEntry) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from itertools import groupby
+from typing import Any
 
 from relayer.access.quotas import Quota
 from relayer.admin.backup import Backup
-from relayer.admin.catalogue import Finding
+from relayer.admin.catalogue import Finding, Listed
 from relayer.admin.inspect import Lines
 from relayer.admin.repair import Repair, Replacement
 from relayer.admin.restore import Restoration
@@ -60,8 +61,27 @@ def _found(findings: Iterable[Finding]) -> Lines:
     return lines
 
 
-def _rows(findings: Iterable[Finding]) -> list[dict[str, object]]:
-    return [finding.row() for finding in findings]
+def row_of(value: Any) -> Any:
+    """Return a result for JSON: its fields and what its class says ``ALSO`` belongs to it, by their names."""
+    match value:
+        case Finding():
+            return value.row()
+        case Listed():
+            pointer = value.pointer
+            incarnation, state = value.incarnation.hex(), pointer.state.value
+            return {
+                "account": value.account,
+                "namespace": pointer.name,
+                "incarnation": incarnation,
+                "state": state,
+            }
+        case list() | tuple():
+            return [row_of(item) for item in value]
+    if not is_dataclass(value):
+        return value
+    names = [*getattr(value, "ALSO", ()), *(item.name for item in fields(value))]
+    row = {name: row_of(getattr(value, name)) for name in names}
+    return row.pop("listed", {}) | row
 
 
 def verification(report: StoreReport) -> Report:
@@ -69,27 +89,11 @@ def verification(report: StoreReport) -> Report:
     lines = [line for space in report.namespaces for line in (_space(space), *_found(space.findings))]
     verdict = "everything is as it was written" if report.sound else "something is not as it was written"
     result = ("result", f"{len(report.namespaces)} namespaces: {verdict}")
-    spaces = [
-        {
-            "account": space.listed.account,
-            "namespace": space.listed.pointer.name,
-            "incarnation": space.listed.incarnation.hex(),
-            "state": space.listed.pointer.state.value,
-            "entries": space.entries,
-            "memories": space.memories,
-            "bytes": space.bytes,
-            "inner_seals": space.bodies,
-            "sound": space.sound,
-            "findings": _rows(space.findings),
-        }
-        for space in report.namespaces
-    ]
-    row = {"sound": report.sound, "namespaces": spaces, "findings": _rows(report.findings)}
-    return Report([*lines, *_found(report.findings), result], row, report.sound)
+    return Report([*lines, *_found(report.findings), result], row_of(report), report.sound)
 
 
 def _space(space: NamespaceReport) -> tuple[str, str]:
-    inner = "not opened" if space.bodies is None else f"{space.bodies} opened"
+    inner = "not opened" if space.inner_seals is None else f"{space.inner_seals} opened"
     counted = f"{space.entries} entries, {space.memories} memories, {space.bytes:,} bytes"
     pointer = space.listed.pointer
     text = f"{pointer.name} ({pointer.state.value}): {counted}, inner seals {inner}"
@@ -104,27 +108,15 @@ def repairs(
     lines = [("account", f"{account}: its object was made anew") for account in accounts]
     for repair in needed:
         lines += _repair(repair)
-    lost = sum(len(repair.lost) for repair in needed)
+    lost = sum(len(repair.lost_entries) for repair in needed)
     if not needed and not beyond and not accounts:
         end = "there is nothing to repair"
     elif apply:
         end = f"{lost} entries are lost; memrelay verify looks again. What they said may be in a backup"
     else:
         end = f"nothing was changed; with --apply, {lost} entries would be lost. Stop the relayers, and have a backup, first"
-    spaces = [
-        {
-            "account": repair.listed.account,
-            "namespace": repair.listed.pointer.name,
-            "done": repair.done,
-            "manifest_rebuilt": repair.manifest_rebuilt,
-            "lost_entries": repair.lost,
-            "mendings": [asdict(item) for item in repair.mendings],
-            "quarantined": repair.quarantined,
-            "findings": _rows(repair.findings),
-        }
-        for repair in needed
-    ]
-    row = {"applied": apply, "accounts": list(accounts), "namespaces": spaces, "findings": _rows(beyond)}
+    found = {"namespaces": row_of(needed), "findings": row_of(beyond)}
+    row = {"applied": apply, "accounts": list(accounts), **found}
     well = not beyond and all(item.done and not item.hopeless for item in needed)
     return Report([*lines, *_found(beyond), ("result", end)], row, well)
 
@@ -223,7 +215,7 @@ def backup(done: Backup, dropped: int) -> Report:
     if dropped:
         lines.append(("dropped", f"{dropped} objects that only older runs needed"))
     result = "not everything could be backed up" if done.findings else "the backup is whole"
-    row = asdict(done) | {"findings": _rows(done.findings), "dropped": dropped}
+    row = row_of(done) | {"dropped": dropped}
     return Report([*lines, ("result", result)], row, not done.findings)
 
 
@@ -243,17 +235,7 @@ def restoration(done: Restoration) -> Report:
         ("restored", f"{done.namespaces} namespaces; {written}"),
         ("result", f"{result}; memrelay verify looks at all of it"),
     ]
-    row = {
-        "run": run.number,
-        "run_began": run.began,
-        "ledger": ledger.number,
-        "namespaces": done.namespaces,
-        "objects": done.objects,
-        "bytes": done.bytes,
-        "erased_memories": done.erased_memories,
-        "erased_namespaces": done.erased_namespaces,
-        "findings": _rows(done.findings),
-    }
+    row = row_of(done) | {"run": run.number, "run_began": run.began, "ledger": ledger.number}
     return Report(lines, row, not done.findings)
 
 

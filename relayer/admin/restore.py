@@ -281,8 +281,8 @@ class _Worker:
 
     async def _mend(self, listed: Listed) -> bool:
         repair = await repair_namespace(self._target, listed, apply=True)
-        if repair.lost:
-            sentence = f"{len(repair.lost)} entries of a log are lost, the first of them is {repair.lost[0]}"
+        if repair.lost_entries:
+            sentence = f"{len(repair.lost_entries)} entries of a log are lost, the first of them is {repair.lost_entries[0]}"
             self._find(Flaw.ABSENT, Layout.manifest(listed.incarnation), sentence)
         return repair.done and not repair.hopeless
 

@@ -122,15 +122,17 @@ class NamespaceReport:
     Attributes:
         entries: of the log, from the first to the last that could be read.
         memories: that its state holds, forgotten and superseded ones included.
-        bodies: operations whose inner seals opened; None without the namespace's key.
+        inner_seals: operations whose inner seals opened; None without the namespace's key.
         findings: flaws, in the order of the log.
     """
+
+    ALSO = ("sound",)
 
     listed: Listed
     entries: int = 0
     memories: int = 0
     bytes: int = 0
-    bodies: int | None = None
+    inner_seals: int | None = None
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -142,6 +144,8 @@ class NamespaceReport:
 @dataclass(slots=True)
 class StoreReport:
     """What was found in a store."""
+
+    ALSO = ("sound",)
 
     namespaces: list[NamespaceReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

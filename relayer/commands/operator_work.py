@@ -7,9 +7,9 @@ import math
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,9 +63,10 @@ class Site:
     """
 
     settings: RelayerSettings
+    relayer_key: bytes = field(repr=False)
     ports: LogPorts
     progress: Progress
-    known: Sequence[str] = ()
+    known: Sequence[str]
 
     async def namespaces(self, name: str | None) -> Sequence[Listed]:
         """List the namespaces of a name, or all; raises `ConfigurationError` if there is none of the name."""
@@ -84,7 +85,12 @@ def run(command: str, options: dict[str, Any]) -> int:
         options: as the command line has them, by the names of `relayer.commands.operator`.
 
     Returns:
-        The command's exit code: 0 all is well, 1 something was found that needs a person. Everything else is raised.
+        The command's exit code: 0 all is well, 1 something was found that needs a person.
+
+    Raises:
+        ConfigurationError: a setting is wrong, there is no key, or no such store.
+        WrongRelayerKey: the store belongs to another key.
+        StoreError: it cannot be used.
     """
     as_json = bool(options.pop("as_json", False))
     report = _run(_done(command, options, quiet=as_json))
@@ -94,10 +100,21 @@ def run(command: str, options: dict[str, Any]) -> int:
 
 async def _done(command: str, options: dict[str, Any], *, quiet: bool) -> Report:
     work, title = _COMMANDS[command]
-    place = {name: options.pop(name, None) for name in _PLACE_FLAGS}
-    async with opened_store(place, used=work is not _restore) as (settings, ports):
+    settings = load_settings({name: options.pop(name, None) for name in _PLACE_FLAGS}, os.environ)
+    configure(settings.log_format, settings.log_level)
+    key = find_relayer_key(settings)
+    if key is None:
+        raise ConfigurationError(
+            "there is no relayer key: give the store's as MEMRELAY_RELAYER_KEY_FILE, or name its directory with --data"
+        )
+    used = work is not _restore
+    if used and settings.store is None and not _is_store(settings.data):
+        raise ConfigurationError(f"--data: there is no store in {settings.data}")
+    async with _opened(settings, key) as ports:
+        if used:
+            await probe(ports)
         known = accounts_of(settings, options.pop("accounts", None) or ())
-        return await work(Site(settings, ports, _shown(title, quiet=quiet), known), **options)
+        return await work(Site(settings, key, ports, _shown(title, quiet=quiet), known), **options)
 
 
 def _shown(title: str, *, quiet: bool) -> Progress:
@@ -111,36 +128,11 @@ def _shown(title: str, *, quiet: bool) -> Progress:
 
 
 @asynccontextmanager
-async def opened_store(
-    flags: Mapping[str, object], *, used: bool = True
-) -> AsyncIterator[tuple[RelayerSettings, LogPorts]]:
-    """Open the store of the settings, and close it at the end of the block.
-
-    Args:
-        flags: as the command line has them.
-        used: it must be one that a relayer has used.
-
-    Raises:
-        ConfigurationError: a setting is wrong, there is no key, or no such store.
-        WrongRelayerKey: the store belongs to another key.
-        StoreError: it cannot be used.
-    """
-    settings = load_settings(flags, os.environ)
-    configure(settings.log_format, settings.log_level)
-    key = find_relayer_key(settings)
-    if key is None:
-        raise ConfigurationError(
-            "there is no relayer key: give the store's as MEMRELAY_RELAYER_KEY_FILE, or name its directory with --data"
-        )
-    if used and settings.store is None and not _is_store(settings.data):
-        raise ConfigurationError(f"--data: there is no store in {settings.data}")
+async def _opened(settings: RelayerSettings, relayer_key: bytes) -> AsyncIterator[LogPorts]:
     clock = SystemClock()
     store = await open_store(settings, clock)
     try:
-        ports = ports_over(store, settings, key, clock, SystemRandomness())
-        if used:
-            await probe(ports)
-        yield settings, ports
+        yield ports_over(store, settings, relayer_key, clock, SystemRandomness())
     finally:
         await store.close()
 
@@ -162,31 +154,22 @@ async def opened_backup(
         ConfigurationError: the place is none, or there is no backup in it.
         StoreError: it cannot be used.
     """
-    bucket = named.startswith("s3://")
     settings = site.settings
+    bucket = named.startswith("s3://")
     if option == "from" and not bucket and not _is_store(Path(named)):
         raise ConfigurationError(f"--from: there is no backup in {named}")
     if option == "to":
         _check_apart(named, settings)
     if named:
-        settings = settings.model_copy(
-            update={
-                "store": named if bucket else None,
-                "data": settings.data if bucket else Path(named),
-                "endpoint_url": endpoint_url or settings.endpoint_url,
-                "region": region or settings.region,
-            }
-        )
+        place = {"store": named} if bucket else {"store": None, "data": Path(named)}
+        own = {"endpoint_url": endpoint_url or settings.endpoint_url, "region": region or settings.region}
+        settings = settings.model_copy(update=place | own)
     try:
-        layout = layout_of(settings)
+        layout_of(settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"--{option}: {error}") from error
-    clock = SystemClock()
-    store = await open_store(settings, clock)
-    try:
-        yield BackupStore(LogPorts(store, clock, SystemRandomness(), site.ports.keys, layout))
-    finally:
-        await store.close()
+    async with _opened(settings, site.relayer_key) as ports:
+        yield BackupStore(ports)
 
 
 def _check_apart(named: str, settings: RelayerSettings) -> None:
