@@ -10,14 +10,14 @@ from itertools import zip_longest
 import msgspec
 
 from relayer.admin.catalogue import Finding, Flaw, Listed, seq_of, sound
-from relayer.admin.walk import Walk, walk_log
+from relayer.admin.walk import walk_log
 from relayer.domain.bodies import take_out
 from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.namespace import MANIFEST_FORMAT, Manifest, SegmentRow, genesis
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import ManifestView, SeenManifest
+from relayer.log.manifest import SeenManifest
 from relayer.log.sealed_objects import ObjectSealer
 from relayer.log.segments import PackBuilder, PackPlace, Segments, open_pack, salvage_pack
 from relayer.log.slots import LinkedEntry, Slots
@@ -45,18 +45,13 @@ async def quarantine(ports: LogPorts, keys: Sequence[str], now_ms: int) -> list[
     return copied
 
 
-async def rebuild_manifest(ports: LogPorts, account: str, incarnation: bytes, *, apply: bool) -> str:
-    """Write a manifest that names the segments which cover the log from its first entry on; returns its key if it was there.
+async def _anew(ports: LogPorts, account: str, incarnation: bytes) -> SeenManifest:
+    """Make a manifest that names the segments which cover the log from its first entry on, to be put where one is lost.
 
     The watermark goes to the end of the segments, and the count of its moves above any that was ever reached by counting,
     because replicas refuse to see either go back.
     """
-    key = Layout.manifest(incarnation)
-    at = ports.layout.at(key)
-    found = await ports.store.get(at)
-    was_there = key if isinstance(found, Found) else ""
-    if not apply:
-        return was_there
+    found = await ports.store.get(ports.layout.at(Layout.manifest(incarnation)))
     rows, last = await _cover(ports, account, incarnation)
     epochs = map(seq_of, await ports.keys_below(Layout.keyrings(incarnation)))
     snap_seq = rows[-1].last_seq if rows else 0
@@ -71,15 +66,7 @@ async def rebuild_manifest(ports: LogPorts, account: str, incarnation: bytes, *,
         live_count=sum(row.live for row in rows),
         live_bytes=sum(row.size for row in rows),
     )
-    sealed = ObjectSealer(ports).seal_manifest(account, incarnation, key, manifest)
-    if isinstance(found, Found):
-        await quarantine(ports, [key], found.store_time)
-        written = isinstance(await ports.store.swap(at, sealed, found.etag), Swapped)
-    else:
-        written = isinstance(await ports.store.create(at, sealed), Created)
-    if not written:
-        raise StoreUnavailable("the manifest could not be written; running repair again is safe")
-    return was_there
+    return SeenManifest(manifest, found.etag if isinstance(found, Found) else "", found.store_time)
 
 
 async def _cover(ports: LogPorts, account: str, incarnation: bytes) -> tuple[list[SegmentRow], bytes]:
@@ -177,10 +164,7 @@ class Repair:
 async def repair_namespace(ports: LogPorts, listed: Listed, *, apply: bool) -> Repair:
     """Plan the repair of a namespace, and carry it out if ``apply`` is set. No relayer may write to it meanwhile."""
     repair = Repair(listed)
-    worker = _Repairer(ports, listed, repair, apply=apply)
-    if await worker.mend_manifest():
-        await worker.mend_entries()
-        repair.done = apply
+    await _Repairer(ports, listed, repair, apply=apply).run()
     return repair
 
 
@@ -197,36 +181,34 @@ class _Repairer:
         self._previous: dict[int, bytes] = {}
         self._times: dict[int, int] = {}
 
-    async def mend_manifest(self) -> bool:
-        """See to the manifest; False if nothing behind it can be mended now."""
-        walk = await self._walk()
-        if walk.seen is not None or sound(walk.findings[:1]):
-            return walk.seen is not None
-        if walk.findings[0].flaw is Flaw.NEWER:
-            return False
-        self._repair.manifest_rebuilt = True
-        was_there = await rebuild_manifest(*self._log, apply=self._apply)
-        self._repair.quarantined += [was_there] if was_there else []
-        return self._apply
-
-    async def _walk(self) -> Walk:
+    async def run(self) -> None:
+        """Replace what is damaged by new segments, and the manifest in one write."""
         walk = await walk_log(*self._log, lambda: self._note)
-        self._repair.findings += [item for item in walk.findings if item not in self._repair.findings]
-        return walk
+        seen, found = walk.seen, walk.findings
+        self._repair.findings += found
+        if seen is None and not sound(found) and not self._repair.hopeless:
+            self._repair.manifest_rebuilt = True
+            seen = await _anew(*self._log)
+            found = (await walk_log(*self._log, lambda: self._note, seen.manifest)).findings
+            self._repair.findings += found
+        if seen is None or self._repair.hopeless:
+            return
+        damaged = {item.key for item in found if not item.flaw.harmless}
+        rows = await self._mend(seen, found, damaged)
+        if self._repair.needed and self._apply:
+            await self._name(seen, rows, damaged)
+        self._repair.done = self._apply
 
     def _note(self, linked: LinkedEntry) -> None:
         seq = linked.entry.seq
         self._digests[seq], self._previous[seq] = linked.digest, linked.entry.previous
         self._times[seq] = linked.entry.time
 
-    async def mend_entries(self) -> None:
-        """Replace what is damaged by new segments, in one swap of the manifest."""
-        walk = await self._walk()
-        seen = walk.seen
-        if seen is None or self._repair.hopeless:
-            return
+    async def _mend(
+        self, seen: SeenManifest, findings: Sequence[Finding], damaged: set[str]
+    ) -> list[SegmentRow]:
+        """Return the rows of a manifest without damage; what they name anew is uploaded if the repair is to be applied."""
         manifest, now_ms = seen.manifest, seen.store_time
-        damaged = {item.key for item in walk.findings if not item.flaw.harmless}
         rows: list[SegmentRow] = []
         covered = 0
         for row, following in zip_longest(manifest.segments, manifest.segments[1:]):
@@ -241,11 +223,10 @@ class _Repairer:
             link = self._previous.get(following.first_seq) if following else manifest.chain_digest
             rows += await self._rebuild(row.first_seq, row.last_seq, row, link, now_ms)
         first = manifest.snap_seq + 1
-        last = max((item.last_seq for item in walk.findings if item.first_seq >= first), default=0)
+        last = max((item.last_seq for item in findings if item.first_seq >= first), default=0)
         if last:
             rows += await self._rebuild(first, last, None, self._previous.get(last + 1), now_ms)
-        if self._repair.mendings and self._apply:
-            await self._name(seen, rows, damaged)
+        return rows
 
     async def _rebuild(
         self, first: int, last: int, old: SegmentRow | None, ends_with: bytes | None, now_ms: int
@@ -308,10 +289,11 @@ class _Repairer:
         return (row,)
 
     async def _name(self, seen: SeenManifest, rows: list[SegmentRow], damaged: set[str]) -> None:
-        """Quarantine what is damaged, swap the manifest, and delete the segments that it named before."""
-        self._repair.quarantined += await quarantine(self._ports, sorted(damaged), seen.store_time)
-        old = seen.manifest
-        snap_seq = rows[-1].last_seq
+        """Quarantine what is damaged, write the manifest, and delete the segments that it named before."""
+        old, key = seen.manifest, Layout.manifest(self._log[2])
+        doomed = damaged | ({key} if self._repair.manifest_rebuilt else set())
+        self._repair.quarantined = await quarantine(self._ports, sorted(doomed), seen.store_time)
+        snap_seq = rows[-1].last_seq if rows else 0
         new = msgspec.structs.replace(
             old,
             segments=tuple(rows),
@@ -324,11 +306,13 @@ class _Repairer:
             index_seq=0,
             index_model="",
         )
-        outcome = await ManifestView(*self._log).swap(seen, new)
-        if not isinstance(outcome, Swapped):
+        store, at = self._ports.store, self._ports.layout.at
+        sealed = ObjectSealer(self._ports).seal_manifest(*self._log[1:], key, new)
+        write = store.swap(at(key), sealed, seen.etag) if seen.etag else store.create(at(key), sealed)
+        if not isinstance(await write, Swapped | Created):
             raise StoreUnavailable(
                 "the manifest changed meanwhile, or the store did not say; stop the relayers and run repair again"
             )
         for row in old.segments:
             if row.key in damaged:
-                await self._ports.store.delete(self._ports.layout.at(row.key))
+                await store.delete(at(row.key))

@@ -44,16 +44,21 @@ class Walk:
 
 
 async def walk_log(
-    ports: LogPorts, account: str, incarnation: bytes, new_visit: Callable[[], Visit] | None = None
+    ports: LogPorts,
+    account: str,
+    incarnation: bytes,
+    new_visit: Callable[[], Visit] = lambda: lambda _: None,
+    manifest: Manifest | None = None,
 ) -> Walk:
     """Read all of a log; what looks damaged while a relayer compacts and collects is looked at again with its new manifest.
 
-    ``new_visit`` makes what is called with every entry that could be read, in order; once for each reading.
+    ``new_visit`` makes what is called with every entry that could be read, in order; once for each reading. ``manifest`` is
+    taken for the log's, whatever the store has.
     """
     rounds = 0
     while True:
-        reader = _Walker(ports, account, incarnation, new_visit() if new_visit else lambda _: None)
-        await reader.run()
+        reader = _Walker(ports, account, incarnation, new_visit())
+        await reader.run(manifest)
         rounds += 1
         if not reader.walk.findings or rounds == _ROUNDS or not await reader.moved():
             return reader.walk
@@ -72,10 +77,10 @@ class _Walker:
         # The digest that the next entry must link to; None behind something that could not be read.
         self._link: bytes | None = start.digest
 
-    async def run(self) -> None:
+    async def run(self, given: Manifest | None) -> None:
         slots = await self._ports.keys_below(Layout.entries(self._incarnation))
         key = Layout.manifest(self._incarnation)
-        manifest = await self._read_manifest(key, begun=bool(slots))
+        manifest = given or await self._read_manifest(key, begun=bool(slots))
         if manifest is None:
             return
         expected = 1
