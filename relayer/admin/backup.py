@@ -12,7 +12,6 @@ from relayer.admin.backup_store import FORMAT, BackupStore, Erased, Head, Row
 from relayer.admin.catalogue import (
     RESTORE,
     UNREADABLE,
-    UNREADABLE_REPORT,
     Finding,
     Flaw,
     Kind,
@@ -22,6 +21,7 @@ from relayer.admin.catalogue import (
     kind_of,
     pointer_key,
     read_catalogue,
+    read_reports,
     seq_of,
     unseen,
 )
@@ -30,7 +30,7 @@ from relayer.domain.namespace import Manifest
 from relayer.domain.operations import Erase, decode_operation
 from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
 from relayer.lib.single_flight import together
-from relayer.log.erasure.reports import ErasureReport, ErasureReports, What
+from relayer.log.erasure.reports import What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
@@ -120,7 +120,7 @@ class LogCopy:
 
     async def _keyring(self, key: str) -> bool:
         """Copy the keyring of an epoch; False if there is none: it was destroyed."""
-        held = self._target.held(key).get(key)
+        held = self._target.held(key)
         if held is not None:
             self.rows[key] = held
             return True
@@ -133,17 +133,17 @@ class LogCopy:
 
     async def _tail(self, manifest: Manifest) -> int | None:
         incarnation = self._listed.incarnation
-        held = self._target.held(Layout.entries(incarnation)) if self._trusts else {}
         link, seq = manifest.chain_digest, manifest.snap_seq + 1
-        while seq < self._known.seq and (row := held.get(Layout.entry(incarnation, seq))) is not None:
+        trusted = self._known.seq if self._trusts else 0
+        while seq < trusted and (row := self._target.held(Layout.entry(incarnation, seq))) is not None:
             self.rows[row.key] = row
             link, seq = row.digest, seq + 1
-        trusted = seq - 1 > manifest.snap_seq
+        unproved = seq - 1 > manifest.snap_seq
         while True:
             window = range(seq, seq + _SLOTS_AT_ONCE)
             found = await together([self._slots.read_alone(number) for number in window])
             for later, stored in enumerate(found, 1):
-                if trusted and (stored is None or stored[1].entry.previous != link):
+                if unproved and (stored is None or stored[1].entry.previous != link):
                     self._trusts = False  # what the backup holds is of another history: copy all of it
                     return None
                 if stored is None and any(found[later:]):
@@ -157,7 +157,7 @@ class LogCopy:
                     raise CorruptNamespace(f"entry {seq} does not follow the one before it")
                 self._note([linked])
                 await self._keep(Layout.entry(incarnation, seq), data)
-                link, seq, trusted = linked.digest, seq + 1, False
+                link, seq, unproved = linked.digest, seq + 1, False
 
     async def _check_hole(self, seq: int, manifest: Manifest) -> None:
         """See that an entry that was absent before later ones is there by now, or not to be read any more."""
@@ -325,34 +325,20 @@ class _Worker:
     async def _reported(self) -> None:
         """Copy the reports of erasures, and have the ledger know what they say, whether or not their logs can be read."""
         records: dict[bytes, set[bytes]] = defaultdict(set)
-        # In the order in which a report moves: one that does so meanwhile is found in one place at least.
-        for start in (Layout.erasing(), Layout.erased()):
-            for key in await self._source.keys_below(start):
-                report = await self._report(key)
-                if report is not None:
-                    name = pointer_key(self._source, report.account, report.namespace)
-                    known = self._erased.get(report.incarnation, Erased(report.incarnation, name))
-                    self._note(known, gone=known.gone or report.what is What.NAMESPACE)
-                    records[report.incarnation].update(report.records, report.derived)
+        reports, unread = await read_reports(self._source, say="; it is not in the backup")
+        self._backup.findings += unread
+        for key, data, report in reports:
+            self._rows[key] = await self._target.keep(key, data)
+            name = pointer_key(self._source, report.account, report.namespace)
+            known = self._erased.get(report.incarnation, Erased(report.incarnation, name))
+            self._note(known, gone=known.gone or report.what is What.NAMESPACE)
+            records[report.incarnation].update(report.records, report.derived)
         for incarnation, reported in records.items():
             known = self._erased[incarnation]
             self._note(known, records=tuple(sorted(reported.union(known.records))))
 
     def _note(self, known: Erased, **changed: object) -> None:
         self._erased[known.incarnation] = msgspec.structs.replace(known, **changed)
-
-    async def _report(self, key: str) -> ErasureReport | None:
-        found = await self._source.get(key)
-        if found is None:
-            return None
-        try:
-            report = ErasureReports(self._source).open(key, found.data)
-        except UNREADABLE as error:
-            say = "; it is not in the backup"
-            self._backup.findings.append(Finding.of(error, key, UNREADABLE_REPORT, say=say))
-            return None
-        self._rows[key] = await self._target.keep(key, found.data)
-        return report
 
     async def _namespace(self, listed: Listed) -> None:
         await self._small(listed.key)

@@ -78,15 +78,19 @@ class BackupStore:
         self.copied = 0
         self.copied_bytes = 0
         self._sealer = ObjectSealer(ports)
-        self._held: dict[str, int] = {}  # sizes by name
+        self._held: dict[str, Row] = {}  # by key, one of them where a key has several
+        self._names: set[str] = set()
         self._loaded: frozenset[str] | None = None
 
     async def load(self) -> None:
         """List what is there; before anything is asked or kept."""
         pages = await self.names("pages")
-        for stream in ("data", "keyrings"):
-            self._held.update({row.key: row.size async for row in self.ports.rows_below(f"{stream}/")})
-        self._loaded = frozenset([*self._held, *pages])
+        for stream in ("data/", "keyrings/"):
+            async for info in self.ports.rows_below(stream):
+                key, _, digest = info.key.removeprefix(stream).rpartition("-")
+                self._held[key] = Row(key, bytes.fromhex(digest), info.size)
+                self._names.add(info.key)
+        self._loaded = frozenset([*self._names, *pages])
 
     def was_there(self, name: str) -> bool:
         """Whether an object was there when this was loaded; without that, every object was."""
@@ -94,25 +98,20 @@ class BackupStore:
 
     def holds(self, key: str, digest: bytes) -> bool:
         """Whether an object need not be copied again."""
-        return _name(key, digest) in self._held
+        return _name(key, digest) in self._names
 
-    def held(self, prefix: str) -> dict[str, Row]:
-        """Return what is held below a prefix by its key; one of them, where a key has several."""
-        stream = f"{_stream(prefix)}/"
-        rows: dict[str, Row] = {}
-        for name, size in self._held.items():
-            if name.startswith(stream + prefix):
-                key, _, digest = name.removeprefix(stream).rpartition("-")
-                rows[key] = Row(key, bytes.fromhex(digest), size)
-        return rows
+    def held(self, key: str) -> Row | None:
+        """Return what is held of a key."""
+        return self._held.get(key)
 
     async def keep(self, key: str, data: bytes) -> Row:
         """Store an object unless it is there, and return its row."""
         row = Row(key, hashlib.sha256(data).digest(), len(data))
         name = _name(key, row.digest)
-        if name not in self._held:
+        if name not in self._names:
             await self._create(name, data)
-            self._held[name] = row.size
+            self._names.add(name)
+            self._held[key] = row
             self.copied += 1
             self.copied_bytes += row.size
         return row
@@ -207,12 +206,9 @@ async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found 
     raise StoreUnavailable(f"{failure} again goes on")
 
 
-def _stream(key: str) -> str:
-    return "keyrings" if "/keyring" in key else "data"
-
-
 def _name(key: str, digest: bytes) -> str:
-    return f"{_stream(key)}/{key}-{digest.hex()}"
+    stream = "keyrings" if "/keyring" in key else "data"
+    return f"{stream}/{key}-{digest.hex()}"
 
 
 def _place(name: str) -> Place:

@@ -12,6 +12,7 @@ from relayer.access.accounts import account_at, revoked_at
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
 from relayer.lib.single_flight import in_windows
+from relayer.log.erasure.reports import ErasureReport, ErasureReports
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
@@ -22,7 +23,7 @@ UNREADABLE = (CorruptNamespace, UpgradeRequired)
 REPAIR = "memrelay repair shows what can be rebuilt"
 UPDATE = "update memrelay on this machine"
 RESTORE = "restore it from a backup"
-UNREADABLE_REPORT = "ask for that erasure again, then remove this object"
+_UNREADABLE_REPORT = "ask for that erasure again, then remove this object"
 _MEND = "memrelay repair --apply makes it anew from what is left, a backup has it as it was"
 
 
@@ -255,3 +256,26 @@ class _Reader:
 def pointer_key(ports: LogPorts, account: str, name: str) -> str:
     """Return the key of a name's pointer."""
     return Layout.pointer(ports.keys.tag("account", account), ports.keys.tag("namespace", account, name))
+
+
+async def read_reports(
+    ports: LogPorts, say: str = ""
+) -> tuple[list[tuple[str, bytes, ErasureReport]], list[Finding]]:
+    """Read the reports of erasures; returns their keys, stored bytes and selves, and which do not open.
+
+    ``say`` is what is added to what is found.
+    """
+    # In the order in which a report moves: one that does so meanwhile is found in one place at least.
+    keys = [*await ports.keys_below(Layout.erasing()), *await ports.keys_below(Layout.erased())]
+    reports, read, findings = ErasureReports(ports), list[tuple[str, bytes, ErasureReport]](), list[Finding]()
+
+    async def look(key: str) -> None:
+        found = await ports.get(key)
+        try:
+            if found is not None:
+                read.append((key, found.data, reports.open(key, found.data)))
+        except UNREADABLE as error:
+            findings.append(Finding.of(error, key, _UNREADABLE_REPORT, say=say))
+
+    await in_windows(look, keys)
+    return read, sorted(findings, key=lambda finding: finding.key)

@@ -49,7 +49,8 @@ class Report:
         return "\n".join(f"{word:{width}}{text}".rstrip() for word, text in self.lines)
 
 
-def _found(findings: Iterable[Finding]) -> Lines:
+def found(findings: Iterable[Finding]) -> Lines:
+    """Show findings."""
     lines: Lines = []
     for finding in findings:
         word = "note" if finding.flaw.harmless else "PROBLEM"
@@ -77,6 +78,8 @@ def row_of(value: Any) -> Any:
             }
         case list() | tuple():
             return [row_of(item) for item in value]
+        case dict():
+            return {name: row_of(item) for name, item in value.items()}
     if not is_dataclass(value):
         return value
     names = [*getattr(value, "ALSO", ()), *(item.name for item in fields(value))]
@@ -86,10 +89,10 @@ def row_of(value: Any) -> Any:
 
 def verification(report: StoreReport) -> Report:
     """Show what was verified and found."""
-    lines = [line for space in report.namespaces for line in (_space(space), *_found(space.findings))]
+    lines = [line for space in report.namespaces for line in (_space(space), *found(space.findings))]
     verdict = "everything is as it was written" if report.sound else "something is not as it was written"
     result = ("result", f"{len(report.namespaces)} namespaces: {verdict}")
-    return Report([*lines, *_found(report.findings), result], row_of(report), report.sound)
+    return Report([*lines, *found(report.findings), result], row_of(report), report.sound)
 
 
 def _space(space: NamespaceReport) -> tuple[str, str]:
@@ -115,14 +118,13 @@ def repairs(
         end = f"{lost} entries are lost; memrelay verify looks again. What they said may be in a backup"
     else:
         end = f"nothing was changed; with --apply, {lost} entries would be lost. Stop the relayers, and have a backup, first"
-    found = {"namespaces": row_of(needed), "findings": row_of(beyond)}
-    row = {"applied": apply, "accounts": list(accounts), **found}
+    row = {"applied": apply, "accounts": list(accounts), "namespaces": needed, "findings": beyond}
     well = not beyond and all(item.done and not item.hopeless for item in needed)
-    return Report([*lines, *_found(beyond), ("result", end)], row, well)
+    return Report([*lines, *found(beyond), ("result", end)], row_of(row), well)
 
 
 def _repair(repair: Repair) -> Lines:
-    lines = [("namespace", repair.listed.pointer.name), *_found(repair.findings)]
+    lines = [("namespace", repair.listed.pointer.name), *found(repair.findings)]
     if repair.manifest_rebuilt:
         lines.append(("manifest", "made anew from the segments and entries that are there"))
     lines += [("mend", _mending(item)) for item in repair.mendings]
@@ -201,13 +203,13 @@ def upgrade(done: Upgrade, *, apply: bool) -> Report:
     result = f"{done.raised} namespaces {what} format {done.format} now, {done.had} had it{after}"
     if not done.raised:
         result = f"nothing to do: {done.had} namespaces have format {done.format}"
-    return Report([*_found(done.findings), ("result", result)], {}, not done.findings)
+    return Report([*found(done.findings), ("result", result)], {}, not done.findings)
 
 
 def backup(done: Backup, dropped: int) -> Report:
     """Show what was backed up."""
     lines = [
-        *_found(done.findings),
+        *found(done.findings),
         ("run", f"{done.run}: {done.namespaces} namespaces, {done.objects} objects, {done.bytes:,} bytes"),
         ("copied", f"{done.copied_objects} objects, {done.copied_bytes:,} bytes"),
         ("ledger", f"{done.erased_memories} erased memories will not come back"),
@@ -226,7 +228,7 @@ def restoration(done: Restoration) -> Report:
     written = f"{done.objects} objects, {done.bytes:,} bytes written"
     result = "not everything could be restored" if done.findings else "relayers may use the store"
     lines = [
-        *_found(done.findings),
+        *found(done.findings),
         ("run", f"{run.number} of {_time(run.began)}"),
         (
             "ledger",

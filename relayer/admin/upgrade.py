@@ -6,14 +6,16 @@ moment at which an older relayer is shut out, and it is the operator's to choose
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from relayer.admin.catalogue import UNREADABLE, UPDATE, Finding, Listed, Progress, read_catalogue, unseen
+from relayer.admin.catalogue import UNREADABLE, Finding, Listed, Progress, read_catalogue, unseen
 from relayer.domain import namespace
-from relayer.errors import NamespaceClosed, StoreUnavailable, UpgradeRequired
+from relayer.errors import NamespaceClosed, StoreUnavailable
 from relayer.log.compactor import CompactionLimits, Compactor
+from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest import ManifestView
 from relayer.log.replica import Replica
@@ -35,19 +37,35 @@ class Upgrade:
 async def upgrade_store(ports: LogPorts, *, apply: bool, progress: Progress = unseen) -> Upgrade:
     """Give every manifest the format that this version writes."""
     catalogue = await read_catalogue(ports)
-    upgrade = Upgrade(namespace.MANIFEST_FORMAT, findings=list(catalogue.findings))
-    for listed in progress([listed for listed in catalogue.namespaces if listed.live]):
-        try:
-            raised = await _raise(ports, listed, upgrade.format, apply=apply)
-        except NamespaceClosed:
-            continue  # never finished, or erased meanwhile: what is made anew has the new format
-        except UNREADABLE as error:
-            fix = UPDATE if isinstance(error, UpgradeRequired) else "memrelay repair"
-            upgrade.findings.append(Finding.of(error, ports.layout.manifest(listed.incarnation), fix))
-        else:
-            upgrade.raised += raised
-            upgrade.had += not raised
+    upgrade = Upgrade(namespace.MANIFEST_FORMAT)
+
+    async def work(listed: Listed) -> None:
+        raised = await _raise(ports, listed, upgrade.format, apply=apply)
+        upgrade.raised += raised
+        upgrade.had += not raised
+
+    found = await at_each(catalogue.namespaces, work, progress)
+    upgrade.findings = [*catalogue.findings, *found]
     return upgrade
+
+
+async def at_each(
+    namespaces: Sequence[Listed], work: Callable[[Listed], Awaitable[None]], progress: Progress
+) -> list[Finding]:
+    """Do the work at every namespace that is live; returns which could not be read.
+
+    One that was never finished, or is erased meanwhile, has nothing to be done.
+    """
+    found = []
+    for listed in progress([listed for listed in namespaces if listed.live]):
+        try:
+            await work(listed)
+        except NamespaceClosed:
+            continue
+        except UNREADABLE as error:
+            key, say = Layout.manifest(listed.incarnation), f" (namespace {listed.pointer.name})"
+            found.append(Finding.of(error, key, say=say))
+    return found
 
 
 async def _raise(ports: LogPorts, listed: Listed, target: int, *, apply: bool) -> bool:

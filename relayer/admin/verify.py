@@ -12,7 +12,6 @@ import msgspec
 
 from relayer.admin.catalogue import (
     UNREADABLE,
-    UNREADABLE_REPORT,
     Finding,
     Flaw,
     Kind,
@@ -20,6 +19,7 @@ from relayer.admin.catalogue import (
     Progress,
     kind_of,
     read_catalogue,
+    read_reports,
     sound,
     unseen,
 )
@@ -40,8 +40,7 @@ from relayer.domain.operations import (
 )
 from relayer.domain.record import decode_record
 from relayer.errors import UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
-from relayer.lib.single_flight import in_windows
-from relayer.log.erasure.reports import ErasureReports, What
+from relayer.log.erasure.reports import What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
@@ -193,37 +192,18 @@ async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:
     """Look for objects of namespaces that no name stands for."""
     keys = await ports.keys_below("ns/")
     named = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
-    erasing, found = await _erased_incarnations(ports)
-    found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
-    sentence, fix = (
-        "objects of a namespace that no pointer names: its pointer is lost",
-        "restore the pointer from a backup",
-    )
-    lost = sorted({key.split("/")[1] for key in keys} - named - erasing)
-    return found + [Finding(Flaw.NO_NAME, f"ns/{one}", sentence, fix) for one in lost]
-
-
-async def _erased_incarnations(ports: LogPorts) -> tuple[set[str], list[Finding]]:
-    """Return what is being erased, or was, and which reports do not open."""
-    reports, found = ErasureReports(ports), list[Finding]()
-    # In the order in which a report moves: one that does so meanwhile is found in one place at least.
-    pending = await reports.pending()
+    reports, found = await read_reports(ports)
     # The name of a report is the id of its erasure: a namespace's is its incarnation, and a memory's is none.
-    over = [key for key in await ports.keys_below(Layout.erased()) if kind_of(key) is Kind.ERASURE]
+    over = [key for key, _, _ in reports] + [finding.key for finding in found]
+    over = [key for key in over if key.startswith(Layout.erased()) and kind_of(key) is Kind.ERASURE]
     erasing = {ulid.parse(key.rpartition("/")[2]).hex() for key in over}
-
-    async def look(key: str) -> None:
-        try:
-            seen = await reports.read(key)
-        except UNREADABLE as error:
-            found.append(Finding.of(error, key, UNREADABLE_REPORT))
-            return
-        # A namespace of which a memory is erased is there, and its name with it.
-        if seen is not None and seen.report.what is What.NAMESPACE:
-            erasing.add(seen.report.incarnation.hex())
-
-    await in_windows(look, [*pending, *over])
-    return erasing, sorted(found, key=lambda finding: finding.key)
+    # A namespace of which a memory is erased is there, and its name with it.
+    erasing |= {report.incarnation.hex() for _, _, report in reports if report.what is What.NAMESPACE}
+    found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
+    sentence = "objects of a namespace that no pointer names: its pointer is lost"
+    lost = sorted({key.split("/")[1] for key in keys} - named - erasing)
+    fix = "restore the pointer from a backup"
+    return found + [Finding(Flaw.NO_NAME, f"ns/{one}", sentence, fix) for one in lost]
 
 
 def _left_over(keys: Sequence[str]) -> list[Finding]:

@@ -7,7 +7,7 @@ import math
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,15 +24,15 @@ from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin import reports
 from relayer.admin.backup import back_up, prune
 from relayer.admin.backup_store import BackupStore
-from relayer.admin.catalogue import UNREADABLE, Kind, Listed, Progress, kind_of, read_catalogue
+from relayer.admin.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
 from relayer.admin.inspect import Lines, describe_key, describe_namespace
 from relayer.admin.repair import repair_namespace
 from relayer.admin.reports import Report
 from relayer.admin.restore import restore
 from relayer.admin.stats import Prices, measure, parse_traffic
-from relayer.admin.upgrade import compact_namespace, upgrade_store
+from relayer.admin.upgrade import at_each, compact_namespace, upgrade_store
 from relayer.admin.verify import StoreReport, verify_namespace, verify_store
-from relayer.errors import ConfigurationError, NamespaceClosed
+from relayer.errors import ConfigurationError
 from relayer.log.collector import Collector, Stage
 from relayer.log.log_ports import LogPorts
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
@@ -313,9 +313,9 @@ async def _compact(site: Site, *, namespace: str | None, entries: int) -> Report
         made, written = made + more[0], written + more[1]
 
     chosen = await site.namespaces(namespace)
-    problems = await _each(site, chosen, work)
+    problems = await at_each(chosen, work, site.progress)
     result = f"{made} segments made in {len(chosen)} namespaces, {written:,} bytes written"
-    return Report([*problems, ("result", result)], {}, not problems)
+    return Report([*reports.found(problems), ("result", result)], {}, not problems)
 
 
 async def _collect(site: Site, *, namespace: str | None) -> Report:
@@ -329,26 +329,13 @@ async def _collect(site: Site, *, namespace: str | None) -> Report:
         slots, objects = slots + collected.slots, objects + collected.objects
         waiting += collected.stage is Stage.WAIT
 
-    problems = await _each(site, await site.namespaces(namespace), work)
+    problems = await at_each(await site.namespaces(namespace), work, site.progress)
     deleted = f"{slots} entries that segments hold, {objects} objects that no manifest names"
-    lines = [*problems, ("deleted", deleted)]
+    lines = [*reports.found(problems), ("deleted", deleted)]
     if waiting:
         left = f"{waiting} namespaces: what they have to delete may be read until {grace:.0f} s after it was given up"
         lines.append(("waiting", f"{left}; run this again then, relayers do it by themselves"))
     return Report(lines, {}, not problems)
-
-
-async def _each(site: Site, chosen: Sequence[Listed], work: Callable[[Listed], Awaitable[None]]) -> Lines:
-    """Do the work at every namespace that is live; returns which could not be read."""
-    problems: Lines = []
-    for listed in site.progress([listed for listed in chosen if listed.live]):
-        try:
-            await work(listed)
-        except NamespaceClosed:
-            continue
-        except UNREADABLE as error:
-            problems.append(("problem", f"{listed.pointer.name}: {error}"))
-    return problems
 
 
 async def _upgrade(site: Site, *, apply: bool) -> Report:
