@@ -204,12 +204,7 @@ class Backup:
 
 
 async def back_up(source: LogPorts, target: BackupStore, *, progress: Progress = unseen) -> Backup:
-    """Make a backup.
-
-    Args:
-        source: the store; relayers may go on using it.
-        target: where to; may hold earlier backups of it.
-        progress: shows which namespace it is at.
+    """Make a backup of a store that relayers may go on using; the target may hold earlier ones of it.
 
     Raises:
         ConfigurationError: another backup is being written there, or it is a relayer's store.

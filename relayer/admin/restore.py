@@ -30,7 +30,7 @@ from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigu
 from relayer.log.collector import Collector
 from relayer.log.erasure.destruction import destroy
 from relayer.log.erasure.memories import MemoryEraser, report_of
-from relayer.log.erasure.reports import ErasureReports, SeenReport, Stage
+from relayer.log.erasure.reports import ErasureReports, Stage
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
@@ -80,11 +80,13 @@ async def _destroy(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
     """Destroy what the store holds of all that was ever erased in this log, as far as that is not confirmed."""
     collector = Collector(ports, listed.account, listed.incarnation, grace_ms=0)
     eraser = MemoryEraser(ports, log.replica, collector.run, grace_ms=0)
-    reports = ErasureReports(ports)
     for erasure in log.state.erasures.known:
         report = report_of(listed.account, listed.pointer.name, log.replica, erasure)
-        seen = await reports.begin(report)
-        if not await _confirmed(eraser, seen):
+        seen = await ErasureReports(ports).begin(report)
+        for _ in range(_ROUNDS):
+            if seen.report.stage is not Stage.CONFIRMED:
+                seen = await eraser.run(seen)
+        if seen.report.stage is not Stage.CONFIRMED:
             raise StoreUnavailable("what was erased is not destroyed yet; running the restore again is safe")
     for _ in range(_ROUNDS):
         if await eraser.tidy():
@@ -94,14 +96,6 @@ async def _destroy(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
     )
 
 
-async def _confirmed(eraser: MemoryEraser, seen: SeenReport) -> bool:
-    for _ in range(_ROUNDS):
-        if seen.report.stage is Stage.CONFIRMED:
-            return True
-        seen = await eraser.run(seen)
-    return seen.report.stage is Stage.CONFIRMED
-
-
 @dataclass(slots=True)
 class Restoration:
     """What a restore did.
@@ -109,7 +103,9 @@ class Restoration:
     Attributes:
         run: the head of the backup that was restored.
         ledger: of the list of what was erased that was applied.
-        forgotten: memories and namespaces that are in the backup and were erased since.
+        namespaces: that are there now, and how many objects were written for that.
+        erased_memories: that are in the backup and were erased since,
+        erased_namespaces: and namespaces.
         findings: namespaces that could not be restored, and are not there.
     """
 

@@ -160,11 +160,7 @@ async def verify_store(
 ) -> StoreReport:
     """Verify every namespace of a store; a relayer may serve it meanwhile.
 
-    Args:
-        ports: the store.
-        known: ids of accounts, see `read_catalogue`.
-        secrets: agent secrets; what they open is verified inside as well.
-        progress: shows which namespace it is at.
+    ``known`` is for `read_catalogue`; what agents' ``secrets`` open is verified inside as well.
     """
     catalogue = await read_catalogue(ports, known)
     spaces = [await verify_namespace(ports, listed, secrets) for listed in progress(catalogue.namespaces)]

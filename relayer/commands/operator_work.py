@@ -78,14 +78,9 @@ class Site:
 
 
 def run(command: str, options: dict[str, Any]) -> int:
-    """Do what a command is for and print what came of it.
+    """Do a command of `relayer.commands.operator` with its options by their names, and print what came of it.
 
-    Args:
-        command: a name of `_COMMANDS`.
-        options: as the command line has them, by the names of `relayer.commands.operator`.
-
-    Returns:
-        The command's exit code: 0 all is well, 1 something was found that needs a person.
+    Returns its exit code: 0 all is well, 1 something was found that needs a person.
 
     Raises:
         ConfigurationError: a setting is wrong, there is no key, or no such store.
@@ -143,12 +138,7 @@ async def opened_backup(
 ) -> AsyncIterator[BackupStore]:
     """Open a backup: a directory or ``s3://``, at the endpoint of the store itself unless another is named.
 
-    Args:
-        site: the store.
-        option: the one that names the place, for messages.
-        named: the place; without one it is the store itself.
-        endpoint_url: the backup's own,
-        region: and its own region.
+    ``option`` is the one that names the place, for messages; without a place it is the store itself.
 
     Raises:
         ConfigurationError: the place is none, or there is no backup in it.

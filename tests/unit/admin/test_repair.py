@@ -130,6 +130,20 @@ async def test_a_lost_manifest_is_made_anew_from_what_is_there(site, gone):
     assert (await verify_store(site.ports)).sound
 
 
+async def test_a_dry_run_says_what_would_be_lost_of_a_log_without_a_manifest_and_changes_nothing(site):
+    await site.say(*TEXTS)
+    await site.flip((await site.wal())[1])
+    await site.drop([Layout.manifest((await site.listed()).incarnation)])
+    before = await site.everything()
+    plan = await repair_namespace(site.ports, await site.listed(), apply=False)
+    assert (plan.manifest_rebuilt, plan.lost_entries, plan.done) == (True, [2], False)
+    assert await site.everything() == before
+    repair = await mend(site)
+    assert (repair.lost_entries, repair.done) == ([2], True)
+    assert await site.hears(QUERY) == sorted([TEXTS[0], *TEXTS[2:]])
+    assert (await verify_store(site.ports)).sound
+
+
 async def test_a_copy_of_what_was_damaged_stays_in_quarantine(site):
     await site.say(*TEXTS)
     await collected(site)
