@@ -13,6 +13,7 @@ and pages are sealed under the metadata key.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from relayer.wire.sealing import ObjectType
 
 FORMAT = 1
 _ROWS_PER_PAGE = 20_000
+_NAME = re.compile(r"(?:data|keyrings)/(.+)-([0-9a-f]{64})")
 _ATTEMPTS = 5
 
 
@@ -79,26 +81,35 @@ class BackupStore:
         self.copied_bytes = 0
         self._sealer = ObjectSealer(ports)
         self._held: dict[str, Row] = {}  # by key, one of them where a key has several
-        self._names: set[str] = set()
-        self._loaded: frozenset[str] | None = None
+        self._others: set[str] = set()  # names of the rest
+        self._new: set[str] = set()
+        self._pages: frozenset[str] | None = None
 
     async def load(self) -> None:
         """List what is there; before anything is asked or kept."""
-        pages = await self.names("pages")
+        self._pages = frozenset(await self.names("pages"))
         for stream in ("data/", "keyrings/"):
             async for info in self.ports.rows_below(stream):
-                key, _, digest = info.key.removeprefix(stream).rpartition("-")
-                self._held[key] = Row(key, bytes.fromhex(digest), info.size)
-                self._names.add(info.key)
-        self._loaded = frozenset([*self._names, *pages])
+                if named := _NAME.fullmatch(info.key):
+                    self._hold(Row(named[1], bytes.fromhex(named[2]), info.size))
+
+    def _hold(self, row: Row) -> None:
+        other = self._held.get(row.key, row)
+        if other.digest != row.digest:
+            self._others.add(_name(other.key, other.digest))
+        self._held[row.key] = row
 
     def was_there(self, name: str) -> bool:
         """Whether an object was there when this was loaded; without that, every object was."""
-        return self._loaded is None or name in self._loaded
+        if self._pages is None or name in self._pages:
+            return True
+        named = _NAME.fullmatch(name)
+        return named is not None and self.holds(named[1], bytes.fromhex(named[2])) and name not in self._new
 
     def holds(self, key: str, digest: bytes) -> bool:
         """Whether an object need not be copied again."""
-        return _name(key, digest) in self._names
+        row = self._held.get(key)
+        return row is not None and (row.digest == digest or _name(key, digest) in self._others)
 
     def held(self, key: str) -> Row | None:
         """Return what is held of a key."""
@@ -107,11 +118,11 @@ class BackupStore:
     async def keep(self, key: str, data: bytes) -> Row:
         """Store an object unless it is there, and return its row."""
         row = Row(key, hashlib.sha256(data).digest(), len(data))
-        name = _name(key, row.digest)
-        if name not in self._names:
+        if not self.holds(key, row.digest):
+            name = _name(key, row.digest)
             await self._create(name, data)
-            self._names.add(name)
-            self._held[key] = row
+            self._hold(row)
+            self._new.add(name)
             self.copied += 1
             self.copied_bytes += row.size
         return row
