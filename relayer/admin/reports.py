@@ -152,20 +152,21 @@ def stats(
     measured: Stats, prices: Prices, traffic: Traffic | None, quota_of: Callable[[str], Quota]
 ) -> Report:
     """Show amounts and costs in the currency of the prices, and the accounts that keep most beside what they may keep."""
-    total, covered, loose = measured.total, measured.covered, measured.loose
-    garbage = covered.bytes + loose.bytes
-    share = garbage / total.bytes if total.bytes else 0.0
+    total, garbage = measured.total, measured.garbage
+    covered, loose = garbage.covered_slots, garbage.unnamed
+    dead = covered.bytes + loose.bytes
+    share = dead / total.bytes if total.bytes else 0.0
     monthly, writes, recalls = measured.monthly(prices), WRITE.per_million(prices), RECALL.per_million(prices)
     counted = None if traffic is None else traffic.per_million(prices)
     kinds = sorted(measured.kinds.items(), key=lambda item: -item[1].bytes)
     lines = [
         ("accounts", f"{measured.accounts:,}"),
         ("namespaces", f"{measured.namespaces:,}"),
-        ("entries", f"{measured.entries:,}, {measured.tail:,} of them in no segment yet"),
+        ("entries", f"{measured.entries:,}, {measured.tail_entries:,} of them in no segment yet"),
         ("segments", f"{measured.segments:,}"),
-        *((f"  {kind.value}", f"{kept.objects:,} objects, {kept.bytes:,} bytes") for kind, kept in kinds),
+        *((f"  {kind}", f"{kept.objects:,} objects, {kept.bytes:,} bytes") for kind, kept in kinds),
         ("total", f"{total.objects:,} objects, {total.bytes:,} bytes"),
-        ("garbage", f"{garbage:,} bytes ({share:.0%}), which collection deletes"),
+        ("garbage", f"{dead:,} bytes ({share:.0%}), which collection deletes"),
         ("  in segments", f"{covered.objects:,} entries that segments hold as well"),
         ("  unnamed", f"{loose.objects:,} objects that no manifest names"),
         ("per month", f"{monthly:.4f} to keep it"),
@@ -174,22 +175,24 @@ def stats(
     if traffic is not None:
         asked = f"{traffic.writes:.3f} writes and {traffic.reads:.3f} reads of the store for each"
         lines.append(("  as counted", f"{counted:.2f} for requests as they came: {asked}"))
-    row = measured.row()
-    for account, kept in list(row["by_account"].items())[:_LARGEST]:
+    for account, keeps in list(measured.by_account.items())[:_LARGEST]:
         most = asdict(quota_of(account))
         amounts = (
-            f"{used:,}{f' of {most[what]:,}' if most[what] else ''} {what}" for what, used in kept.items()
+            f"{used:,}{f' of {most[what]:,}' if most[what] else ''} {what}"
+            for what, used in asdict(keeps).items()
         )
         lines.append((f"{account[:10]}...", ", ".join(amounts)))
-    if measured.unread:
-        lines.append(("PROBLEM", f"{measured.unread} manifests do not open: memrelay verify names them"))
+    if measured.unread_manifests:
+        lines.append(
+            ("PROBLEM", f"{measured.unread_manifests} manifests do not open: memrelay verify names them")
+        )
     cost = {
         "per_month": monthly,
         "million_writes": writes,
         "million_recalls": recalls,
         "million_requests_as_counted": counted,
     }
-    return Report(lines, row | {"cost": cost})
+    return Report(lines, row_of(measured) | {"cost": cost})
 
 
 def upgrade(done: Upgrade, *, apply: bool) -> Report:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from relayer.access.quotas import Amount as Kept
 from relayer.admin.catalogue import UNREADABLE, Kind, Listed, incarnation_of, kind_of, read_catalogue, seq_of
 from relayer.domain.namespace import Manifest
 from relayer.errors import NamespaceClosed
@@ -59,32 +57,46 @@ class Traffic:
 
 
 @dataclass(slots=True)
+class Garbage:
+    """What collection will delete: slots that segments hold as well, and segments and indexes that no manifest names."""
+
+    covered_slots: Amount = field(default_factory=Amount)
+    unnamed: Amount = field(default_factory=Amount)
+
+
+@dataclass(slots=True)
+class Kept:
+    """What an account keeps, as its quota counts it."""
+
+    namespaces: int = 0
+    memories: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
 class Stats:
     """What a store holds.
 
     Attributes:
-        kinds: objects by kind.
+        kinds: objects by the word for their kind.
         entries: of all logs together.
-        tail: entries that no segment holds yet,
+        tail_entries: that no segment holds yet,
         segments: and segments that are named by a manifest.
-        covered: slots that segments hold as well, and that collection will delete.
-        loose: segments and indexes that no manifest names.
-        unread: namespaces whose manifest could not be read; verify says why.
-        names: namespaces of each account,
-        kept: and what it keeps in them, as its quota counts it.
+        unread_manifests: of how many namespaces; verify says why.
+        by_account: what each keeps, those that keep most bytes first.
     """
 
-    kinds: dict[Kind, Amount] = field(default_factory=lambda: defaultdict(Amount))
+    ALSO = ("total",)
+
     accounts: int = 0
     namespaces: int = 0
     entries: int = 0
-    tail: int = 0
+    tail_entries: int = 0
     segments: int = 0
-    covered: Amount = field(default_factory=Amount)
-    loose: Amount = field(default_factory=Amount)
-    unread: int = 0
-    names: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    kept: dict[str, Kept] = field(default_factory=lambda: defaultdict(Kept))
+    garbage: Garbage = field(default_factory=Garbage)
+    kinds: dict[str, Amount] = field(default_factory=lambda: defaultdict(Amount))
+    unread_manifests: int = 0
+    by_account: dict[str, Kept] = field(default_factory=lambda: defaultdict(Kept))
 
     @property
     def total(self) -> Amount:
@@ -95,24 +107,6 @@ class Stats:
     def monthly(self, prices: Prices) -> float:
         """Return what keeping everything costs in a month."""
         return self.total.bytes / _GIB * prices.gib_month
-
-    def row(self) -> dict[str, Any]:
-        """Return it for JSON; the accounts that keep most bytes come first."""
-        largest = sorted(self.kept.items(), key=lambda item: (-item[1].bytes, item[0]))
-        return {
-            "accounts": self.accounts,
-            "namespaces": self.namespaces,
-            "entries": self.entries,
-            "tail_entries": self.tail,
-            "segments": self.segments,
-            "total": asdict(self.total),
-            "garbage": {"covered_slots": asdict(self.covered), "unnamed": asdict(self.loose)},
-            "kinds": {kind.value: asdict(amount) for kind, amount in self.kinds.items()},
-            "unread_manifests": self.unread,
-            "by_account": {
-                account: {"namespaces": self.names[account]} | asdict(kept) for account, kept in largest
-            },
-        }
 
 
 @dataclass(slots=True)
@@ -128,7 +122,7 @@ async def measure(ports: LogPorts, known: Collection[str] = ()) -> Stats:
     stats, logs = Stats(), defaultdict[bytes, _Log](_Log)
     async for info in ports.rows_below(""):
         kind, incarnation = kind_of(info.key), incarnation_of(info.key)
-        stats.kinds[kind].add(info.size)
+        stats.kinds[kind.value].add(info.size)
         if incarnation is not None and kind is Kind.ENTRY:
             logs[incarnation].slots[seq_of(info.key)] = info.size
         elif incarnation is not None and kind in {Kind.SEGMENT, Kind.INDEX}:
@@ -140,6 +134,8 @@ async def measure(ports: LogPorts, known: Collection[str] = ()) -> Stats:
         _count(stats, listed, await _manifest(ports, listed), logs[listed.incarnation])
 
     await in_windows(count, catalogue.namespaces)
+    largest = sorted(stats.by_account.items(), key=lambda item: (-item[1].bytes, item[0]))
+    stats.by_account = dict(largest)
     return stats
 
 
@@ -151,23 +147,25 @@ async def _manifest(ports: LogPorts, listed: Listed) -> Manifest | None:
 
 
 def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -> None:
-    stats.names[listed.account] += listed.live
+    kept = stats.by_account[listed.account]
+    kept.namespaces += listed.live
     if manifest is None:
-        stats.unread += bool(log.slots or log.packs)
+        stats.unread_manifests += bool(log.slots or log.packs)
         return
     head = max([manifest.snap_seq, *log.slots])
     stats.entries += head
-    stats.tail += head - manifest.snap_seq
+    stats.tail_entries += head - manifest.snap_seq
     stats.segments += len(manifest.segments)
     tail = [size for seq, size in log.slots.items() if seq > manifest.snap_seq]
-    stats.kept[listed.account].add(Kept(manifest.live_count + len(tail), manifest.live_bytes + sum(tail)))
+    kept.memories += manifest.live_count + len(tail)
+    kept.bytes += manifest.live_bytes + sum(tail)
     for seq, size in log.slots.items():
         if seq <= manifest.snap_seq:
-            stats.covered.add(size)
+            stats.garbage.covered_slots.add(size)
     named = manifest.named
     for key, size in log.packs.items():
         if not named & {key, key.rpartition("/")[0]}:
-            stats.loose.add(size)
+            stats.garbage.unnamed.add(size)
 
 
 def parse_traffic(metrics: str) -> Traffic | None:
