@@ -11,7 +11,7 @@ import msgspec
 from relayer.access.accounts import Accounts
 from relayer.access.principal import Access, Principal
 from relayer.access.relayer_check import check_relayer_key
-from relayer.admin.catalogue import Listed, keys_below, read_catalogue
+from relayer.admin.catalogue import Listed, read_catalogue
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import Erase, Origin
@@ -177,7 +177,7 @@ class Site:
         return await ManifestView(self.ports, listed.account, listed.incarnation).read()
 
     async def keys(self, start: str = "") -> list[str]:
-        return await keys_below(self.ports, start)
+        return await self.ports.keys_below(start)
 
     async def wal(self, name: str = "researcher") -> list[str]:
         listed = await self.listed(name)

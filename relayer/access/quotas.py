@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from cachetools import LRUCache
 
@@ -17,7 +18,7 @@ from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import JobAccepted, JobFinished, Operation, Put, Supersede
 from relayer.domain.outcomes import Outcome, Result
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, UpgradeRequired
-from relayer.lib.single_flight import AT_ONCE, together
+from relayer.lib.single_flight import in_windows
 from relayer.log.creation import list_pointers
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest import ManifestView
@@ -169,10 +170,8 @@ class Quotas:
             if pointer.state is not PointerState.ERASED
         ]
         used = Used({pointer.name for pointer in pointers})
-        for first in range(0, len(pointers), AT_ONCE):
-            window = pointers[first : first + AT_ONCE]
-            for amount in await together([self._amount_of(account, pointer) for pointer in window]):
-                used.amount.add(amount)
+        for amount in await in_windows(partial(self._amount_of, account), pointers):
+            used.amount.add(amount)
         known.used, known.read_at = used, asked_at
 
     async def _amount_of(self, account: str, pointer: Pointer) -> Amount:

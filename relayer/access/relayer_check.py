@@ -48,14 +48,12 @@ async def check_relayer_key(ports: LogPorts) -> None:
 async def _check_accounts(ports: LogPorts) -> None:
     """See that a store that has lost its constant, and is not new, is not claimed for another key than it was made with."""
     failed = 0
-    strip = len(ports.layout.at("x")) - 1
-    async for row in ports.store.list(ports.layout.at("acct/")):
-        key = row.key[strip:]
-        found = await ports.store.get(row.key) if key.endswith("/account") else None
-        if not isinstance(found, Found):
+    async for row in ports.rows_below("acct/"):
+        found = await ports.get(row.key) if row.key.endswith("/account") else None
+        if found is None:
             continue
         try:
-            account_at(ports.keys, key, found.data)
+            account_at(ports.keys, row.key, found.data)
         except CorruptNamespace:
             failed += 1
             if failed == _TRIED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -11,31 +11,35 @@ import msgspec
 from relayer.admin.backup_store import FORMAT, BackupStore, Erased, Head, Row
 from relayer.admin.catalogue import (
     RESTORE,
-    UNREADABLE_REPORT,
+    UNREADABLE,
     Finding,
     Flaw,
     Kind,
     Listed,
+    Progress,
     incarnation_of,
-    keys_below,
     kind_of,
+    pointer_key,
     read_catalogue,
+    read_reports,
+    seq_of,
+    unseen,
 )
-from relayer.admin.walk import SlotReader, walk_log
+from relayer.admin.walk import walk_log
 from relayer.domain.namespace import Manifest
 from relayer.domain.operations import Erase, decode_operation
 from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
 from relayer.lib.single_flight import together
-from relayer.log.erasure.reports import ErasureReport, ErasureReports, What
+from relayer.log.erasure.reports import What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
 from relayer.log.segments import Segments
-from relayer.log.slots import LinkedEntry
-from relayer.ports import Found
+from relayer.log.slots import LinkedEntry, Slots
 
 _ROUNDS = 5
 _SLOTS_AT_ONCE = 8
+_KEPT = "the backup keeps its state of the run before"
 
 
 class LogCopy:
@@ -57,7 +61,7 @@ class LogCopy:
         self._trusts = True
         self._erases = False
         self._sealer = ObjectSealer(source)
-        self._slots = SlotReader(source, listed.account, listed.incarnation)
+        self._slots = Slots(source, listed.account, listed.incarnation)
         self._segments = Segments(source, listed.account, listed.incarnation)
 
     async def run(self) -> Erased:
@@ -66,18 +70,18 @@ class LogCopy:
         Raises:
             CorruptNamespace, UpgradeRequired: it cannot be read from end to end.
             NamespaceClosed: it has no manifest.
-            StoreError: a store did not answer.
         """
         for _ in range(_ROUNDS):
             self.rows.clear()
             head = await self._copy()
-            if head is not None and head < self._known.seq:
+            if head is None:
+                continue
+            if head < self._known.seq:
                 raise CorruptNamespace(
                     f"the log ends at entry {head}, and went on to {self._known.seq} before; if an older run was restored "
                     "on purpose, give the backups a new place"
                 )
-            if head is not None:
-                return await self._ledger_row(head)
+            return await self._ledger_row(head)
         raise CorruptNamespace("the manifest names objects that do not exist")
 
     async def _copy(self) -> int | None:
@@ -109,40 +113,40 @@ class LogCopy:
     async def _manifest(self) -> tuple[bytes, Manifest]:
         account, incarnation = self._listed.account, self._listed.incarnation
         key = Layout.manifest(incarnation)
-        found = await self._source.store.get(self._source.layout.at(key))
-        if not isinstance(found, Found):
+        found = await self._source.get(key)
+        if found is None:
             raise NamespaceClosed("the namespace has no manifest")
         return found.data, self._sealer.unseal_manifest(account, incarnation, key, found.data)
 
     async def _keyring(self, key: str) -> bool:
         """Copy the keyring of an epoch; False if there is none: it was destroyed."""
-        held = self._target.held(key).get(key)
+        held = self._target.held(key)
         if held is not None:
             self.rows[key] = held
             return True
-        found = await self._source.store.get(self._source.layout.at(key))
-        if not isinstance(found, Found):
+        found = await self._source.get(key)
+        if found is None:
             return False
         self._sealer.unseal_keyring(self._listed.account, self._listed.incarnation, key, found.data)
         await self._keep(key, found.data)
         return True
 
     async def _tail(self, manifest: Manifest) -> int | None:
-        held = self._target.held(Layout.entries(self._listed.incarnation)) if self._trusts else {}
+        incarnation = self._listed.incarnation
         link, seq = manifest.chain_digest, manifest.snap_seq + 1
-        while seq < self._known.seq and (row := held.get(self._slots.key(seq))) is not None:
+        trusted = self._known.seq if self._trusts else 0
+        while seq < trusted and (row := self._target.held(Layout.entry(incarnation, seq))) is not None:
             self.rows[row.key] = row
             link, seq = row.digest, seq + 1
-        trusted = seq - 1 > manifest.snap_seq
+        unproved = seq - 1 > manifest.snap_seq
         while True:
             window = range(seq, seq + _SLOTS_AT_ONCE)
-            found = await together([self._slots.read_stored(number) for number in window])
-            while found:
-                stored = found.pop(0)
-                if stored is None and trusted:
+            found = await together([self._slots.read_alone(number) for number in window])
+            for later, stored in enumerate(found, 1):
+                if unproved and (stored is None or stored[1].entry.previous != link):
                     self._trusts = False  # what the backup holds is of another history: copy all of it
                     return None
-                if stored is None and any(found):
+                if stored is None and any(found[later:]):
                     # Entries were written, or collected, while they were asked for.
                     await self._check_hole(seq, manifest)
                     return None
@@ -150,17 +154,14 @@ class LogCopy:
                     return seq - 1
                 data, linked = stored
                 if linked.entry.previous != link:
-                    if not trusted:
-                        raise CorruptNamespace(f"entry {seq} does not follow the one before it")
-                    self._trusts = False  # what the backup holds is of another history: copy all of it
-                    return None
+                    raise CorruptNamespace(f"entry {seq} does not follow the one before it")
                 self._note([linked])
-                await self._keep(self._slots.key(seq), data)
-                link, seq, trusted = linked.digest, seq + 1, False
+                await self._keep(Layout.entry(incarnation, seq), data)
+                link, seq, unproved = linked.digest, seq + 1, False
 
     async def _check_hole(self, seq: int, manifest: Manifest) -> None:
         """See that an entry that was absent before later ones is there by now, or not to be read any more."""
-        if await self._slots.read(seq) is None and not await self._was_collected(manifest):
+        if await self._slots.read_alone(seq) is None and not await self._was_collected(manifest):
             raise CorruptNamespace(f"entry {seq} is absent, and later ones are there")
 
     async def _keep(self, key: str, data: bytes) -> None:
@@ -173,17 +174,13 @@ class LogCopy:
             self._erases = self._erases or any(isinstance(operation, Erase) for operation in operations)
 
     async def _ledger_row(self, head: int) -> Erased:
-        records = self._known.records
+        known = self._known
+        records = known.records
         if self._erases:
             walk = await walk_log(self._source, self._listed.account, self._listed.incarnation)
             records = tuple(sorted(walk.state.erased | set(records)))
-        known = self._known
         # An erasure that was asked for stays so while its name does not show it yet.
         return Erased(self._listed.incarnation, self._listed.key, head, known.gone, records)
-
-
-Progress = Callable[[int, int], None]
-_KEPT = "the backup keeps its state of the run before"
 
 
 @dataclass(slots=True)
@@ -191,57 +188,35 @@ class Backup:
     """What a backup did.
 
     Attributes:
-        number: of its run.
+        run: its number.
         objects: that belong to it, and how many of them were copied now.
         findings: what could not be backed up; the run is made without it.
     """
 
-    number: int
+    run: int
     namespaces: int = 0
     objects: int = 0
     bytes: int = 0
-    copied: int = 0
+    copied_objects: int = 0
     copied_bytes: int = 0
-    erased: int = 0
+    erased_memories: int = 0
     findings: list[Finding] = field(default_factory=list)
 
-    def row(self) -> dict[str, object]:
-        """Return it for JSON."""
-        return {
-            "run": self.number,
-            "namespaces": self.namespaces,
-            "objects": self.objects,
-            "bytes": self.bytes,
-            "copied_objects": self.copied,
-            "copied_bytes": self.copied_bytes,
-            "erased_memories": self.erased,
-            "findings": [finding.row() for finding in self.findings],
-        }
 
-
-async def back_up(
-    source: LogPorts, target: BackupStore, *, progress: Progress = lambda _done, _total: None
-) -> Backup:
-    """Make a backup.
-
-    Args:
-        source: the store; relayers may go on using it.
-        target: where to; may hold earlier backups of it.
-        progress: called after each namespace with how many are done, and how many there are.
+async def back_up(source: LogPorts, target: BackupStore, *, progress: Progress = unseen) -> Backup:
+    """Make a backup of a store that relayers may go on using; the target may hold earlier ones of it.
 
     Raises:
         ConfigurationError: another backup is being written there, or it is a relayer's store.
         CorruptNamespace: the target's newest ledger cannot be read.
-        StoreError: a store did not answer; running again goes on.
     """
-    if isinstance(await target.ports.store.get(target.ports.layout.at(Layout.relayer())), Found):
+    if await target.ports.get(Layout.relayer()) is not None:
         raise ConfigurationError(
             "--to: relayers use that place as their store; give another directory, bucket or prefix"
         )
     await target.load()
     number = max(await target.newest("runs"), await target.newest("ledger")) + 1
-    worker = _Worker(source, target, Backup(number), await _known_erasures(target))
-    return await worker.run(progress)
+    return await _Worker(source, target, Backup(number), await _known_erasures(target)).run(progress)
 
 
 async def _known_erasures(target: BackupStore) -> dict[bytes, Erased]:
@@ -265,23 +240,19 @@ async def prune(target: BackupStore, keep: int) -> int:
     """
     runs = await target.names("runs")
     ledgers = await target.names("ledger")
-    old, kept = runs[:-keep], runs[-keep:]
+    old = runs[:-keep]
     await target.drop([*old, *ledgers[:-keep]])
     wanted: set[str] = set()
-    for name in kept:
-        run, rows = await target.read("runs", _number(name), Row)
+    for name in runs[-keep:]:
+        run, rows = await target.read("runs", seq_of(name), Row)
         wanted.update(f"pages/{digest.hex()}" for digest in run.pages)
         wanted.update(f"data/{row.key}-{row.digest.hex()}" for row in rows)
     for name in ledgers[-keep:]:
-        ledger, _ = await target.read("ledger", _number(name), Erased)
+        ledger, _ = await target.read("ledger", seq_of(name), Erased)
         wanted.update(f"pages/{digest.hex()}" for digest in ledger.pages)
     # What is younger than this backup may be of the next one, whose run is not written yet.
-    unneeded = [
-        name
-        for stream in ("pages", "data")
-        for name in await target.names(stream)
-        if name not in wanted and target.was_there(name)
-    ]
+    there = [name for stream in ("pages", "data") for name in await target.names(stream)]
+    unneeded = [name for name in there if name not in wanted and target.was_there(name)]
     await target.drop(unneeded)
     return len(old) + len(unneeded)
 
@@ -294,7 +265,6 @@ class _Worker:
         self._target = target
         self._backup = backup
         self._erased = erased
-        self._reports = ErasureReports(source)
         self._rows: dict[str, Row] = {}
         self._before: list[Row] | None = None
 
@@ -308,17 +278,20 @@ class _Worker:
             await self._small(Layout.account(tag))
             await self._small(Layout.revoked(tag))
         await self._reported()
-        for done, listed in enumerate(catalogue.namespaces, 1):
+        for listed in progress(catalogue.namespaces):
             await self._namespace(listed)
-            progress(done, len(catalogue.namespaces))
         await self._lost_names()
         backup.namespaces = len(catalogue.namespaces)
         backup.objects = len(self._rows)
         backup.bytes = sum(row.size for row in self._rows.values())
-        backup.copied, backup.copied_bytes = self._target.copied, self._target.copied_bytes
-        backup.erased = sum(len(row.records) for row in self._erased.values())
+        backup.copied_objects, backup.copied_bytes = self._target.copied, self._target.copied_bytes
+        backup.erased_memories = sum(len(row.records) for row in self._erased.values())
         await self._write(began)
-        await self._destroy_keyrings()
+        gone = {row.incarnation for row in self._erased.values() if row.gone}
+        keyrings = await self._target.names("keyrings")
+        await self._target.drop(
+            [name for name in keyrings if incarnation_of(name.removeprefix("keyrings/")) in gone]
+        )
         return backup
 
     async def _now(self) -> int:
@@ -327,18 +300,10 @@ class _Worker:
     async def _write(self, began: int) -> None:
         backup, now = self._backup, await self._now()
         erased = sorted(self._erased.values(), key=lambda item: item.incarnation)
-        ledger = Head(FORMAT, backup.number, began, now, len(erased), 0, 0, ())
         rows = list(self._rows.values())
-        run = Head(
-            FORMAT,
-            backup.number,
-            began,
-            now,
-            len(rows),
-            backup.bytes,
-            backup.namespaces,
-            (),
-            whole=not backup.findings,
+        ledger = Head(FORMAT, backup.run, began, now, len(erased), 0, 0, ())
+        run = msgspec.structs.replace(
+            ledger, rows=len(rows), size=backup.bytes, namespaces=backup.namespaces, whole=not backup.findings
         )
         # The ledger first: a run whose ledger is missing could bring back what it would have kept away.
         if not (
@@ -346,56 +311,29 @@ class _Worker:
         ):
             raise ConfigurationError("--to: another backup is being written there; run this one again")
 
-    async def _destroy_keyrings(self) -> None:
-        names = await self._target.names("keyrings")
-        await self._target.drop(
-            [name for name in names if (row := self._erased.get(_incarnation(name))) is not None and row.gone]
-        )
-
     async def _small(self, key: str) -> None:
         """Copy an object that may change, if it is there."""
-        found = await self._source.store.get(self._source.layout.at(key))
-        if isinstance(found, Found):
+        found = await self._source.get(key)
+        if found is not None:
             self._rows[key] = await self._target.keep(key, found.data)
 
     async def _reported(self) -> None:
         """Copy the reports of erasures, and have the ledger know what they say, whether or not their logs can be read."""
         records: dict[bytes, set[bytes]] = defaultdict(set)
-        # In the order in which a report moves: one that does so meanwhile is found in one place at least.
-        for start in (Layout.erasing(), Layout.erased()):
-            for key in await keys_below(self._source, start):
-                report = await self._report(key)
-                if report is None:
-                    continue
-                known = self._erased.get(
-                    report.incarnation, Erased(report.incarnation, self._name_of(report))
-                )
-                gone = known.gone or report.what is What.NAMESPACE
-                self._erased[report.incarnation] = msgspec.structs.replace(known, gone=gone)
-                records[report.incarnation].update(report.records, report.derived)
+        reports, unread = await read_reports(self._source, say="; it is not in the backup")
+        self._backup.findings += unread
+        for key, data, report in reports:
+            self._rows[key] = await self._target.keep(key, data)
+            name = pointer_key(self._source, report.account, report.namespace)
+            known = self._erased.get(report.incarnation, Erased(report.incarnation, name))
+            self._note(known, gone=known.gone or report.what is What.NAMESPACE)
+            records[report.incarnation].update(report.records, report.derived)
         for incarnation, reported in records.items():
             known = self._erased[incarnation]
-            both = tuple(sorted(reported.union(known.records)))
-            self._erased[incarnation] = msgspec.structs.replace(known, records=both)
+            self._note(known, records=tuple(sorted(reported.union(known.records))))
 
-    async def _report(self, key: str) -> ErasureReport | None:
-        found = await self._source.store.get(self._source.layout.at(key))
-        if not isinstance(found, Found):
-            return None
-        try:
-            report = self._reports.open(key, found.data)
-        except (CorruptNamespace, UpgradeRequired) as error:
-            sentence = f"{error}; it is not in the backup"
-            self._backup.findings.append(Finding(Flaw.of(error), key, sentence, UNREADABLE_REPORT))
-            return None
-        self._rows[key] = await self._target.keep(key, found.data)
-        return report
-
-    def _name_of(self, report: ErasureReport) -> str:
-        tag = self._source.keys.tag
-        return Layout.pointer(
-            tag("account", report.account), tag("namespace", report.account, report.namespace)
-        )
+    def _note(self, known: Erased, **changed: object) -> None:
+        self._erased[known.incarnation] = msgspec.structs.replace(known, **changed)
 
     async def _namespace(self, listed: Listed) -> None:
         await self._small(listed.key)
@@ -403,26 +341,25 @@ class _Worker:
         for other in [row for row in self._erased.values() if row.key == listed.key]:
             if other.incarnation != listed.incarnation:
                 # The name was erased and used again since the last backup.
-                self._erased[other.incarnation] = msgspec.structs.replace(other, gone=True)
+                self._note(other, gone=True)
         if not listed.live:
-            self._erased[listed.incarnation] = msgspec.structs.replace(known, gone=True)
+            self._note(known, gone=True)
             return
         copy = LogCopy(self._source, self._target, listed, known)
         try:
-            copied = await copy.run()
-            self._erased[listed.incarnation] = copied
+            self._erased[listed.incarnation] = await copy.run()
             self._rows.update(copy.rows)
         except NamespaceClosed as error:
             if await self._begun(listed, known) and await self._lives(listed):
                 await self._carry_over(listed, CorruptNamespace(f"{error}, and was not erased"))
-        except (CorruptNamespace, UpgradeRequired) as error:
+        except UNREADABLE as error:
             if await self._lives(listed):
                 await self._carry_over(listed, error)
 
     async def _begun(self, listed: Listed, known: Erased) -> bool:
         """Whether a namespace without a manifest had a log."""
         below = (Layout.entries(listed.incarnation), Layout.segments(listed.incarnation))
-        return known.seq > 0 or any([await keys_below(self._source, start) for start in below])
+        return known.seq > 0 or any([await self._source.keys_below(start) for start in below])
 
     async def _lives(self, listed: Listed) -> bool:
         """Whether nobody has erased a namespace meanwhile."""
@@ -433,13 +370,13 @@ class _Worker:
         kept = _KEPT if await self._keep_below(listed.incarnation) else "the backup has nothing of it"
         fix = "memrelay verify names what is wrong, memrelay repair mends it"
         key = Layout.manifest(listed.incarnation)
-        self._backup.findings.append(Finding(Flaw.of(error), key, f"{error}; {kept}", fix))
+        self._backup.findings.append(Finding.of(error, key, fix, say=f"; {kept}"))
 
     async def _keep_below(self, incarnation: bytes) -> bool:
         """Give this run what the one before has of an incarnation; False if it has nothing."""
-        below = f"ns/{incarnation.hex()}/"
-        rows = [row for row in await self._previous() if row.key.startswith(below)]
-        self._rows.update({row.key: row for row in rows})
+        below = Layout.incarnation(incarnation)
+        rows = {row.key: row for row in await self._previous() if row.key.startswith(below)}
+        self._rows.update(rows)
         return bool(rows)
 
     async def _lost_names(self) -> None:
@@ -451,18 +388,17 @@ class _Worker:
             if row.key in self._rows or kind_of(row.key) not in {Kind.ACCOUNT, Kind.POINTER}:
                 continue
             lives = [life for life in self._erased.values() if life.key == row.key]
-            if lives and all(life.gone for life in lives):
+            left = [life for life in lives if not life.gone]
+            if lives and not left:
                 continue
             self._rows[row.key] = row
-            for life in lives:
-                if not life.gone:
-                    await self._keep_below(life.incarnation)
-            said = [finding for finding in self._backup.findings if finding.key == row.key]
-            finding = (
-                said[0] if said else Finding(Flaw.ABSENT, row.key, "an account or a name is lost", RESTORE)
-            )
-            self._backup.findings = [other for other in self._backup.findings if other not in said]
-            self._backup.findings.append(replace(finding, sentence=f"{finding.sentence}; {_KEPT}"))
+            for life in left:
+                await self._keep_below(life.incarnation)
+            lost = Finding(Flaw.ABSENT, row.key, "an account or a name is lost", RESTORE)
+            findings = self._backup.findings
+            said = next((finding for finding in findings if finding.key == row.key), lost)
+            said = replace(said, sentence=f"{said.sentence}; {_KEPT}")
+            self._backup.findings = [*(item for item in findings if item.key != row.key), said]
 
     async def _previous(self) -> list[Row]:
         """Return what the run before consists of, nothing if there is none or it cannot be read."""
@@ -472,16 +408,8 @@ class _Worker:
             try:
                 if newest:
                     self._before = (await self._target.read("runs", newest, Row))[1]
-            except (CorruptNamespace, UpgradeRequired) as error:
-                sentence = f"{error}; what cannot be read of the store now is not taken from it"
+            except UNREADABLE as error:
                 key, fix = f"runs/{newest:020d}", "the run that was made now replaces it"
-                self._backup.findings.append(Finding(Flaw.of(error), key, sentence, fix))
+                say = "; what cannot be read of the store now is not taken from it"
+                self._backup.findings.append(Finding.of(error, key, fix, say=say))
         return self._before
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2])
-
-
-def _incarnation(name: str) -> bytes:
-    return incarnation_of(name.removeprefix("keyrings/")) or b""

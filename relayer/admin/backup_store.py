@@ -13,12 +13,13 @@ and pages are sealed under the metadata key.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
-from relayer.admin.catalogue import keys_below
+from relayer.admin.catalogue import seq_of
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer, Place
@@ -27,6 +28,7 @@ from relayer.wire.sealing import ObjectType
 
 FORMAT = 1
 _ROWS_PER_PAGE = 20_000
+_NAME = re.compile(r"(?:data|keyrings)/(.+)-([0-9a-f]{64})")
 _ATTEMPTS = 5
 
 
@@ -78,47 +80,49 @@ class BackupStore:
         self.copied = 0
         self.copied_bytes = 0
         self._sealer = ObjectSealer(ports)
-        self._held: dict[str, int] = {}  # sizes by name
-        self._loaded: frozenset[str] | None = None
+        self._held: dict[str, Row] = {}  # by key, one of them where a key has several
+        self._others: set[str] = set()  # names of the rest
+        self._new: set[str] = set()
+        self._pages: frozenset[str] | None = None
 
     async def load(self) -> None:
         """List what is there; before anything is asked or kept."""
-        strip = len(self.ports.layout.at("x")) - 1
-        pages = await self.names("pages")
-        for stream in ("data", "keyrings"):
-            async for info in self.ports.store.list(self.ports.layout.at(f"{stream}/")):
-                self._held[info.key[strip:]] = info.size
-        self._loaded = frozenset([*self._held, *pages])
+        self._pages = frozenset(await self.names("pages"))
+        for stream in ("data/", "keyrings/"):
+            async for info in self.ports.rows_below(stream):
+                if named := _NAME.fullmatch(info.key):
+                    self._hold(Row(named[1], bytes.fromhex(named[2]), info.size))
+
+    def _hold(self, row: Row) -> None:
+        other = self._held.get(row.key, row)
+        if other.digest != row.digest:
+            self._others.add(_name(other.key, other.digest))
+        self._held[row.key] = row
 
     def was_there(self, name: str) -> bool:
         """Whether an object was there when this was loaded; without that, every object was."""
-        return self._loaded is None or name in self._loaded
+        if self._pages is None or name in self._pages:
+            return True
+        named = _NAME.fullmatch(name)
+        return named is not None and self.holds(named[1], bytes.fromhex(named[2])) and name not in self._new
 
     def holds(self, key: str, digest: bytes) -> bool:
         """Whether an object need not be copied again."""
-        return _name(key, digest) in self._held
+        row = self._held.get(key)
+        return row is not None and (row.digest == digest or _name(key, digest) in self._others)
 
-    def held(self, prefix: str) -> dict[str, Row]:
-        """Return what is held below a prefix by its key; one of them, where a key has several."""
-        stream = f"{_stream(prefix)}/"
-        rows: dict[str, Row] = {}
-        for name, size in self._held.items():
-            if name.startswith(stream + prefix):
-                key, _, digest = name.removeprefix(stream).rpartition("-")
-                rows[key] = Row(key, bytes.fromhex(digest), size)
-        return rows
+    def held(self, key: str) -> Row | None:
+        """Return what is held of a key."""
+        return self._held.get(key)
 
     async def keep(self, key: str, data: bytes) -> Row:
-        """Store an object unless it is there, and return its row.
-
-        Raises:
-            StoreError: the backup's store did not take it.
-        """
+        """Store an object unless it is there, and return its row."""
         row = Row(key, hashlib.sha256(data).digest(), len(data))
-        name = _name(key, row.digest)
-        if name not in self._held:
+        if not self.holds(key, row.digest):
+            name = _name(key, row.digest)
             await self._create(name, data)
-            self._held[name] = row.size
+            self._hold(row)
+            self._new.add(name)
             self.copied += 1
             self.copied_bytes += row.size
         return row
@@ -131,8 +135,8 @@ class BackupStore:
         """
         name = _name(row.key, row.digest)
         for _ in range(2):  # an answer that was cut short is asked for once more
-            found = await self.ports.store.get(self.ports.layout.at(name))
-            if not isinstance(found, Found):
+            found = await self.ports.get(name)
+            if found is None:
                 return None
             if hashlib.sha256(found.data).digest() == row.digest:
                 return found.data
@@ -145,11 +149,11 @@ class BackupStore:
 
     async def names(self, stream: str) -> list[str]:
         """Return all names of a stream, in order."""
-        return await keys_below(self.ports, f"{stream}/")
+        return await self.ports.keys_below(f"{stream}/")
 
     async def newest(self, stream: str) -> int:
         """Return the newest number of ``runs`` or ``ledger``; 0 if there is none."""
-        return max((int(name.rpartition("/")[2]) for name in await self.names(stream)), default=0)
+        return max(map(seq_of, await self.names(stream)), default=0)
 
     async def write(self, stream: str, head: Head, rows: Sequence[T]) -> bool:
         """Write a run or a ledger, pages first; False if its number is taken."""
@@ -185,34 +189,37 @@ class BackupStore:
         return head, rows
 
     async def _open(self, name: str) -> bytes:
-        found = await self.ports.store.get(self.ports.layout.at(name))
-        if not isinstance(found, Found):
+        found = await self.ports.get(name)
+        if found is None:
             raise CorruptNamespace(f"{name} of the backup is absent")
         return self._sealer.unseal(_place(name), found.data)
 
     async def _create(self, name: str, data: bytes) -> bool:
-        for attempt in range(_ATTEMPTS):
-            outcome = await self.ports.store.create(self.ports.layout.at(name), data)
-            if isinstance(outcome, Created):
-                return True
-            if isinstance(outcome, Exists):
-                return attempt > 0 and await self._is(name, data)
-            if isinstance(outcome, Throttled):
-                await self.ports.clock.sleep(outcome.retry_after)
-        raise StoreUnavailable("the backup's store does not take an object; running the backup again goes on")
-
-    async def _is(self, name: str, data: bytes) -> bool:
-        """Whether an attempt without an answer wrote what is there."""
-        found = await self.ports.store.get(self.ports.layout.at(name))
-        return isinstance(found, Found) and found.data == data
+        taken = await create(
+            self.ports, name, data, "the backup's store does not take an object; running the backup"
+        )
+        return taken is None or taken.data == data  # an attempt without an answer may have written it
 
 
-def _stream(key: str) -> str:
-    return "keyrings" if "/keyring" in key else "data"
+async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found | None:
+    """Write an object unless its name is taken; returns what takes it.
+
+    ``failure`` begins the sentence that says that the store took nothing, five times in a row.
+    """
+    for _ in range(_ATTEMPTS):
+        outcome = await ports.store.create(ports.layout.at(key), data)
+        if isinstance(outcome, Created):
+            return None
+        if isinstance(outcome, Exists) and (found := await ports.get(key)):
+            return found
+        if isinstance(outcome, Throttled):
+            await ports.clock.sleep(outcome.retry_after)
+    raise StoreUnavailable(f"{failure} again goes on")
 
 
 def _name(key: str, digest: bytes) -> str:
-    return f"{_stream(key)}/{key}-{digest.hex()}"
+    stream = "keyrings" if "/keyring" in key else "data"
+    return f"{stream}/{key}-{digest.hex()}"
 
 
 def _place(name: str) -> Place:

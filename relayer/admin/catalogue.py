@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol, TypeVar
 
 from relayer.access.accounts import account_at, revoked_at
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
-from relayer.lib.single_flight import AT_ONCE, together
+from relayer.lib.single_flight import in_windows
+from relayer.log.erasure.reports import ErasureReport, ErasureReports
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
-from relayer.ports import Found
 
-UNREADABLE_REPORT = "ask for that erasure again, then remove this object"
+T = TypeVar("T")
+
+UNREADABLE = (CorruptNamespace, UpgradeRequired)
+REPAIR = "memrelay repair shows what can be rebuilt"
+UPDATE = "update memrelay on this machine"
+RESTORE = "restore it from a backup"
+_UNREADABLE_REPORT = "ask for that erasure again, then remove this object"
+_MEND = "memrelay repair --apply makes it anew from what is left, a backup has it as it was"
+
+
+class Progress(Protocol):
+    """Hands on what there is to do, one after the other, and shows how far that is."""
+
+    def __call__(self, items: Sequence[T], /) -> Iterable[T]:
+        """Yield the items."""
+        ...
+
+
+def unseen(items: Sequence[T]) -> Iterable[T]:
+    """Show nobody how far it is."""
+    return items
 
 
 class Flaw(Enum):
@@ -32,11 +53,6 @@ class Flaw(Enum):
     LEFT_OVER = "left_over"
     UNFINISHED = "unfinished"
 
-    @staticmethod
-    def of(error: RelayerError) -> Flaw:
-        """Return what an object that could not be read has."""
-        return Flaw.NEWER if isinstance(error, UpgradeRequired) else Flaw.DAMAGED
-
     @property
     def harmless(self) -> bool:
         """Whether nothing is lost and nothing is refused because of it."""
@@ -45,7 +61,7 @@ class Flaw(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One flaw: the object's key without the prefix, a sentence, what to do, and which entries it concerns."""
+    """One flaw: the object's key, a sentence, what to do, and which entries it concerns."""
 
     flaw: Flaw
     key: str
@@ -54,17 +70,28 @@ class Finding:
     first_seq: int = 0
     last_seq: int = 0
 
+    @staticmethod
+    def of(
+        error: RelayerError, key: str, fix: str = "", *, say: str = "", first: int = 0, last: int = 0
+    ) -> Finding:
+        """Return what an object has that could not be read; without a fix, that is to repair or to update.
+
+        ``say`` is what follows the error's text.
+        """
+        newer = isinstance(error, UpgradeRequired)
+        flaw = Flaw.NEWER if newer else Flaw.DAMAGED
+        return Finding(flaw, key, f"{error}{say}", fix or (UPDATE if newer else REPAIR), first, last)
+
     def row(self) -> dict[str, object]:
         """Return it for JSON."""
         entries = {"first_seq": self.first_seq, "last_seq": self.last_seq} if self.last_seq else {}
-        return {
-            "flaw": self.flaw.value,
-            "harmless": self.flaw.harmless,
-            "key": self.key,
-            "what": self.sentence,
-            "fix": self.fix,
-            **entries,
-        }
+        said = {"key": self.key, "what": self.sentence, "fix": self.fix}
+        return {"flaw": self.flaw.value, "harmless": self.flaw.harmless, **said, **entries}
+
+
+def sound(findings: Iterable[Finding]) -> bool:
+    """Whether nothing is lost."""
+    return all(finding.flaw.harmless for finding in findings)
 
 
 class Kind(Enum):
@@ -86,25 +113,25 @@ class Kind(Enum):
 
 
 _NAMESPACE = r"ns/([0-9a-f]{32})/"
-_PATTERNS = [
-    (Kind.ENTRY, re.compile(_NAMESPACE + r"wal/\d{20}")),
-    (Kind.SEGMENT, re.compile(_NAMESPACE + r"seg/[^/]+(?:/\d{4})?")),
-    (Kind.INDEX, re.compile(_NAMESPACE + r"index/[^/]+(?:/\d{4})?")),
-    (Kind.MANIFEST, re.compile(_NAMESPACE + r"manifest")),
-    (Kind.KEYRING, re.compile(_NAMESPACE + r"keyring/\d{8}")),
-    (Kind.POINTER, re.compile(r"acct/[0-9a-f]{40}/ns/[0-9a-f]{40}")),
-    (Kind.ACCOUNT, re.compile(r"acct/[0-9a-f]{40}/(?:account|revoked)")),
-    (Kind.ERASURE, re.compile(r"(?:erasing|erased)/[0-9a-f]{40}/[0-9a-z]{26}")),
-    (Kind.FLEET, re.compile(r"fleet/\d{8}")),
-    (Kind.RELAYER, re.compile(r"relayer")),
-    (Kind.PROBE, re.compile(r"probed?/.+")),
-    (Kind.QUARANTINE, re.compile(r"quarantine/.+")),
-]
+_PATTERNS = {
+    Kind.ENTRY: _NAMESPACE + r"wal/\d{20}",
+    Kind.SEGMENT: _NAMESPACE + r"seg/[^/]+(?:/\d{4})?",
+    Kind.INDEX: _NAMESPACE + r"index/[^/]+(?:/\d{4})?",
+    Kind.MANIFEST: _NAMESPACE + r"manifest",
+    Kind.KEYRING: _NAMESPACE + r"keyring/\d{8}",
+    Kind.POINTER: r"acct/[0-9a-f]{40}/ns/[0-9a-f]{40}",
+    Kind.ACCOUNT: r"acct/[0-9a-f]{40}/(?:account|revoked)",
+    Kind.ERASURE: r"(?:erasing|erased)/[0-9a-f]{40}/[0-9a-z]{26}",
+    Kind.FLEET: r"fleet/\d{8}",
+    Kind.RELAYER: r"relayer",
+    Kind.PROBE: r"probed?/.+",
+    Kind.QUARANTINE: r"quarantine/.+",
+}
 
 
 def kind_of(key: str) -> Kind:
-    """Return the kind of the object at a key, which is without the store's prefix."""
-    return next((kind for kind, pattern in _PATTERNS if pattern.fullmatch(key)), Kind.OTHER)
+    """Return the kind of the object at a key."""
+    return next((kind for kind, pattern in _PATTERNS.items() if re.fullmatch(pattern, key)), Kind.OTHER)
 
 
 def incarnation_of(key: str) -> bytes | None:
@@ -113,13 +140,14 @@ def incarnation_of(key: str) -> bytes | None:
     return None if found is None else bytes.fromhex(found[1])
 
 
-RESTORE = "restore it from a backup"
-_MEND = "memrelay repair --apply makes it anew from what is left, a backup has it as it was"
+def seq_of(key: str) -> int:
+    """Return the number at the end of a key: of a slot, or of a run of a backup."""
+    return int(key.rpartition("/")[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A name of an account, and the incarnation it stands for; ``key`` is the pointer's, without the prefix."""
+    """A name of an account, and the incarnation it stands for; ``key`` is the pointer's."""
 
     account: str
     key: str
@@ -148,47 +176,28 @@ class Catalogue:
     findings: tuple[Finding, ...]
     mendable: tuple[str, ...] = ()
 
-    def named(self, name: str, account: str | None = None) -> list[Listed]:
-        """Return what has this name, in every account or in one."""
-        return [
-            listed
-            for listed in self.namespaces
-            if listed.pointer.name == name and account in {None, listed.account}
-        ]
+    def named(self, name: str) -> list[Listed]:
+        """Return what has this name, in every account."""
+        return [listed for listed in self.namespaces if listed.pointer.name == name]
 
 
 async def read_catalogue(ports: LogPorts, known: Iterable[str] = ()) -> Catalogue:
-    """List accounts and their pointers.
-
-    Args:
-        ports: the store.
-        known: ids of accounts that are looked for even if their own object is lost.
-
-    Raises:
-        StoreError: the store did not answer.
-    """
-    keys = await keys_below(ports, "acct/")
+    """List accounts and their pointers; ``known`` are accounts that are looked for even if their own object is lost."""
+    keys = await ports.keys_below("acct/")
+    there = set(keys)
     reader = _Reader(ports)
-    for window in _windows([key for key in keys if key.endswith(("/account", "/revoked"))]):
-        await together([reader.account(key) for key in window])
+    await in_windows(reader.account, [key for key in keys if key.endswith(("/account", "/revoked"))])
     for account in known:
         reader.accounts.setdefault(ports.keys.tag("account", account), account)
-    mendable = reader.compare({key.split("/")[1] for key in keys}, keys)
-    for window in _windows([key for key in keys if "/ns/" in key]):
-        await together([reader.pointer(key) for key in window])
-    tags = {key.split("/")[1] for key in keys}
+    tags = {key.split("/")[1] for key in keys} & reader.accounts.keys()
+    mendable = [reader.accounts[tag] for tag in sorted(tags) if reader.is_lost(tag, there)]
+    await in_windows(reader.pointer, [key for key in keys if "/ns/" in key])
     return Catalogue(
-        tuple(sorted(account for tag, account in reader.accounts.items() if tag in tags)),
+        tuple(sorted(reader.accounts[tag] for tag in tags)),
         tuple(sorted(reader.listed, key=lambda item: (item.account, item.pointer.name))),
         tuple(reader.findings),
         tuple(mendable),
     )
-
-
-async def keys_below(ports: LogPorts, start: str) -> list[str]:
-    """Return the keys that begin so, without the store's prefix, in order."""
-    strip = len(ports.layout.at("x")) - 1
-    return sorted([row.key[strip:] async for row in ports.store.list(ports.layout.at(start))])
 
 
 class _Reader:
@@ -201,32 +210,29 @@ class _Reader:
         self._counters: dict[str, int] = {}
 
     async def account(self, key: str) -> None:
-        found = await self._ports.store.get(self._ports.layout.at(key))
-        if not isinstance(found, Found):
+        found = await self._ports.get(key)
+        if found is None:
             return
         try:
             self.accounts[key.split("/")[1]] = account_at(self._ports.keys, key, found.data)
             self._counters[key] = revoked_at(self._ports.keys, key, found.data)
-        except (CorruptNamespace, UpgradeRequired) as error:
+        except UNREADABLE as error:
             fix = f"{RESTORE}, or name the account with --account to see what is below it"
-            self.findings.append(Finding(Flaw.of(error), key, str(error), fix))
+            self.findings.append(Finding.of(error, key, fix))
 
-    def compare(self, tags: Iterable[str], keys: Iterable[str]) -> list[str]:
-        """Look for accounts without their object, or whose object is older than the list beside it; returns their ids."""
-        there, found = set(keys), list[str]()
-        for tag in sorted(self.accounts.keys() & set(tags)):
-            key, beside = Layout.account(tag), Layout.revoked(tag)
-            if key not in there:
-                flaw, sentence = Flaw.ABSENT, "the object of an account is lost: relayers let nobody of it in"
-            elif self._counters.get(key, -1) < self._counters.get(beside, -1) and key in self._counters:
-                flaw = Flaw.DAMAGED
-                sentence = "the object of an account is older than the list of revocations beside it"
-            else:
-                continue
-            fix = _MEND if beside in self._counters else f"{_MEND}; its owner then sends the list again"
-            self.findings.append(Finding(flaw, key, sentence, fix))
-            found.append(self.accounts[tag])
-        return found
+    def is_lost(self, tag: str, keys: set[str]) -> bool:
+        """Whether an account has no object, or one that is older than the list beside it."""
+        key, beside = Layout.account(tag), Layout.revoked(tag)
+        if key not in keys:
+            flaw, sentence = Flaw.ABSENT, "the object of an account is lost: relayers let nobody of it in"
+        elif key in self._counters and self._counters[key] < self._counters.get(beside, -1):
+            flaw = Flaw.DAMAGED
+            sentence = "the object of an account is older than the list of revocations beside it"
+        else:
+            return False
+        fix = _MEND if beside in self._counters else f"{_MEND}; its owner then sends the list again"
+        self.findings.append(Finding(flaw, key, sentence, fix))
+        return True
 
     async def pointer(self, key: str) -> None:
         account = self.accounts.get(key.split("/")[1])
@@ -234,26 +240,42 @@ class _Reader:
             sentence = "the account of a name is not known: its object is lost or does not open"
             self.findings.append(Finding(Flaw.NO_ACCOUNT, key, sentence, "give its id with --account"))
             return
-        found = await self._ports.store.get(self._ports.layout.at(key))
-        if not isinstance(found, Found):
+        found = await self._ports.get(key)
+        if found is None:
             return
         try:
-            pointer = self._open(account, key, found.data)
-        except (CorruptNamespace, UpgradeRequired) as error:
-            self.findings.append(Finding(Flaw.of(error), key, str(error), RESTORE))
+            pointer = self._sealer.unseal_pointer(account, key, found.data)
+            if key != pointer_key(self._ports, account, pointer.name):
+                raise CorruptNamespace("a pointer names another namespace than its key")
+        except UNREADABLE as error:
+            self.findings.append(Finding.of(error, key, RESTORE))
         else:
             self.listed.append(Listed(account, key, pointer))
 
-    def _open(self, account: str, key: str, data: bytes) -> Pointer:
-        pointer = self._sealer.unseal_pointer(account, key, data)
-        if key != self._key_of(account, pointer.name):
-            raise CorruptNamespace("a pointer names another namespace than its key")
-        return pointer
 
-    def _key_of(self, account: str, name: str) -> str:
-        tag = self._ports.keys.tag
-        return Layout.pointer(tag("account", account), tag("namespace", account, name))
+def pointer_key(ports: LogPorts, account: str, name: str) -> str:
+    """Return the key of a name's pointer."""
+    return Layout.pointer(ports.keys.tag("account", account), ports.keys.tag("namespace", account, name))
 
 
-def _windows(keys: list[str]) -> Iterable[list[str]]:
-    return (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
+async def read_reports(
+    ports: LogPorts, say: str = ""
+) -> tuple[list[tuple[str, bytes, ErasureReport]], list[Finding]]:
+    """Read the reports of erasures; returns their keys, stored bytes and selves, and which do not open.
+
+    ``say`` is what is added to what is found.
+    """
+    # In the order in which a report moves: one that does so meanwhile is found in one place at least.
+    keys = [*await ports.keys_below(Layout.erasing()), *await ports.keys_below(Layout.erased())]
+    reports, read, findings = ErasureReports(ports), list[tuple[str, bytes, ErasureReport]](), list[Finding]()
+
+    async def look(key: str) -> None:
+        found = await ports.get(key)
+        try:
+            if found is not None:
+                read.append((key, found.data, reports.open(key, found.data)))
+        except UNREADABLE as error:
+            findings.append(Finding.of(error, key, _UNREADABLE_REPORT, say=say))
+
+    await in_windows(look, keys)
+    return read, sorted(findings, key=lambda finding: finding.key)

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from relayer.errors import BrokenPromise, StoreError, StoreMisconfigured, StoreUnavailable, VersionsHidden
+from relayer.errors import (
+    BrokenPromise,
+    CorruptNamespace,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    VersionsHidden,
+)
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
+from relayer.log.sealed_objects import ObjectSealer, Place
 from relayer.ports import (
     Absent,
     Changed,
@@ -32,8 +41,7 @@ from relayer.ports import (
     Throttled,
     Unknown,
 )
-from relayer.wire.errors import UnsealError
-from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
+from relayer.wire.sealing import ObjectType
 
 # Racy servers of the field were caught within two rounds of eight; four leave room.
 RACERS = 8
@@ -41,11 +49,10 @@ ROUNDS = 4
 # A probe must end: what is refused or unanswered this often in a row is a store that is down.
 _ATTEMPTS = 8
 
-T = TypeVar("T")
 W = TypeVar("W", CreateOutcome, SwapOutcome)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ProbeReport:
     """What a passed probe saw.
 
@@ -58,10 +65,10 @@ class ProbeReport:
     """
 
     store: str
-    races: int
-    undecided: int
-    requests: int
-    missing: str | None
+    races: int = 0
+    undecided: int = 0
+    requests: int = 0
+    missing: str | None = None
 
 
 async def probe(
@@ -76,24 +83,19 @@ async def probe(
     Raises `BrokenPromise` with its name, `StoreUnavailable` if the store refuses or leaves unanswered so
     much that nothing can be said, and whatever else the store raises.
     """
-    run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
-    try:
-        await run.absence()
-        kept("what was never written is absent, and cannot be swapped")
-        for number in range(ROUNDS):
-            await run.race_of_creates(f"create-{number}")
-        kept(f"of {RACERS} creates of one name, one wins ({ROUNDS} rounds)")
-        for number in range(ROUNDS):
-            await run.race_of_swaps(f"swap-{number}")
-        kept(f"of {RACERS} swaps from one etag, one wins ({ROUNDS} rounds)")
-        await run.create_after_delete()
-        kept("a deleted name is absent at once, and free")
-        missing = await run.erasure()
-        if missing is None:
+    async with _probing(store, randomness, prefix) as run:
+        for promise, check in (
+            ("what was never written is absent, and cannot be swapped", run.absence),
+            (f"of {RACERS} creates of one name, one wins ({ROUNDS} rounds)", run.races_of_creates),
+            (f"of {RACERS} swaps from one etag, one wins ({ROUNDS} rounds)", run.races_of_swaps),
+            ("a deleted name is absent at once, and free", run.create_after_delete),
+        ):
+            await check()
+            kept(promise)
+        run.report.missing = await run.erasure()
+        if run.report.missing is None:
             kept("what is purged is gone with all its versions")
-    finally:
-        await run.clean_up()
-    return ProbeReport(store.description, run.races, run.undecided, run.requests, missing)
+    return run.report
 
 
 async def probe_erasure(store: ObjectStore, randomness: Randomness, *, prefix: str = "probe") -> str | None:
@@ -102,58 +104,70 @@ async def probe_erasure(store: ObjectStore, randomness: Randomness, *, prefix: s
     Returns what is missing for it on a store that keeps no versions now, None if nothing is. Raises
     `StoreMisconfigured` where versions are kept and cannot be destroyed, and otherwise as `probe`.
     """
+    async with _probing(store, randomness, prefix) as run:
+        return await run.erasure()
+
+
+@asynccontextmanager
+async def _probing(store: ObjectStore, randomness: Randomness, prefix: str) -> AsyncIterator[_Probe]:
+    """Remove the keys in the end as far as possible: what stays is a few bytes of noise below the prefix."""
     run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
     try:
-        return await run.erasure()
+        yield run
     finally:
-        await run.clean_up()
+        for key in run.used:
+            try:
+                await store.purge(key)
+            except StoreError:
+                with suppress(StoreError):
+                    await store.delete(key)
 
 
 class _Probe:
     def __init__(self, store: ObjectStore, randomness: Randomness, folder: str) -> None:
+        self.report = ProbeReport(store.description)
+        self.used: list[str] = []
         self._store = store
         self._randomness = randomness
         self._folder = folder
-        self._used: list[str] = []
-        self.races = 0
-        self.undecided = 0
-        self.requests = 0
 
     async def absence(self) -> None:
-        """What was never written is absent, and cannot be swapped into being."""
         key = self._key("absent")
         await self._expect_absent(key, "an object that was never written")
         outcome = await self._settled(lambda: self._store.swap(key, self._bytes(), "0" * 64))
-        if not isinstance(outcome, Changed):
-            raise self._broken(f"a swap of an absent object answers {_name(outcome)}, not changed")
+        self._expect(outcome, Changed, "a swap of an absent object")
         await self._expect_absent(key, "an object whose swap was refused")
 
-    async def race_of_creates(self, name: str) -> None:
+    async def races_of_creates(self) -> None:
         """Of many creates of one name, one wins, and its bytes are what everybody reads."""
-        key = self._key(name)
-        bodies = [self._bytes() for _ in range(RACERS)]
-        outcomes = await self._together([self._store.create(key, body) for body in bodies])
-        await self._judge(key, bodies, outcomes, Created, "creates of one name")
-        late = await self._settled(lambda: self._store.create(key, self._bytes()))
-        if not isinstance(late, Exists):
-            raise self._broken(f"a create of a taken name answers {_name(late)}, not exists")
+        for number in range(ROUNDS):
+            key = self._key(f"create-{number}")
+            late = await self._race(key, partial(self._store.create, key), Created, "creates of one name")
+            self._expect(late, Exists, "a create of a taken name")
 
-    async def race_of_swaps(self, name: str) -> None:
+    async def races_of_swaps(self) -> None:
         """Of many swaps from one etag, one wins, and the etag is used up."""
-        key = self._key(name)
-        first = await self._created(key)
+        for number in range(ROUNDS):
+            key = self._key(f"swap-{number}")
+            swap = partial(self._store.swap, key, etag=(await self._created(key)).etag)
+            late = await self._race(key, swap, Swapped, "swaps from one etag")
+            self._expect(late, Changed, "a swap with an old etag")
+
+    async def _race(self, key: str, write: Callable[[bytes], Awaitable[W]], won: type, race: str) -> W:
+        """Let many write at once, and one when it is over; returns that one's outcome."""
         bodies = [self._bytes() for _ in range(RACERS)]
-        outcomes = await self._together([self._store.swap(key, body, first.etag) for body in bodies])
-        await self._judge(key, bodies, outcomes, Swapped, "swaps from one etag")
-        late = await self._settled(lambda: self._store.swap(key, self._bytes(), first.etag))
-        if not isinstance(late, Changed):
-            raise self._broken(f"a swap with an old etag answers {_name(late)}, not changed")
+        self.report.requests += RACERS
+        outcomes = await asyncio.gather(*map(write, bodies), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        await self._judge(key, bodies, outcomes, won, race)
+        return await self._settled(lambda: write(self._bytes()))
 
     async def create_after_delete(self) -> None:
-        """A deleted name is absent at once, and free."""
         key = self._key("reused")
         await self._created(key)
-        self.requests += 1
+        self.report.requests += 1
         await self._store.delete(key)
         await self._expect_absent(key, "a deleted object")
         await self._created(key)
@@ -165,7 +179,7 @@ class _Probe:
         await self._settled(lambda: self._store.swap(key, self._bytes(), first.etag))
         several = False
         try:
-            self.requests += 2
+            self.report.requests += 2
             several = await self._store.versions(key) > 1
             await self._store.purge(key)
         except StoreMisconfigured as error:
@@ -182,31 +196,21 @@ class _Probe:
             raise self._broken("a purged object has versions left")
         return None
 
-    async def clean_up(self) -> None:
-        """Remove the keys as far as possible: what stays is a few bytes of noise below the prefix."""
-        for key in self._used:
-            try:
-                await self._store.purge(key)
-            except StoreError:
-                with suppress(StoreError):
-                    await self._store.delete(key)
-
     async def _judge(
         self, key: str, bodies: Sequence[bytes], outcomes: Sequence[object], won: type, race: str
     ) -> None:
         names = Counter(type(outcome) for outcome in outcomes)
         open_ones = names[Unknown] + names[Throttled]
-        self.undecided += open_ones
+        self.report.undecided += open_ones
         if names[won] > 1:
             raise self._broken(f"{names[won]} of {RACERS} concurrent {race} succeeded, not one")
         found = await self._read(key)
+        counted = won if names[won] else Unknown
         winners = [
-            body
-            for body, outcome in zip(bodies, outcomes, strict=True)
-            if isinstance(outcome, won) or (not names[won] and isinstance(outcome, Unknown))
+            body for body, outcome in zip(bodies, outcomes, strict=True) if isinstance(outcome, counted)
         ]
         if isinstance(found, Found) and found.data in winners:
-            self.races += 1
+            self.report.races += 1
         elif names[won]:
             raise self._broken(f"a read after {race} does not give what the winner wrote")
         elif open_ones:
@@ -222,40 +226,36 @@ class _Probe:
         # Exists is right after an earlier attempt that was applied and left unanswered.
         if isinstance(found, Found) and found.data == body:
             return found
-        if isinstance(outcome, Created):
-            raise self._broken("a read after a create does not give what was written")
-        raise self._broken(f"a create of a free name answers {_name(outcome)}, not created")
+        self._expect(outcome, Created, "a create of a free name")
+        raise self._broken("a read after a create does not give what was written")
 
     async def _expect_absent(self, key: str, what: str) -> None:
         found = await self._read(key)
-        if not isinstance(found, Absent):
-            raise self._broken(f"a read of {what} answers {_name(found)}, not absent")
+        self._expect(found, Absent, f"a read of {what}")
+
+    def _expect(self, outcome: object, kind: type, what: str) -> None:
+        if not isinstance(outcome, kind):
+            raise self._broken(
+                f"{what} answers {type(outcome).__name__.lower()}, not {kind.__name__.lower()}"
+            )
 
     async def _read(self, key: str) -> object:
-        self.requests += 1
+        self.report.requests += 1
         return await self._store.get(key)
 
     async def _settled(self, write: Callable[[], Awaitable[W]]) -> W:
         """Repeat a write until the store answers it; raises `StoreUnavailable` if it does not."""
         for _ in range(_ATTEMPTS):
-            self.requests += 1
+            self.report.requests += 1
             outcome = await write()
             if not isinstance(outcome, Unknown | Throttled):
                 return outcome
-            self.undecided += 1
+            self.report.undecided += 1
         raise StoreUnavailable(f"{self._store.description}: {_ATTEMPTS} writes in a row got no clear answer")
-
-    async def _together(self, racers: Sequence[Awaitable[T]]) -> list[T]:
-        self.requests += len(racers)
-        outcomes = await asyncio.gather(*racers, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
     def _key(self, name: str) -> str:
         key = f"{self._folder}/{name}"
-        self._used.append(key)
+        self.used.append(key)
         return key
 
     def _bytes(self) -> bytes:
@@ -266,10 +266,6 @@ class _Probe:
             f"{self._store.description} cannot hold the log: {promise}. "
             "Use a store with exact conditional writes (docs/operations.md)"
         )
-
-
-def _name(outcome: object) -> str:
-    return type(outcome).__name__.lower()
 
 
 KEPT_MS = 7 * 24 * 3_600_000
@@ -296,38 +292,31 @@ async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = Fa
         StoreError: nothing could be found out.
     """
     key = Layout.probed(ports.keys.tag("probe", ports.store.description, version))
-    found = await ports.store.get(ports.layout.at(key))
-    if not always and isinstance(found, Found) and _counts(ports, key, found):
+    found = await ports.get(key)
+    if not always and found is not None and _counts(ports, key, found):
         return None
     report = await probe(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
-    await _keep(ports, key)
+    # Nobody must have been in the way: whoever comes next may probe again.
+    with suppress(StoreError):
+        await _keep(ports, key)
     return report
 
 
 async def _keep(ports: LogPorts, key: str) -> None:
-    """Write the record, if nobody is in the way: whoever comes next may probe again."""
-    place = ports.layout.at(key)
-    try:
-        found = await ports.store.get(place)
-        record = msgspec.msgpack.encode(_Record(_FORMAT, found.store_time))
-        salt = ports.randomness.bytes(SALT_SIZE)
-        data = seal(ports.keys.metadata, ObjectType.CONSTANT, _place(key), record, salt=salt)
-        if isinstance(found, Absent):
-            await ports.store.create(place, data)
-        elif isinstance(found, Found):
-            await ports.store.swap(place, data, found.etag)
-    except StoreError:
-        return
+    at = ports.layout.at(key)
+    found = await ports.store.get(at)
+    record = msgspec.msgpack.encode(_Record(_FORMAT, found.store_time))
+    data = ObjectSealer(ports).seal(Place(ObjectType.CONSTANT, "", b"", key), record)
+    if isinstance(found, Absent):
+        await ports.store.create(at, data)
+    elif isinstance(found, Found):
+        await ports.store.swap(at, data, found.etag)
 
 
 def _counts(ports: LogPorts, key: str, found: Found) -> bool:
     try:
-        opened = unseal(ports.keys.metadata, ObjectType.CONSTANT, _place(key), found.data)
+        opened = ObjectSealer(ports).unseal(Place(ObjectType.CONSTANT, "", b"", key), found.data)
         record = msgspec.msgpack.decode(opened, type=_Record)
-    except (UnsealError, msgspec.MsgspecError):
+    except (CorruptNamespace, msgspec.MsgspecError):
         return False
     return record.format == _FORMAT and 0 <= found.store_time - record.probed_at < KEPT_MS
-
-
-def _place(key: str) -> bytes:
-    return context(ObjectType.CONSTANT, "", b"", key)

@@ -1,19 +1,23 @@
-"""Results as people read them: a word, what it is about, and what to do next."""
+"""Results as they are printed: a row for JSON, or lines of a word, what it is about, and what to do next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from itertools import groupby
+from typing import Any
 
 from relayer.access.quotas import Quota
 from relayer.admin.backup import Backup
-from relayer.admin.catalogue import Finding
+from relayer.admin.catalogue import Finding, Listed
+from relayer.admin.inspect import Lines
 from relayer.admin.repair import Repair, Replacement
 from relayer.admin.restore import Restoration
 from relayer.admin.stats import Prices, Stats, Traffic
 from relayer.admin.upgrade import Upgrade
-from relayer.admin.verify import StoreReport
+from relayer.admin.verify import NamespaceReport, StoreReport
 
 # What a warm relayer asks of its store, by the protocol: a write alone in its entry is one create, a strong recall one get.
 WRITE = Traffic(writes=1, reads=0)
@@ -23,97 +27,111 @@ _WIDTH = 10
 _LARGEST = 10
 
 
-def aligned(lines: Sequence[tuple[str, str]]) -> str:
-    """Lay out names and values in two columns."""
-    width = max(len(name) for name, _ in lines) + 2
-    return "\n".join(f"{name:{width}}{value}" for name, value in lines)
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command found or did.
+
+    Attributes:
+        lines: words and what they are about, laid out in two columns.
+        row: the same for JSON.
+        well: whether nothing was found that needs a person.
+    """
+
+    lines: Lines
+    row: Mapping[str, object]
+    well: bool = True
+
+    def text(self, *, as_json: bool) -> str:
+        """Return what is printed."""
+        if as_json:
+            return json.dumps(self.row, indent=2)
+        width = max(_WIDTH, *(len(word) + 2 for word, _ in self.lines))
+        return "\n".join(f"{word:{width}}{text}".rstrip() for word, text in self.lines)
 
 
-def _line(word: str, text: str) -> str:
-    return f"{word:{_WIDTH}}{text}"
-
-
-def _findings(findings: Sequence[Finding]) -> list[str]:
-    lines = []
+def found(findings: Iterable[Finding]) -> Lines:
+    """Show findings."""
+    lines: Lines = []
     for finding in findings:
-        lines.append(
-            _line("note" if finding.flaw.harmless else "PROBLEM", f"{finding.key}: {finding.sentence}")
-        )
+        word = "note" if finding.flaw.harmless else "PROBLEM"
+        lines.append((word, f"{finding.key}: {finding.sentence}"))
         if finding.last_seq:
-            lines.append(_line("", f"entries {finding.first_seq} to {finding.last_seq}"))
+            lines.append(("", f"entries {finding.first_seq} to {finding.last_seq}"))
         if finding.fix:
-            lines.append(_line("", finding.fix))
+            lines.append(("", finding.fix))
     return lines
 
 
-def verification(report: StoreReport) -> str:
-    """Show what was verified and found."""
-    lines: list[str] = []
-    for space in report.namespaces:
-        inner = "not opened" if space.bodies is None else f"{space.bodies} opened"
-        pointer = space.listed.pointer
-        state = "sound" if space.sound else "DAMAGED"
-        lines.append(
-            _line(
-                state,
-                f"{pointer.name} ({pointer.state.value}): {space.entries} entries, {space.memories} memories, "
-                f"{space.bytes:,} bytes, inner seals {inner}",
-            )
-        )
-        lines += _findings(space.findings)
-    lines += _findings(report.findings)
-    verdict = "everything is as it was written" if report.sound else "something is not as it was written"
-    return "\n".join([*lines, _line("result", f"{len(report.namespaces)} namespaces: {verdict}")])
-
-
-def repair_row(repair: Repair) -> dict[str, object]:
-    """Return a repair for JSON."""
-    return {
-        "account": repair.listed.account,
-        "namespace": repair.listed.pointer.name,
-        "done": repair.done,
-        "manifest_rebuilt": repair.manifest_rebuilt,
-        "lost_entries": repair.lost,
-        "mendings": [
-            {
-                "first_seq": item.first_seq,
-                "last_seq": item.last_seq,
-                "from_slots": item.from_slots,
-                "salvaged": item.salvaged,
-                "lost": list(item.lost),
+def row_of(value: Any) -> Any:
+    """Return a result for JSON: its fields and what its class says ``ALSO`` belongs to it, by their names."""
+    match value:
+        case Finding():
+            return value.row()
+        case Listed():
+            pointer = value.pointer
+            incarnation, state = value.incarnation.hex(), pointer.state.value
+            return {
+                "account": value.account,
+                "namespace": pointer.name,
+                "incarnation": incarnation,
+                "state": state,
             }
-            for item in repair.mendings
-        ],
-        "quarantined": repair.quarantined,
-        "findings": [finding.row() for finding in repair.findings],
-    }
+        case list() | tuple():
+            return [row_of(item) for item in value]
+        case dict():
+            return {name: row_of(item) for name, item in value.items()}
+    if not is_dataclass(value):
+        return value
+    names = [*getattr(value, "ALSO", ()), *(item.name for item in fields(value))]
+    row = {name: row_of(getattr(value, name)) for name in names}
+    return row.pop("listed", {}) | row
+
+
+def verification(report: StoreReport) -> Report:
+    """Show what was verified and found."""
+    lines = [line for space in report.namespaces for line in (_space(space), *found(space.findings))]
+    verdict = "everything is as it was written" if report.sound else "something is not as it was written"
+    result = ("result", f"{len(report.namespaces)} namespaces: {verdict}")
+    return Report([*lines, *found(report.findings), result], row_of(report), report.sound)
+
+
+def _space(space: NamespaceReport) -> tuple[str, str]:
+    inner = "not opened" if space.inner_seals is None else f"{space.inner_seals} opened"
+    counted = f"{space.entries} entries, {space.memories} memories, {space.bytes:,} bytes"
+    pointer = space.listed.pointer
+    text = f"{pointer.name} ({pointer.state.value}): {counted}, inner seals {inner}"
+    return "sound" if space.sound else "DAMAGED", text
 
 
 def repairs(
-    needed: Sequence[Repair], beyond: Sequence[Finding], accounts: Sequence[str], *, apply: bool
-) -> str:
+    looked_at: Iterable[Repair], beyond: Sequence[Finding], accounts: Sequence[str], *, apply: bool
+) -> Report:
     """Show what is repaired, or would be; ``accounts`` are those whose objects were made anew."""
-    lines = [_line("account", f"{account}: its object was made anew") for account in accounts]
+    needed = [item for item in looked_at if item.needed or item.hopeless]
+    lines = [("account", f"{account}: its object was made anew") for account in accounts]
     for repair in needed:
-        lines.append(_line("namespace", repair.listed.pointer.name))
-        lines += _findings(repair.findings)
-        if repair.manifest_rebuilt:
-            lines.append(_line("manifest", "made anew from the segments and entries that are there"))
-        lines += [_line("mend", _mending(item)) for item in repair.mendings]
-        lines += [_line("kept", f"{key}: a copy is below quarantine/") for key in repair.quarantined]
-        if repair.hopeless:
-            lines.append(
-                _line("PROBLEM", "written by a newer version: update memrelay on this machine first")
-            )
-    lines += _findings(beyond)
+        lines += _repair(repair)
+    lost = sum(len(repair.lost_entries) for repair in needed)
     if not needed and not beyond and not accounts:
-        return _line("result", "there is nothing to repair")
-    lost = sum(len(repair.lost) for repair in needed)
-    if apply:
+        end = "there is nothing to repair"
+    elif apply:
         end = f"{lost} entries are lost; memrelay verify looks again. What they said may be in a backup"
     else:
         end = f"nothing was changed; with --apply, {lost} entries would be lost. Stop the relayers, and have a backup, first"
-    return "\n".join([*lines, _line("result", end)])
+    row = {"applied": apply, "accounts": list(accounts), "namespaces": needed, "findings": beyond}
+    well = not beyond and all(item.done and not item.hopeless for item in needed)
+    return Report([*lines, *found(beyond), ("result", end)], row_of(row), well)
+
+
+def _repair(repair: Repair) -> Lines:
+    lines = [("namespace", repair.listed.pointer.name), *found(repair.findings)]
+    if repair.manifest_rebuilt:
+        lines.append(("manifest", "made anew from the segments and entries that are there"))
+    lines += [("mend", _mending(item)) for item in repair.mendings]
+    lines += [("kept", f"{key}: a copy is below quarantine/") for key in repair.quarantined]
+    if repair.hopeless:
+        lines.append(("PROBLEM", "written by a newer version: update memrelay on this machine first"))
+    return lines
 
 
 def _mending(item: Replacement) -> str:
@@ -130,111 +148,100 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(runs)
 
 
-def stats(measured: Stats, prices: Prices, traffic: Traffic | None, quota_of: Callable[[str], Quota]) -> str:
-    """Show amounts and costs, and the accounts that keep most beside what they may keep."""
+def stats(
+    measured: Stats, prices: Prices, traffic: Traffic | None, quota_of: Callable[[str], Quota]
+) -> Report:
+    """Show amounts and costs in the currency of the prices, and the accounts that keep most beside what they may keep."""
+    total, garbage = measured.total, measured.garbage
+    covered, loose = garbage.covered_slots, garbage.unnamed
+    dead = covered.bytes + loose.bytes
+    share = dead / total.bytes if total.bytes else 0.0
+    monthly, writes, recalls = measured.monthly(prices), WRITE.per_million(prices), RECALL.per_million(prices)
+    counted = None if traffic is None else traffic.per_million(prices)
+    kinds = sorted(measured.kinds.items(), key=lambda item: -item[1].bytes)
     lines = [
         ("accounts", f"{measured.accounts:,}"),
         ("namespaces", f"{measured.namespaces:,}"),
-        ("entries", f"{measured.entries:,}, {measured.tail:,} of them in no segment yet"),
+        ("entries", f"{measured.entries:,}, {measured.tail_entries:,} of them in no segment yet"),
         ("segments", f"{measured.segments:,}"),
-    ]
-    for kind, amount in sorted(measured.kinds.items(), key=lambda item: -item[1].bytes):
-        lines.append((f"  {kind.value}", f"{amount.objects:,} objects, {amount.bytes:,} bytes"))
-    total = measured.total
-    garbage = measured.covered.bytes + measured.loose.bytes
-    share = garbage / total.bytes if total.bytes else 0.0
-    lines += [
+        *((f"  {kind}", f"{kept.objects:,} objects, {kept.bytes:,} bytes") for kind, kept in kinds),
         ("total", f"{total.objects:,} objects, {total.bytes:,} bytes"),
-        ("garbage", f"{garbage:,} bytes ({share:.0%}), which collection deletes"),
-        ("  in segments", f"{measured.covered.objects:,} entries that segments hold as well"),
-        ("  unnamed", f"{measured.loose.objects:,} objects that no manifest names"),
-        ("per month", f"{measured.monthly(prices):.4f} to keep it"),
-        (
-            "per million",
-            f"{WRITE.per_million(prices):.2f} writes, {RECALL.per_million(prices):.2f} recalls, of a warm relayer",
-        ),
+        ("garbage", f"{dead:,} bytes ({share:.0%}), which collection deletes"),
+        ("  in segments", f"{covered.objects:,} entries that segments hold as well"),
+        ("  unnamed", f"{loose.objects:,} objects that no manifest names"),
+        ("per month", f"{monthly:.4f} to keep it"),
+        ("per million", f"{writes:.2f} writes, {recalls:.2f} recalls, of a warm relayer"),
     ]
     if traffic is not None:
         asked = f"{traffic.writes:.3f} writes and {traffic.reads:.3f} reads of the store for each"
-        lines.append(
-            ("  as counted", f"{traffic.per_million(prices):.2f} for requests as they came: {asked}")
+        lines.append(("  as counted", f"{counted:.2f} for requests as they came: {asked}"))
+    for account, keeps in list(measured.by_account.items())[:_LARGEST]:
+        most = asdict(quota_of(account))
+        amounts = (
+            f"{used:,}{f' of {most[what]:,}' if most[what] else ''} {what}"
+            for what, used in asdict(keeps).items()
         )
-    for account, kept in measured.largest(_LARGEST):
-        quota = quota_of(account)
-        shown = (
-            (measured.names[account], quota.namespaces, "namespaces"),
-            (kept.memories, quota.memories, "memories"),
-            (kept.bytes, quota.bytes, "bytes"),
-        )
-        amounts = (f"{used:,}{f' of {most:,}' if most else ''} {what}" for used, most, what in shown)
         lines.append((f"{account[:10]}...", ", ".join(amounts)))
-    if measured.unread:
-        lines.append(("PROBLEM", f"{measured.unread} manifests do not open: memrelay verify names them"))
-    return aligned(lines)
-
-
-def cost_row(measured: Stats, prices: Prices, traffic: Traffic | None) -> dict[str, object]:
-    """Return costs for JSON, in the currency of the prices."""
-    return {
-        "per_month": measured.monthly(prices),
-        "million_writes": WRITE.per_million(prices),
-        "million_recalls": RECALL.per_million(prices),
-        "million_requests_as_counted": None if traffic is None else traffic.per_million(prices),
+    if measured.unread_manifests:
+        lines.append(
+            ("PROBLEM", f"{measured.unread_manifests} manifests do not open: memrelay verify names them")
+        )
+    cost = {
+        "per_month": monthly,
+        "million_writes": writes,
+        "million_recalls": recalls,
+        "million_requests_as_counted": counted,
     }
+    return Report(lines, row_of(measured) | {"cost": cost})
 
 
-def upgrade(done: Upgrade, *, apply: bool) -> list[str]:
+def upgrade(done: Upgrade, *, apply: bool) -> Report:
     """Show what was raised, or would be."""
-    lines = _findings(done.findings)
+    what, after = "have", ""
+    if not apply:
+        what, after = (
+            "would get",
+            "; --apply does it. Relayers that do not know it refuse these namespaces from then on",
+        )
+    result = f"{done.raised} namespaces {what} format {done.format} now, {done.had} had it{after}"
     if not done.raised:
-        return [*lines, _line("result", f"nothing to do: {done.had} namespaces have format {done.format}")]
-    what = "have" if apply else "would get"
-    after = (
-        ""
-        if apply
-        else "; --apply does it. Relayers that do not know it refuse these namespaces from then on"
-    )
-    return [
-        *lines,
-        _line(
-            "result", f"{done.raised} namespaces {what} format {done.format} now, {done.had} had it{after}"
-        ),
-    ]
+        result = f"nothing to do: {done.had} namespaces have format {done.format}"
+    return Report([*found(done.findings), ("result", result)], {}, not done.findings)
 
 
-def backup(done: Backup, dropped: int) -> str:
+def backup(done: Backup, dropped: int) -> Report:
     """Show what was backed up."""
     lines = [
-        *_findings(done.findings),
-        _line(
-            "run",
-            f"{done.number}: {done.namespaces} namespaces, {done.objects} objects, {done.bytes:,} bytes",
-        ),
-        _line("copied", f"{done.copied} objects, {done.copied_bytes:,} bytes"),
-        _line("ledger", f"{done.erased} erased memories will not come back"),
+        *found(done.findings),
+        ("run", f"{done.run}: {done.namespaces} namespaces, {done.objects} objects, {done.bytes:,} bytes"),
+        ("copied", f"{done.copied_objects} objects, {done.copied_bytes:,} bytes"),
+        ("ledger", f"{done.erased_memories} erased memories will not come back"),
     ]
     if dropped:
-        lines.append(_line("dropped", f"{dropped} objects that only older runs needed"))
+        lines.append(("dropped", f"{dropped} objects that only older runs needed"))
     result = "not everything could be backed up" if done.findings else "the backup is whole"
-    return "\n".join([*lines, _line("result", result)])
+    row = row_of(done) | {"dropped": dropped}
+    return Report([*lines, ("result", result)], row, not done.findings)
 
 
-def restoration(done: Restoration) -> str:
+def restoration(done: Restoration) -> Report:
     """Show what was restored."""
-    lines = [
-        *_findings(done.findings),
-        _line("run", f"{done.run.number} of {_time(done.run.began)}"),
-        _line(
-            "ledger",
-            f"{done.ledger.number} of {_time(done.ledger.ended)}: {done.erased_memories} memories and "
-            f"{done.erased_namespaces} namespaces of the backup were erased since, and are not restored",
-        ),
-        _line(
-            "restored", f"{done.namespaces} namespaces; {done.objects} objects, {done.bytes:,} bytes written"
-        ),
-    ]
+    run, ledger = done.run, done.ledger
+    erased = f"{done.erased_memories} memories and {done.erased_namespaces} namespaces of the backup"
+    written = f"{done.objects} objects, {done.bytes:,} bytes written"
     result = "not everything could be restored" if done.findings else "relayers may use the store"
-    return "\n".join([*lines, _line("result", f"{result}; memrelay verify looks at all of it")])
+    lines = [
+        *found(done.findings),
+        ("run", f"{run.number} of {_time(run.began)}"),
+        (
+            "ledger",
+            f"{ledger.number} of {_time(ledger.ended)}: {erased} were erased since, and are not restored",
+        ),
+        ("restored", f"{done.namespaces} namespaces; {written}"),
+        ("result", f"{result}; memrelay verify looks at all of it"),
+    ]
+    row = row_of(done) | {"run": run.number, "run_began": run.began, "ledger": ledger.number}
+    return Report(lines, row, not done.findings)
 
 
 def _time(ms: int) -> str:

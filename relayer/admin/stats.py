@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from relayer.access.quotas import Amount as Kept
-from relayer.admin.catalogue import Kind, Listed, incarnation_of, kind_of, read_catalogue
-from relayer.admin.walk import seq_of
+from relayer.admin.catalogue import UNREADABLE, Kind, Listed, incarnation_of, kind_of, read_catalogue, seq_of
 from relayer.domain.namespace import Manifest
-from relayer.errors import CorruptNamespace, NamespaceClosed, UpgradeRequired
-from relayer.lib.single_flight import AT_ONCE, together
+from relayer.errors import NamespaceClosed
+from relayer.lib.single_flight import in_windows
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest import ManifestView
 
 _GIB = 2**30
-_MILLION = 1_000_000
 # Calls that stores charge as writes; deletes are free with all that publish a price for them.
 _WRITE_CALLS = frozenset({"create", "swap", "list"})
 _READ_CALLS = frozenset({"get", "versions"})
@@ -33,10 +30,6 @@ class Amount:
         """Count one more."""
         self.objects += 1
         self.bytes += size
-
-    def row(self) -> dict[str, int]:
-        """Return it for JSON."""
-        return {"objects": self.objects, "bytes": self.bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +57,46 @@ class Traffic:
 
 
 @dataclass(slots=True)
+class Garbage:
+    """What collection will delete: slots that segments hold as well, and segments and indexes that no manifest names."""
+
+    covered_slots: Amount = field(default_factory=Amount)
+    unnamed: Amount = field(default_factory=Amount)
+
+
+@dataclass(slots=True)
+class Kept:
+    """What an account keeps, as its quota counts it."""
+
+    namespaces: int = 0
+    memories: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
 class Stats:
     """What a store holds.
 
     Attributes:
-        kinds: objects by kind.
+        kinds: objects by the word for their kind.
         entries: of all logs together.
-        tail: entries that no segment holds yet,
+        tail_entries: that no segment holds yet,
         segments: and segments that are named by a manifest.
-        covered: slots that segments hold as well, and that collection will delete.
-        loose: segments and indexes that no manifest names.
-        unread: namespaces whose manifest could not be read; verify says why.
-        names: namespaces of each account,
-        kept: and what it keeps in them, as its quota counts it.
+        unread_manifests: of how many namespaces; verify says why.
+        by_account: what each keeps, those that keep most bytes first.
     """
 
-    kinds: dict[Kind, Amount] = field(default_factory=lambda: defaultdict(Amount))
+    ALSO = ("total",)
+
     accounts: int = 0
     namespaces: int = 0
     entries: int = 0
-    tail: int = 0
+    tail_entries: int = 0
     segments: int = 0
-    covered: Amount = field(default_factory=Amount)
-    loose: Amount = field(default_factory=Amount)
-    unread: int = 0
-    names: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    kept: dict[str, Kept] = field(default_factory=lambda: defaultdict(Kept))
+    garbage: Garbage = field(default_factory=Garbage)
+    kinds: dict[str, Amount] = field(default_factory=lambda: defaultdict(Amount))
+    unread_manifests: int = 0
+    by_account: dict[str, Kept] = field(default_factory=lambda: defaultdict(Kept))
 
     @property
     def total(self) -> Amount:
@@ -97,31 +104,9 @@ class Stats:
         kinds = self.kinds.values()
         return Amount(sum(item.objects for item in kinds), sum(item.bytes for item in kinds))
 
-    def largest(self, count: int) -> list[tuple[str, Kept]]:
-        """Return the accounts that keep most bytes, and what they keep."""
-        return sorted(self.kept.items(), key=lambda item: (-item[1].bytes, item[0]))[:count]
-
     def monthly(self, prices: Prices) -> float:
         """Return what keeping everything costs in a month."""
         return self.total.bytes / _GIB * prices.gib_month
-
-    def row(self) -> dict[str, object]:
-        """Return it for JSON."""
-        return {
-            "accounts": self.accounts,
-            "namespaces": self.namespaces,
-            "entries": self.entries,
-            "tail_entries": self.tail,
-            "segments": self.segments,
-            "total": self.total.row(),
-            "garbage": {"covered_slots": self.covered.row(), "unnamed": self.loose.row()},
-            "kinds": {kind.value: amount.row() for kind, amount in self.kinds.items()},
-            "unread_manifests": self.unread,
-            "by_account": {
-                account: {"namespaces": self.names[account], "memories": kept.memories, "bytes": kept.bytes}
-                for account, kept in self.largest(len(self.kept))
-            },
-        }
 
 
 @dataclass(slots=True)
@@ -132,71 +117,65 @@ class _Log:
     packs: dict[str, int] = field(default_factory=dict)
 
 
-async def measure(ports: LogPorts, known: tuple[str, ...] = ()) -> Stats:
-    """List a store once and read every manifest.
-
-    Raises:
-        StoreError: the store did not answer.
-    """
+async def measure(ports: LogPorts, known: Collection[str] = ()) -> Stats:
+    """List a store once and read every manifest."""
     stats, logs = Stats(), defaultdict[bytes, _Log](_Log)
-    strip = len(ports.layout.at("x")) - 1
-    start = f"{ports.layout.prefix}/" if ports.layout.prefix else ""
-    async for info in ports.store.list(start):
-        key = info.key[strip:]
-        kind, incarnation = kind_of(key), incarnation_of(key)
-        stats.kinds[kind].add(info.size)
-        if incarnation is None:
-            continue
-        if kind is Kind.ENTRY:
-            logs[incarnation].slots[seq_of(key)] = info.size
-        elif kind in {Kind.SEGMENT, Kind.INDEX}:
-            logs[incarnation].packs[key] = info.size
+    async for info in ports.rows_below(""):
+        kind, incarnation = kind_of(info.key), incarnation_of(info.key)
+        stats.kinds[kind.value].add(info.size)
+        if incarnation is not None and kind is Kind.ENTRY:
+            logs[incarnation].slots[seq_of(info.key)] = info.size
+        elif incarnation is not None and kind in {Kind.SEGMENT, Kind.INDEX}:
+            logs[incarnation].packs[info.key] = info.size
     catalogue = await read_catalogue(ports, known)
     stats.accounts, stats.namespaces = len(catalogue.accounts), len(catalogue.namespaces)
-    for first in range(0, len(catalogue.namespaces), AT_ONCE):
-        window = catalogue.namespaces[first : first + AT_ONCE]
-        manifests = await together([_manifest(ports, listed) for listed in window])
-        for listed, manifest in zip(window, manifests, strict=True):
-            _count(stats, listed, manifest, logs[listed.incarnation])
+
+    async def count(listed: Listed) -> None:
+        _count(stats, listed, await _manifest(ports, listed), logs[listed.incarnation])
+
+    await in_windows(count, catalogue.namespaces)
+    largest = sorted(stats.by_account.items(), key=lambda item: (-item[1].bytes, item[0]))
+    stats.by_account = dict(largest)
     return stats
 
 
 async def _manifest(ports: LogPorts, listed: Listed) -> Manifest | None:
     try:
         return await ManifestView(ports, listed.account, listed.incarnation).read()
-    except (CorruptNamespace, UpgradeRequired, NamespaceClosed):
+    except (*UNREADABLE, NamespaceClosed):
         return None
 
 
 def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -> None:
-    stats.names[listed.account] += listed.live
+    kept = stats.by_account[listed.account]
+    kept.namespaces += listed.live
     if manifest is None:
-        stats.unread += bool(log.slots or log.packs)
+        stats.unread_manifests += bool(log.slots or log.packs)
         return
     head = max([manifest.snap_seq, *log.slots])
     stats.entries += head
-    stats.tail += head - manifest.snap_seq
+    stats.tail_entries += head - manifest.snap_seq
     stats.segments += len(manifest.segments)
     tail = [size for seq, size in log.slots.items() if seq > manifest.snap_seq]
-    stats.kept[listed.account].add(Kept(manifest.live_count + len(tail), manifest.live_bytes + sum(tail)))
+    kept.memories += manifest.live_count + len(tail)
+    kept.bytes += manifest.live_bytes + sum(tail)
     for seq, size in log.slots.items():
         if seq <= manifest.snap_seq:
-            stats.covered.add(size)
-    named = {row.key for row in manifest.segments} | {manifest.index_key}
+            stats.garbage.covered_slots.add(size)
+    named = manifest.named
     for key, size in log.packs.items():
-        if key not in named and key.rpartition("/")[0] not in named:
-            stats.loose.add(size)
+        if not named & {key, key.rpartition("/")[0]}:
+            stats.garbage.unnamed.add(size)
 
 
 def parse_traffic(metrics: str) -> Traffic | None:
     """Return what a relayer's metrics say it asked of its store for each request for memories; None before the first."""
-    calls: Mapping[str, float] = _sums(metrics, "memrelay_store_requests_total", "call")
+    calls = _sums(metrics, "memrelay_store_requests_total", "call")
     routes = _sums(metrics, "memrelay_http_requests_total", "route")
     requests = sum(value for route, value in routes.items() if route.startswith("/v1/"))
     if not requests:
         return None
-    writes = sum(value for call, value in calls.items() if call in _WRITE_CALLS)
-    reads = sum(value for call, value in calls.items() if call in _READ_CALLS)
+    writes, reads = (sum(calls[call] for call in charged) for charged in (_WRITE_CALLS, _READ_CALLS))
     return Traffic(writes / requests, reads / requests)
 
 

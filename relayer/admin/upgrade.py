@@ -6,22 +6,22 @@ moment at which an older relayer is shut out, and it is the operator's to choose
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from relayer.admin.catalogue import Finding, Flaw, Listed, read_catalogue
+from relayer.admin.catalogue import UNREADABLE, Finding, Listed, Progress, read_catalogue, unseen
 from relayer.domain import namespace
-from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
+from relayer.errors import NamespaceClosed, StoreUnavailable
 from relayer.log.compactor import CompactionLimits, Compactor
+from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest import ManifestView
 from relayer.log.replica import Replica
 from relayer.ports import Swapped
 
 _ROUNDS = 8
-Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
@@ -34,69 +34,68 @@ class Upgrade:
     findings: list[Finding] = field(default_factory=list)
 
 
-async def upgrade_store(
-    ports: LogPorts, *, apply: bool, progress: Progress = lambda _done, _total: None
-) -> Upgrade:
-    """Give every manifest the format that this version writes.
-
-    Raises:
-        StoreError: the store did not answer; running again goes on.
-    """
+async def upgrade_store(ports: LogPorts, *, apply: bool, progress: Progress = unseen) -> Upgrade:
+    """Give every manifest the format that this version writes."""
     catalogue = await read_catalogue(ports)
-    upgrade = Upgrade(namespace.MANIFEST_FORMAT, findings=list(catalogue.findings))
-    for done, listed in enumerate(catalogue.namespaces, 1):
-        if listed.live:
-            await _raise_one(ports, listed, upgrade, apply=apply)
-        progress(done, len(catalogue.namespaces))
+    upgrade = Upgrade(namespace.MANIFEST_FORMAT)
+
+    async def work(listed: Listed) -> None:
+        raised = await _raise(ports, listed, upgrade.format, apply=apply)
+        upgrade.raised += raised
+        upgrade.had += not raised
+
+    found = await at_each(catalogue.namespaces, work, progress)
+    upgrade.findings = [*catalogue.findings, *found]
     return upgrade
 
 
-async def _raise_one(ports: LogPorts, listed: Listed, upgrade: Upgrade, *, apply: bool) -> None:
+async def at_each(
+    namespaces: Sequence[Listed], work: Callable[[Listed], Awaitable[None]], progress: Progress
+) -> list[Finding]:
+    """Do the work at every namespace that is live; returns which could not be read.
+
+    One that was never finished, or is erased meanwhile, has nothing to be done.
+    """
+    found = []
+    for listed in progress([listed for listed in namespaces if listed.live]):
+        try:
+            await work(listed)
+        except NamespaceClosed:
+            continue
+        except UNREADABLE as error:
+            key, say = Layout.manifest(listed.incarnation), f" (namespace {listed.pointer.name})"
+            found.append(Finding.of(error, key, say=say))
+    return found
+
+
+async def _raise(ports: LogPorts, listed: Listed, target: int, *, apply: bool) -> bool:
+    """Raise one manifest; False if it has the format already."""
     view = ManifestView(ports, listed.account, listed.incarnation)
-    try:
-        for _ in range(_ROUNDS):
-            seen = await view.see()
-            if seen.manifest.format >= upgrade.format:
-                upgrade.had += 1
-                return
-            new = msgspec.structs.replace(seen.manifest, format=upgrade.format)
-            if not apply or isinstance(await view.swap(seen, new), Swapped):
-                upgrade.raised += 1
-                return
-    except NamespaceClosed:
-        return  # never finished, or erased meanwhile: what is made anew has the new format
-    except (CorruptNamespace, UpgradeRequired) as error:
-        key = ports.layout.manifest(listed.incarnation)
-        fix = "update memrelay on this machine" if isinstance(error, UpgradeRequired) else "memrelay repair"
-        upgrade.findings.append(Finding(Flaw.of(error), key, str(error), fix))
-        return
+    for _ in range(_ROUNDS):
+        seen = await view.see()
+        if seen.manifest.format >= target:
+            return False
+        new = msgspec.structs.replace(seen.manifest, format=target)
+        if not apply or isinstance(await view.swap(seen, new), Swapped):
+            return True
     raise StoreUnavailable(
         "a manifest changed again and again while its format was to be raised; run it again"
     )
 
 
-@dataclass(slots=True)
-class Compacted:
-    """How many segments were made, their bytes, and how many rows the manifest has now."""
-
-    segments: int = 0
-    written: int = 0
-    rows: int = 0
-
-
-async def compact_namespace(ports: LogPorts, listed: Listed, *, entries: int) -> Compacted:
+async def compact_namespace(ports: LogPorts, listed: Listed, *, entries: int) -> tuple[int, int]:
     """Make segments of the tail, if it has at least ``entries`` entries, and merge small ones until nothing is left to do.
+
+    Returns:
+        How many segments were made, and the bytes that were written.
 
     Raises:
         CorruptNamespace, UpgradeRequired, NamespaceClosed: it cannot be read; nothing was changed.
-        StoreError: the store did not answer; running again is safe.
     """
     replica = Replica(ports, listed.account, listed.incarnation)
     await replica.reload()
     compactor = Compactor(ports, replica, CompactionLimits(entries=entries))
-    done = Compacted()
+    made = written = 0
     while (compaction := await compactor.run()) is not None:
-        done.segments += compaction.won
-        done.written += compaction.written
-    done.rows = len((await replica.manifest.read()).segments)
-    return done
+        made, written = made + compaction.won, written + compaction.written
+    return made, written

@@ -5,20 +5,23 @@ What is sealed under a namespace's key is opened where the key is given, to see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from relayer.admin.catalogue import (
-    UNREADABLE_REPORT,
+    UNREADABLE,
     Finding,
     Flaw,
     Kind,
     Listed,
-    keys_below,
+    Progress,
     kind_of,
     read_catalogue,
+    read_reports,
+    sound,
+    unseen,
 )
 from relayer.admin.walk import Walk, walk_log
 from relayer.crypto.fleet import FleetPair
@@ -36,17 +39,18 @@ from relayer.domain.operations import (
     decode_operation,
 )
 from relayer.domain.record import decode_record
-from relayer.errors import CorruptNamespace, UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
-from relayer.lib.single_flight import AT_ONCE, together
-from relayer.log.erasure.reports import ErasureReports, What
+from relayer.errors import UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
+from relayer.log.erasure.reports import What
 from relayer.log.layout import Layout
 from relayer.log.log_ports import LogPorts
 from relayer.log.sealed_objects import ObjectSealer
 from relayer.log.slots import LinkedEntry
-from relayer.ports import Found
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.keys import AgentKeys
+
+_LOST_ALONE = "recall leaves it out; only a backup has it, if any does"
+_FROM_BACKUP = "without it nothing of the namespace opens: restore it from a backup"
 
 
 class BodyCheck:
@@ -82,30 +86,22 @@ class BodyCheck:
 
 def whole(keys: NamespaceKeys, operation: Operation | Malformed) -> bool:
     """Whether every body of an operation that is there opens under these keys."""
+    stored = [item for item in _stored(operation) if item.key_epoch == keys.epoch]
+    vectors = operation.vectors if isinstance(operation, JobFinished) else ()
+    having_vectors: list[Stored | VectorSet] = [*stored, *vectors]
     try:
-        for item in _stored(operation):
-            if item.key_epoch == keys.epoch:
-                _open_stored(keys, item)
+        for item in stored:
+            if item.sealed:
+                decode_record(keys.unseal_record(item.record, item.sealed))
+        for having in having_vectors:
+            for which, sealed in (("own", having.vector), ("context", having.context_vector)):
+                if sealed:
+                    keys.unseal_vector(having.record, which, sealed)
         if isinstance(operation, JobAccepted) and operation.sealed:
             keys.unseal_record(operation.job, operation.sealed)
-        if isinstance(operation, JobFinished):
-            for vectors in operation.vectors:
-                _open_vectors(keys, vectors)
     except (UnsealError, msgspec.MsgspecError):
         return False
     return True
-
-
-def _open_stored(keys: NamespaceKeys, item: Stored) -> None:
-    if item.sealed:
-        decode_record(keys.unseal_record(item.record, item.sealed))
-    _open_vectors(keys, item)
-
-
-def _open_vectors(keys: NamespaceKeys, item: Stored | VectorSet) -> None:
-    for which, sealed in (("own", item.vector), ("context", item.context_vector)):
-        if sealed:
-            keys.unseal_vector(item.record, which, sealed)
 
 
 def _stored(operation: Operation | Malformed) -> Sequence[Stored]:
@@ -118,11 +114,6 @@ def _stored(operation: Operation | Malformed) -> Sequence[Stored]:
             return ()
 
 
-Progress = Callable[[int, int], None]
-_LOST_ALONE = "recall leaves it out; only a backup has it, if any does"
-_FROM_BACKUP = "without it nothing of the namespace opens: restore it from a backup"
-
-
 @dataclass(slots=True)
 class NamespaceReport:
     """What was found in one namespace.
@@ -130,41 +121,30 @@ class NamespaceReport:
     Attributes:
         entries: of the log, from the first to the last that could be read.
         memories: that its state holds, forgotten and superseded ones included.
-        bodies: operations whose inner seals opened; None without the namespace's key.
+        inner_seals: operations whose inner seals opened; None without the namespace's key.
         findings: flaws, in the order of the log.
     """
+
+    ALSO = ("sound",)
 
     listed: Listed
     entries: int = 0
     memories: int = 0
     bytes: int = 0
-    bodies: int | None = None
+    inner_seals: int | None = None
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
         """Whether nothing is lost."""
-        return all(finding.flaw.harmless for finding in self.findings)
-
-    def row(self) -> dict[str, object]:
-        """Return it for JSON."""
-        return {
-            "account": self.listed.account,
-            "namespace": self.listed.pointer.name,
-            "incarnation": self.listed.incarnation.hex(),
-            "state": self.listed.pointer.state.value,
-            "entries": self.entries,
-            "memories": self.memories,
-            "bytes": self.bytes,
-            "inner_seals": self.bodies,
-            "sound": self.sound,
-            "findings": [finding.row() for finding in self.findings],
-        }
+        return sound(self.findings)
 
 
 @dataclass(slots=True)
 class StoreReport:
     """What was found in a store."""
+
+    ALSO = ("sound",)
 
     namespaces: list[NamespaceReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -172,54 +152,29 @@ class StoreReport:
     @property
     def sound(self) -> bool:
         """Whether nothing is lost."""
-        return all(finding.flaw.harmless for finding in self.findings) and all(
-            report.sound for report in self.namespaces
-        )
-
-    def row(self) -> dict[str, object]:
-        """Return it for JSON."""
-        return {
-            "sound": self.sound,
-            "namespaces": [report.row() for report in self.namespaces],
-            "findings": [finding.row() for finding in self.findings],
-        }
+        return sound(self.findings) and all(report.sound for report in self.namespaces)
 
 
 async def verify_store(
-    ports: LogPorts,
-    *,
-    known: Sequence[str] = (),
-    secrets: Sequence[bytes] = (),
-    progress: Progress = lambda _done, _total: None,
+    ports: LogPorts, *, known: Sequence[str] = (), secrets: Sequence[bytes] = (), progress: Progress = unseen
 ) -> StoreReport:
     """Verify every namespace of a store; a relayer may serve it meanwhile.
 
-    Args:
-        ports: the store.
-        known: ids of accounts, see `read_catalogue`.
-        secrets: agent secrets; what they open is verified inside as well.
-        progress: called after each namespace with how many are done, and how many there are.
-
-    Raises:
-        StoreError: the store did not answer.
+    ``known`` is for `read_catalogue`; what agents' ``secrets`` open is verified inside as well.
     """
     catalogue = await read_catalogue(ports, known)
-    report = StoreReport(findings=list(catalogue.findings))
-    for done, listed in enumerate(catalogue.namespaces, 1):
-        report.namespaces.append(await verify_namespace(ports, listed, secrets))
-        progress(done, len(catalogue.namespaces))
-    report.findings += await _nameless(ports, known)
-    report.findings += await _fleet(ports)
-    return report
+    spaces = [await verify_namespace(ports, listed, secrets) for listed in progress(catalogue.namespaces)]
+    beyond = await _nameless(ports, known) + await _fleet(ports)
+    return StoreReport(spaces, [*catalogue.findings, *beyond])
 
 
 async def _fleet(ports: LogPorts) -> list[Finding]:
     """Look whether the relayers' keys of these days open: none that starts can do without."""
     found: list[Finding] = []
-    for key in await keys_below(ports, Layout.fleet("")):
-        stored = await ports.store.get(ports.layout.at(key))
+    for key in await ports.keys_below(Layout.fleet("")):
+        stored = await ports.get(key)
         try:
-            if isinstance(stored, Found) and kind_of(key) is Kind.FLEET:
+            if stored is not None and kind_of(key) is Kind.FLEET:
                 FleetPair.open(key.rpartition("/")[2], ports.keys.metadata, stored.data)
         except WrongRelayerKey:
             sentence = (
@@ -231,58 +186,33 @@ async def _fleet(ports: LogPorts) -> list[Finding]:
 
 async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:
     """Look for objects of namespaces that no name stands for."""
-    keys = await keys_below(ports, "ns/")
+    keys = await ports.keys_below("ns/")
     named = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
-    erasing, found = await _erased_incarnations(ports)
-    found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
-    for key in sorted({key.split("/")[1] for key in keys} - named - erasing):
-        sentence = "objects of a namespace that no pointer names: its pointer is lost"
-        found.append(Finding(Flaw.NO_NAME, f"ns/{key}", sentence, "restore the pointer from a backup"))
-    return found
-
-
-async def _erased_incarnations(ports: LogPorts) -> tuple[set[str], list[Finding]]:
-    """Return what is being erased, or was, and which reports do not open."""
-    reports, found = ErasureReports(ports), list[Finding]()
-    # In the order in which a report moves: one that does so meanwhile is found in one place at least.
-    pending = await reports.pending()
+    reports, found = await read_reports(ports)
     # The name of a report is the id of its erasure: a namespace's is its incarnation, and a memory's is none.
-    over = [key for key in await keys_below(ports, Layout.erased()) if kind_of(key) is Kind.ERASURE]
+    over = [key for key, _, _ in reports] + [finding.key for finding in found]
+    over = [key for key in over if key.startswith(Layout.erased()) and kind_of(key) is Kind.ERASURE]
     erasing = {ulid.parse(key.rpartition("/")[2]).hex() for key in over}
-
-    async def look(key: str) -> None:
-        try:
-            seen = await reports.read(key)
-        except (CorruptNamespace, UpgradeRequired) as error:
-            found.append(Finding(Flaw.of(error), key, str(error), UNREADABLE_REPORT))
-            return
-        # A namespace of which a memory is erased is there, and its name with it.
-        if seen is not None and seen.report.what is What.NAMESPACE:
-            erasing.add(seen.report.incarnation.hex())
-
-    keys = [*pending, *over]
-    for start in range(0, len(keys), AT_ONCE):
-        await together([look(key) for key in keys[start : start + AT_ONCE]])
-    return erasing, sorted(found, key=lambda finding: finding.key)
+    # A namespace of which a memory is erased is there, and its name with it.
+    erasing |= {report.incarnation.hex() for _, _, report in reports if report.what is What.NAMESPACE}
+    found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
+    sentence = "objects of a namespace that no pointer names: its pointer is lost"
+    lost = sorted({key.split("/")[1] for key in keys} - named - erasing)
+    fix = "restore the pointer from a backup"
+    return found + [Finding(Flaw.NO_NAME, f"ns/{one}", sentence, fix) for one in lost]
 
 
 def _left_over(keys: Sequence[str]) -> list[Finding]:
-    if not keys:
-        return []
     sentence = f"{len(keys)} objects of an erased namespace are still to be destroyed, this one first"
-    return [Finding(Flaw.LEFT_OVER, keys[0], sentence)]
+    return [Finding(Flaw.LEFT_OVER, key, sentence) for key in keys[:1]]
 
 
 async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[bytes] = ()) -> NamespaceReport:
-    """Verify one namespace; raises `StoreError`."""
-    report = NamespaceReport(listed)
+    """Verify one namespace."""
     if not listed.live:
-        rest = await keys_below(ports, Layout.incarnation(listed.incarnation))
-        report.findings += _left_over(rest)
-        return report
+        rest = await ports.keys_below(Layout.incarnation(listed.incarnation))
+        return NamespaceReport(listed, findings=_left_over(rest))
     keys, problem = await keys_of(ports, listed, secrets)
-    if problem is not None:
-        report.findings.append(problem)
     checks: list[BodyCheck] = []
 
     def new_check() -> BodyCheck:
@@ -290,18 +220,14 @@ async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[by
         return checks[-1]
 
     walk = await walk_log(ports, listed.account, listed.incarnation, new_check)
-    report.findings += walk.findings
-    report.entries, report.memories, report.bytes = (
-        walk.state.position.seq,
-        len(walk.state.records),
-        walk.bytes,
-    )
     check = checks[-1]
-    report.bodies = None if keys is None else check.opened
-    report.findings += _bodies(walk, check, listed)
+    found = [*([problem] if problem else []), *walk.findings, *_bodies(walk, check, listed)]
     if walk.seen is not None:
-        report.findings += await _beside(ports, listed, walk.seen.manifest)
-    return report
+        found += await _beside(ports, listed, walk.seen.manifest)
+    bodies = None if keys is None else check.opened
+    return NamespaceReport(
+        listed, walk.state.position.seq, len(walk.state.records), walk.bytes, bodies, found
+    )
 
 
 async def keys_of(
@@ -311,52 +237,38 @@ async def keys_of(
 
     Custody ``relayer`` needs no secret.
     """
-    key = max(await keys_below(ports, f"ns/{listed.incarnation.hex()}/keyring/"), default="")
+    key = max(await ports.keys_below(Layout.keyrings(listed.incarnation)), default="")
     if not key:
         key = Layout.keyring(listed.incarnation, 1)
-        flaw = Flaw.UNFINISHED if not await _has_log(ports, listed) else Flaw.ABSENT
-        return None, Finding(flaw, key, "a namespace has no keyring", "" if flaw.harmless else _FROM_BACKUP)
-    found = await ports.store.get(ports.layout.at(key))
-    if not isinstance(found, Found):
+        begun = await ports.get(Layout.manifest(listed.incarnation)) is not None
+        flaw, fix = (Flaw.ABSENT, _FROM_BACKUP) if begun else (Flaw.UNFINISHED, "")
+        return None, Finding(flaw, key, "a namespace has no keyring", fix)
+    found = await ports.get(key)
+    if found is None:
         return None, Finding(Flaw.ABSENT, key, "the keyring vanished while it was read", _FROM_BACKUP)
+    account, incarnation, pointer = listed.account, listed.incarnation, listed.pointer
     try:
-        keyring = ObjectSealer(ports).unseal_keyring(listed.account, listed.incarnation, key, found.data)
-    except (CorruptNamespace, UpgradeRequired) as error:
-        return None, Finding(Flaw.of(error), key, str(error), _FROM_BACKUP)
-    pointer = listed.pointer
+        keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, found.data)
+    except UNREADABLE as error:
+        return None, Finding.of(error, key, _FROM_BACKUP)
+    name, generation = pointer.name, pointer.generation
+    candidates = [AgentKeys("", secret).namespace_secret(name, generation) for secret in secrets]
     if pointer.custody is Custody.RELAYER:
-        candidates = [ports.keys.namespace_secret(listed.account, pointer.name, pointer.generation)]
-    else:
-        candidates = [
-            AgentKeys("", secret).namespace_secret(pointer.name, pointer.generation) for secret in secrets
-        ]
+        candidates = [ports.keys.namespace_secret(account, name, generation)]
     for secret in candidates:
         try:
-            opened = NamespaceKeys.open(
-                secret, keyring, account=listed.account, incarnation=listed.incarnation
-            )
+            return NamespaceKeys.open(secret, keyring, account=account, incarnation=incarnation), None
         except WrongNamespaceKey:
             continue
-        return opened, None
     return None, None
 
 
-async def _has_log(ports: LogPorts, listed: Listed) -> bool:
-    return isinstance(await ports.store.get(ports.layout.at(Layout.manifest(listed.incarnation))), Found)
-
-
 def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
-    found = [
-        Finding(
-            Flaw.WRONG_SEAL,
-            Layout.entry(listed.incarnation, seq),
-            f"entry {seq} holds a body that its key does not open",
-            _LOST_ALONE,
-            seq,
-            seq,
-        )
-        for seq in check.failed
-    ]
+    found = []
+    for seq in check.failed:
+        sentence = f"entry {seq} holds a body that its key does not open"
+        key = Layout.entry(listed.incarnation, seq)
+        found.append(Finding(Flaw.WRONG_SEAL, key, sentence, _LOST_ALONE, seq, seq))
     lost = walk.state.records.keys() - check.there
     if lost and not walk.findings:
         sentence = f"{len(lost)} memories have no text any more, although nobody erased them"
@@ -366,17 +278,17 @@ def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
 
 async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[Finding]:
     """Look at what is there beside the log: an index that is named, and what nobody names."""
-    layout, incarnation = ports.layout, listed.incarnation
     found: list[Finding] = []
-    if manifest.index_key and not isinstance(await ports.store.get(layout.at(manifest.index_key)), Found):
+    if manifest.index_key and await ports.get(manifest.index_key) is None:
         sentence = "the manifest names an index that is absent; it is built anew when the namespace is opened"
         found.append(Finding(Flaw.LEFT_OVER, manifest.index_key, sentence))
-    named = {row.key for row in manifest.segments} | {manifest.index_key}
-    there = await keys_below(ports, layout.segments(incarnation)) + await keys_below(
-        ports, layout.indexes(incarnation)
-    )
-    loose = [key for key in there if key not in named]
-    if loose:
-        sentence = f"{len(loose)} objects that no manifest names wait for collection, this one first"
-        found.append(Finding(Flaw.LEFT_OVER, loose[0], sentence))
-    return found
+    loose = await unnamed(ports, listed.incarnation, manifest)
+    sentence = f"{len(loose)} objects that no manifest names wait for collection, this one first"
+    return found + [Finding(Flaw.LEFT_OVER, key, sentence) for key in loose[:1]]
+
+
+async def unnamed(ports: LogPorts, incarnation: bytes, manifest: Manifest) -> list[str]:
+    """List the segments and indexes that a manifest does not name."""
+    below = (Layout.segments(incarnation), Layout.indexes(incarnation))
+    named = manifest.named
+    return [key for start in below for key in await ports.keys_below(start) if key not in named]

@@ -1,4 +1,4 @@
-"""What the commands share: options, progress, and how one ends that cannot do what it was asked for.
+"""What the commands share: options, and how one ends that cannot do what it was asked for.
 
 One sentence, and an exit code that says which kind it is.
 """
@@ -6,14 +6,12 @@ One sentence, and an exit code that says which kind it is.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relayer.errors import RelayerError, StoreUnavailable
 
@@ -74,20 +72,3 @@ StoreOption = Annotated[str | None, typer.Option(help="Bucket instead of a direc
 EndpointOption = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
 RegionOption = Annotated[str | None, typer.Option(help="Region of the bucket.")]
 ConfigOption = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
-
-
-@contextmanager
-def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Yield what is to be called with how many namespaces are done and how many there are."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda _done, _total: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-
-        def advance(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        yield advance

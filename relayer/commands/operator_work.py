@@ -1,19 +1,21 @@
-"""What the operator's commands do; `relayer.commands.operator` imports this when one is asked for.
-
-Each returns the command's exit code: 0 all is well, 1 something was found that needs a person. Everything else is raised.
-"""
+"""What the operator's commands do; `relayer.commands.operator` imports this when one is asked for."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import track
 
 from relayer.access.accounts import Accounts
 from relayer.access.quotas import Quotas
@@ -22,16 +24,15 @@ from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin import reports
 from relayer.admin.backup import back_up, prune
 from relayer.admin.backup_store import BackupStore
-from relayer.admin.catalogue import Kind, Listed, kind_of, read_catalogue
+from relayer.admin.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
 from relayer.admin.inspect import Lines, describe_key, describe_namespace
-from relayer.admin.repair import Repair, repair_namespace
+from relayer.admin.repair import repair_namespace
+from relayer.admin.reports import Report
 from relayer.admin.restore import restore
 from relayer.admin.stats import Prices, measure, parse_traffic
-from relayer.admin.upgrade import compact_namespace, upgrade_store
+from relayer.admin.upgrade import at_each, compact_namespace, upgrade_store
 from relayer.admin.verify import StoreReport, verify_namespace, verify_store
-from relayer.commands.console import progress_bar
-from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
+from relayer.errors import ConfigurationError
 from relayer.log.collector import Collector, Stage
 from relayer.log.log_ports import LogPorts
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
@@ -42,91 +43,123 @@ from relayer.wire.errors import InvalidSecret
 from relayer.wire.keys import is_account_id, parse_secret
 
 if sys.platform == "win32":
-    run = asyncio.run
+    _run = asyncio.run
 else:
-    from uvloop import run as run  # noqa: PLC0414 - the commands' runner, for `relayer.commands.operator`
+    from uvloop import run as _run
 
-Flags = Mapping[str, object]
+T = TypeVar("T")
+
 # What ``memrelay-gateway keys export`` prints.
 _EXPORTED = "MEMRELAY_AGENT_SECRET="
 _PLACE_FLAGS = ("data", "store", "endpoint_url", "region", "config", "collect_after", "commit_check")
 
 
-@asynccontextmanager
-async def opened_store(flags: Flags, *, used: bool = True) -> AsyncIterator[tuple[RelayerSettings, LogPorts]]:
-    """Open the store of the settings, and close it at the end of the block.
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A store that is open, and how a command shows how far it is.
 
-    Args:
-        flags: as the command line has them; others than those of a place are left out.
-        used: it must be one that a relayer has used.
+    Attributes:
+        known: accounts that are known without looking: those given and those served.
+    """
+
+    settings: RelayerSettings
+    relayer_key: bytes = field(repr=False)
+    ports: LogPorts
+    progress: Progress
+    known: Sequence[str]
+
+    async def namespaces(self, name: str | None) -> Sequence[Listed]:
+        """List the namespaces of a name, or all; raises `ConfigurationError` if there is none of the name."""
+        catalogue = await read_catalogue(self.ports, self.known)
+        found = catalogue.namespaces if name is None else catalogue.named(name)
+        if not found and name is not None:
+            raise ConfigurationError(f"--namespace: this store has no namespace {name}")
+        return found
+
+
+def run(command: str, options: dict[str, Any]) -> int:
+    """Do a command of `relayer.commands.operator` with its options by their names, and print what came of it.
+
+    Returns its exit code: 0 all is well, 1 something was found that needs a person.
 
     Raises:
         ConfigurationError: a setting is wrong, there is no key, or no such store.
         WrongRelayerKey: the store belongs to another key.
         StoreError: it cannot be used.
     """
-    settings = load_settings({name: flags.get(name) for name in _PLACE_FLAGS}, os.environ)
+    as_json = bool(options.pop("as_json", False))
+    report = _run(_done(command, options, quiet=as_json))
+    typer.echo(report.text(as_json=as_json))
+    return 0 if report.well else 1
+
+
+async def _done(command: str, options: dict[str, Any], *, quiet: bool) -> Report:
+    work, title = _COMMANDS[command]
+    settings = load_settings({name: options.pop(name, None) for name in _PLACE_FLAGS}, os.environ)
     configure(settings.log_format, settings.log_level)
     key = find_relayer_key(settings)
     if key is None:
         raise ConfigurationError(
             "there is no relayer key: give the store's as MEMRELAY_RELAYER_KEY_FILE, or name its directory with --data"
         )
+    used = work is not _restore
     if used and settings.store is None and not _is_store(settings.data):
         raise ConfigurationError(f"--data: there is no store in {settings.data}")
+    async with _opened(settings, key) as ports:
+        if used:
+            await probe(ports)
+        known = accounts_of(settings, options.pop("accounts", None) or ())
+        return await work(Site(settings, key, ports, _shown(title, quiet=quiet), known), **options)
+
+
+def _shown(title: str, *, quiet: bool) -> Progress:
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+
+    def progress(items: Sequence[T]) -> Iterable[T]:
+        return track(items, title, console=console, transient=True, disable=hidden)
+
+    return progress
+
+
+@asynccontextmanager
+async def _opened(settings: RelayerSettings, relayer_key: bytes) -> AsyncIterator[LogPorts]:
     clock = SystemClock()
     store = await open_store(settings, clock)
     try:
-        ports = ports_over(store, settings, key, clock, SystemRandomness())
-        if used:
-            await probe(ports)
-        yield settings, ports
+        yield ports_over(store, settings, relayer_key, clock, SystemRandomness())
     finally:
         await store.close()
 
 
 @asynccontextmanager
 async def opened_backup(
-    settings: RelayerSettings, keys: RelayerKeys, place: Flags, option: str
+    site: Site, option: str, named: str, endpoint_url: str | None, region: str | None
 ) -> AsyncIterator[BackupStore]:
     """Open a backup: a directory or ``s3://``, at the endpoint of the store itself unless another is named.
 
-    Args:
-        settings: of the store.
-        keys: the store's.
-        place: ``place``, and the backup's own ``endpoint_url`` and ``region``; without a place it is the store itself.
-        option: the one that names the place, for messages.
+    ``option`` is the one that names the place, for messages; without a place it is the store itself.
 
     Raises:
         ConfigurationError: the place is none, or there is no backup in it.
         StoreError: it cannot be used.
     """
-    named = str(place.get("place") or "")
+    settings = site.settings
     bucket = named.startswith("s3://")
     if option == "from" and not bucket and not _is_store(Path(named)):
         raise ConfigurationError(f"--from: there is no backup in {named}")
     if option == "to":
         _check_apart(named, settings)
-    chosen = settings.model_copy(
-        update={
-            "store": named if bucket else None,
-            "data": Path(named) if named and not bucket else settings.data,
-            "endpoint_url": place.get("endpoint_url") or settings.endpoint_url,
-            "region": place.get("region") or settings.region,
-        }
-    )
-    if not named:
-        chosen = settings
+    if named:
+        place = {"store": named} if bucket else {"store": None, "data": Path(named)}
+        own = {"endpoint_url": endpoint_url or settings.endpoint_url, "region": region or settings.region}
+        settings = settings.model_copy(update=place | own)
     try:
-        layout = layout_of(chosen)
+        layout_of(settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"--{option}: {error}") from error
-    clock = SystemClock()
-    store = await open_store(chosen, clock)
-    try:
-        yield BackupStore(LogPorts(store, clock, SystemRandomness(), keys, layout))
-    finally:
-        await store.close()
+    async with _opened(settings, site.relayer_key) as ports:
+        yield BackupStore(ports)
 
 
 def _check_apart(named: str, settings: RelayerSettings) -> None:
@@ -140,11 +173,7 @@ def _check_apart(named: str, settings: RelayerSettings) -> None:
 
 
 def accounts_of(settings: RelayerSettings, given: Sequence[str]) -> list[str]:
-    """Return the accounts that are known without looking: those given and those served.
-
-    Raises:
-        ConfigurationError: one is no account id.
-    """
+    """Return the accounts that are known without looking; raises `ConfigurationError` if one is no account id."""
     for account in given:
         if not is_account_id(account):
             raise ConfigurationError(
@@ -215,222 +244,132 @@ def _is_store(directory: Path) -> bool:
     return objects_directory(directory).is_dir()
 
 
-if sys.platform == "win32":
-    run = asyncio.run
-else:
-    pass
+async def _verify(site: Site, *, namespace: str | None, agent_secret_file: Sequence[Path] | None) -> Report:
+    secrets = [read_secret(file) for file in agent_secret_file or ()]
+    if namespace is None:
+        return reports.verification(
+            await verify_store(site.ports, known=site.known, secrets=secrets, progress=site.progress)
+        )
+    chosen = site.progress(await site.namespaces(namespace))
+    return reports.verification(
+        StoreReport([await verify_namespace(site.ports, listed, secrets) for listed in chosen])
+    )
 
 
-Say = Callable[[str], None]
-_FOUND = 1
+async def _repair(site: Site, *, namespace: str | None, apply: bool) -> Report:
+    """Mend accounts, where all namespaces are meant, and then logs."""
+    catalogue = await read_catalogue(site.ports, site.known)
+    mended = catalogue.mendable if apply and namespace is None else ()
+    for account in mended:
+        await Accounts(site.ports, served=frozenset(mended)).mend(account)
+    if mended:
+        catalogue = await read_catalogue(site.ports, site.known)
+    beyond = catalogue.findings if namespace is None else ()
+    chosen = catalogue.namespaces if namespace is None else await site.namespaces(namespace)
+    live = site.progress([listed for listed in chosen if listed.live])
+    repairs = [await repair_namespace(site.ports, listed, apply=apply) for listed in live]
+    return reports.repairs(repairs, beyond, mended, apply=apply)
 
 
-async def verify(
-    flags: Flags,
-    say: Say,
-    *,
-    namespace: str | None,
-    accounts: Sequence[str],
-    secret_files: Sequence[Path],
-    as_json: bool,
-) -> int:
-    """Verify a store, or the namespaces of one name, and print what was found."""
-    secrets = [read_secret(file) for file in secret_files]
-    async with opened_store(flags) as (settings, ports):
-        known = accounts_of(settings, accounts)
-        with progress_bar("verifying", quiet=as_json) as progress:
-            if namespace is None:
-                report = await verify_store(ports, known=known, secrets=secrets, progress=progress)
-            else:
-                chosen = await _named(ports, namespace, known)
-                report = StoreReport([await verify_namespace(ports, listed, secrets) for listed in chosen])
-    _print(say, report.row(), reports.verification(report), as_json=as_json)
-    return 0 if report.sound else _FOUND
-
-
-async def repair(
-    flags: Flags,
-    say: Say,
-    *,
-    namespace: str | None,
-    accounts: Sequence[str],
-    apply: bool,
-    as_json: bool,
-) -> int:
-    """Print what a repair would do, or do it; 1 while there is damage."""
-    async with opened_store(flags) as (settings, ports):
-        known = accounts_of(settings, accounts)
-        catalogue = await read_catalogue(ports, known)
-        mended = catalogue.mendable if apply and namespace is None else ()
-        for account in mended:
-            await Accounts(ports, served=frozenset(mended)).mend(account)
-        if mended:
-            catalogue = await read_catalogue(ports, known)
-        chosen = catalogue.namespaces if namespace is None else await _named(ports, namespace, known)
-        repairs: list[Repair] = []
-        with progress_bar("looking", quiet=as_json) as progress:
-            for done, listed in enumerate(chosen, 1):
-                if listed.live:
-                    repairs.append(await repair_namespace(ports, listed, apply=apply))
-                progress(done, len(chosen))
-    needed = [item for item in repairs if item.needed or item.hopeless]
-    beyond = list(catalogue.findings) if namespace is None else []
-    row = {
-        "applied": apply,
-        "accounts": list(mended),
-        "namespaces": [reports.repair_row(item) for item in needed],
-        "findings": [finding.row() for finding in beyond],
-    }
-    _print(say, row, reports.repairs(needed, beyond, mended, apply=apply), as_json=as_json)
-    hopeless = any(item.hopeless or not item.done for item in needed)
-    return _FOUND if hopeless or beyond else 0
-
-
-async def inspect(flags: Flags, say: Say, *, what: str, accounts: Sequence[str], as_json: bool) -> int:
-    """Print what a namespace or an object is."""
-    async with opened_store(flags) as (settings, ports):
-        catalogue = await read_catalogue(ports, accounts_of(settings, accounts))
-        found: list[Lines] = [await describe_namespace(ports, listed) for listed in catalogue.named(what)]
-        if not found and kind_of(what) is not Kind.OTHER:
-            described = await describe_key(ports, catalogue, what)
-            found = [described] if described is not None else []
+async def _inspect(site: Site, *, what: str) -> Report:
+    catalogue = await read_catalogue(site.ports, site.known)
+    found: list[Lines] = [await describe_namespace(site.ports, listed) for listed in catalogue.named(what)]
+    if not found and kind_of(what) is not Kind.OTHER:
+        described = await describe_key(site.ports, catalogue, what)
+        found = [described] if described is not None else []
     if not found:
         raise ConfigurationError(
             f"{what}: neither a namespace of this store nor the key of an object in it; memrelay verify --json lists the "
             "namespaces"
         )
-    rows = [dict(lines) for lines in found]
-    _print(say, {"found": rows}, "\n\n".join(map(reports.aligned, found)), as_json=as_json)
-    return 0
+    lines = [line for lines in found for line in [("", ""), *lines]][1:]
+    return Report(lines, {"found": [dict(lines) for lines in found]})
 
 
-async def stats(flags: Flags, say: Say, *, prices: str | None, metrics: str | None, as_json: bool) -> int:
-    """Print how much there is and what it costs."""
+async def _stats(site: Site, *, prices: str | None, metrics: str | None) -> Report:
     table = parse_prices(prices)
     traffic = parse_traffic(text_of(metrics)) if metrics is not None else None
-    async with opened_store(flags) as (settings, ports):
-        measured = await measure(ports, tuple(accounts_of(settings, ())))
-        quotas = Quotas(ports, settings.quota, read_quotas(settings.quotas))
-    row = measured.row() | {"cost": reports.cost_row(measured, table, traffic)}
-    _print(say, row, reports.stats(measured, table, traffic, quotas.of), as_json=as_json)
-    return 0
+    measured = await measure(site.ports, site.known)
+    quotas = Quotas(site.ports, site.settings.quota, read_quotas(site.settings.quotas))
+    return reports.stats(measured, table, traffic, quotas.of)
 
 
-async def compact(flags: Flags, say: Say, *, namespace: str | None, entries: int) -> int:
-    """Compact namespaces and print what was written; 1 if one could not be."""
-    async with opened_store(flags) as (settings, ports):
-        made = written = 0
+async def _compact(site: Site, *, namespace: str | None, entries: int) -> Report:
+    made = written = 0
 
-        async def work(listed: Listed) -> None:
-            nonlocal made, written
-            compacted = await compact_namespace(ports, listed, entries=entries)
-            made, written = made + compacted.segments, written + compacted.written
+    async def work(listed: Listed) -> None:
+        nonlocal made, written
+        more = await compact_namespace(site.ports, listed, entries=entries)
+        made, written = made + more[0], written + more[1]
 
-        chosen = await _chosen(settings, ports, namespace)
-        code = await _each(chosen, work, "compacting", say)
-    say(f"result    {made} segments made in {len(chosen)} namespaces, {written:,} bytes written")
-    return code
+    chosen = await site.namespaces(namespace)
+    problems = await at_each(chosen, work, site.progress)
+    result = f"{made} segments made in {len(chosen)} namespaces, {written:,} bytes written"
+    return Report([*reports.found(problems), ("result", result)], {}, not problems)
 
 
-async def collect(flags: Flags, say: Say, *, namespace: str | None) -> int:
-    """Delete what segments cover, as far as its time has come, and print what was deleted; 1 if one could not be read."""
-    async with opened_store(flags) as (settings, ports):
-        collect_after_ms = int(settings.collect_after * 1000)
-        slots = objects = waiting = 0
+async def _collect(site: Site, *, namespace: str | None) -> Report:
+    grace = site.settings.collect_after
+    slots = objects = waiting = 0
 
-        async def work(listed: Listed) -> None:
-            nonlocal slots, objects, waiting
-            collected = await Collector(ports, listed.account, listed.incarnation, collect_after_ms).tidy()
-            slots, objects = slots + collected.slots, objects + collected.objects
-            waiting += collected.stage is Stage.WAIT
+    async def work(listed: Listed) -> None:
+        nonlocal slots, objects, waiting
+        collector = Collector(site.ports, listed.account, listed.incarnation, int(grace * 1000))
+        collected = await collector.tidy()
+        slots, objects = slots + collected.slots, objects + collected.objects
+        waiting += collected.stage is Stage.WAIT
 
-        code = await _each(await _chosen(settings, ports, namespace), work, "collecting", say)
-    say(f"deleted   {slots} entries that segments hold, {objects} objects that no manifest names")
+    problems = await at_each(await site.namespaces(namespace), work, site.progress)
+    deleted = f"{slots} entries that segments hold, {objects} objects that no manifest names"
+    lines = [*reports.found(problems), ("deleted", deleted)]
     if waiting:
-        say(
-            f"waiting   {waiting} namespaces: what they have to delete may be read until {settings.collect_after:.0f} s after "
-            "it was given up; run this again then, relayers do it by themselves"
-        )
-    return code
+        left = f"{waiting} namespaces: what they have to delete may be read until {grace:.0f} s after it was given up"
+        lines.append(("waiting", f"{left}; run this again then, relayers do it by themselves"))
+    return Report(lines, {}, not problems)
 
 
-async def upgrade(flags: Flags, say: Say, *, apply: bool) -> int:
-    """Raise the format of manifests; 1 if one could not be read."""
-    async with opened_store(flags) as (_, ports):
-        with progress_bar("upgrading") as progress:
-            done = await upgrade_store(ports, apply=apply, progress=progress)
-    for line in reports.upgrade(done, apply=apply):
-        say(line)
-    return _FOUND if done.findings else 0
+async def _upgrade(site: Site, *, apply: bool) -> Report:
+    return reports.upgrade(await upgrade_store(site.ports, apply=apply, progress=site.progress), apply=apply)
 
 
-async def backup(flags: Flags, say: Say, *, place: Flags, keep: int | None, as_json: bool) -> int:
-    """Back a store up; 1 if something of it could not be."""
-    async with (
-        opened_store(flags) as (settings, ports),
-        opened_backup(settings, ports.keys, place, "to") as target,
-    ):
-        with progress_bar("backing up", quiet=as_json) as progress:
-            done = await back_up(ports, target, progress=progress)
+async def _backup(
+    site: Site, *, to: str, to_endpoint_url: str | None, to_region: str | None, keep: int | None
+) -> Report:
+    async with opened_backup(site, "to", to, to_endpoint_url, to_region) as target:
+        done = await back_up(site.ports, target, progress=site.progress)
         dropped = await prune(target, keep) if keep is not None else 0
-    _print(say, done.row() | {"dropped": dropped}, reports.backup(done, dropped), as_json=as_json)
-    return _FOUND if done.findings else 0
+    return reports.backup(done, dropped)
 
 
-async def restore_backup(
-    flags: Flags,
-    say: Say,
+async def _restore(
+    site: Site,
     *,
-    place: Flags,
-    ledger: str | None,
+    source: str,
+    from_endpoint_url: str | None,
+    from_region: str | None,
     number: int | None,
-    as_json: bool,
-) -> int:
-    """Restore a backup into an empty store; 1 if something of it could not be."""
+    ledger: str | None,
+) -> Report:
+    at = from_endpoint_url, from_region
     async with (
-        opened_store(flags, used=False) as (settings, ports),
-        opened_backup(settings, ports.keys, place, "from") as source,
-        opened_backup(settings, ports.keys, {**place, "place": ledger}, "ledger") as ledgers,
+        opened_backup(site, "from", source, *at) as backup,
+        opened_backup(site, "ledger", ledger or "", *at) as ledgers,
     ):
-        with progress_bar("restoring", quiet=as_json) as progress:
-            done = await restore(
-                source, ports, number=number, ledgers=ledgers if ledger else None, progress=progress
-            )
-    _print(say, done.row(), reports.restoration(done), as_json=as_json)
-    return _FOUND if done.findings else 0
+        newer = ledgers if ledger else None
+        done = await restore(backup, site.ports, number=number, ledgers=newer, progress=site.progress)
+    return reports.restoration(done)
 
 
-async def _each(
-    chosen: Sequence[Listed], work: Callable[[Listed], Awaitable[None]], title: str, say: Say
-) -> int:
-    """Do the work at every namespace that is live, and return the exit code: 1 if one could not be read."""
-    code = 0
-    with progress_bar(title) as progress:
-        for done, listed in enumerate(chosen, 1):
-            try:
-                if listed.live:
-                    await work(listed)
-            except NamespaceClosed:
-                pass
-            except (CorruptNamespace, UpgradeRequired) as error:
-                say(f"problem   {listed.pointer.name}: {error}")
-                code = _FOUND
-            progress(done, len(chosen))
-    return code
-
-
-async def _chosen(settings: RelayerSettings, ports: LogPorts, namespace: str | None) -> Sequence[Listed]:
-    known = accounts_of(settings, ())
-    catalogue = await read_catalogue(ports, known)
-    return catalogue.namespaces if namespace is None else await _named(ports, namespace, known)
-
-
-async def _named(ports: LogPorts, name: str, known: Sequence[str]) -> list[Listed]:
-    found = (await read_catalogue(ports, known)).named(name)
-    if not found:
-        raise ConfigurationError(f"--namespace: this store has no namespace {name}")
-    return found
-
-
-def _print(say: Say, row: Mapping[str, object], text: str, *, as_json: bool) -> None:
-    say(json.dumps(row, indent=2) if as_json else text)
+_Work = Callable[..., Coroutine[Any, Any, Report]]
+# What each does, and how that is called on its bar.
+_COMMANDS: dict[str, tuple[_Work, str]] = {
+    "verify": (_verify, "verifying"),
+    "inspect": (_inspect, "looking"),
+    "stats": (_stats, "counting"),
+    "repair": (_repair, "looking"),
+    "compact": (_compact, "compacting"),
+    "collect": (_collect, "collecting"),
+    "upgrade": (_upgrade, "upgrading"),
+    "backup": (_backup, "backing up"),
+    "restore": (_restore, "restoring"),
+}

@@ -96,6 +96,11 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     last_time: int = 0
     gc_swept: int = 0
 
+    @property
+    def named(self) -> set[str]:
+        """Keys of the objects that it names: what else lies below segments and indexes is collected."""
+        return {row.key for row in self.segments} | {self.index_key}
+
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
     """A point in a log: how many entries, and the digest of the last one's stored bytes."""

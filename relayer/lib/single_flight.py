@@ -7,7 +7,7 @@ already knows of was written. At most one run is under way and one is due, howev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from relayer.errors import RelayerError
@@ -64,6 +64,16 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     except BaseExceptionGroup as errors:
         raise _first(errors) from errors
     return [task.result() for task in tasks]
+
+
+async def in_windows(
+    work: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U], size: int = AT_ONCE
+) -> list[T]:
+    """Do the work for every item, ``size`` of them at the same time; results in order, raises as `together`."""
+    rest, results = list(items), list[T]()
+    for start in range(0, len(rest), size):
+        results += await together([work(item) for item in rest[start : start + size]])
+    return results
 
 
 async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:

@@ -172,15 +172,11 @@ class Collector:
         layout, incarnation = self._layout, self._incarnation
         rows = await self._list(layout.segments(incarnation)) + await self._list(layout.indexes(incarnation))
         # After the listings: whatever they show and it names stays.
-        named = {layout.at(key) for key in _named((await self._manifest.see()).manifest)}
+        named = {layout.at(key) for key in (await self._manifest.read()).named}
         return [row.key for row in rows if row.key not in named and row.modified + _SKEW_MS < before_ms]
 
     async def _list(self, prefix: str) -> list[ObjectInfo]:
         return [row async for row in self._store.list(self._layout.at(prefix))]
-
-
-def _named(manifest: Manifest) -> set[str]:
-    return {row.key for row in manifest.segments} | {manifest.index_key}
 
 
 def _seq_of(key: str) -> int:

@@ -22,7 +22,7 @@ from relayer.domain.namespace import (
 )
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody
 from relayer.lib.backoff import Backoff
-from relayer.lib.single_flight import AT_ONCE, both, together
+from relayer.lib.single_flight import both, in_windows
 from relayer.log.log_ports import LogPorts
 from relayer.log.manifest import SeenManifest
 from relayer.log.sealed_objects import ObjectSealer
@@ -157,17 +157,11 @@ async def page_pointers(
         CorruptNamespace, StoreError: as `list_pointers`.
     """
     creation = _Creation(ports, account)
-    layout = ports.layout
-    start = layout.pointers(ports.keys.tag("account", account))
-    strip = len(layout.at(start))
-    tags = [tag async for row in ports.store.list(layout.at(start)) if (tag := row.key[strip:]) > after]
-    tags.sort()
-    page = tags[:limit]
-    read: list[_ReadPointer | None] = []
-    for first in range(0, len(page), AT_ONCE):
-        window = page[first : first + AT_ONCE]
-        read += await together([creation.read_pointer_at(start + tag) for tag in window])
-    last = page[-1] if len(tags) > len(page) else ""
+    start = ports.layout.pointers(ports.keys.tag("account", account))
+    keys = [key for key in await ports.keys_below(start) if key > start + after]
+    page = keys[:limit]
+    read = await in_windows(creation.read_pointer_at, page)
+    last = page[-1].removeprefix(start) if len(keys) > len(page) else ""
     return [found.pointer for found in read if found is not None], last
 
 

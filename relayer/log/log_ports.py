@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 
 from relayer.crypto.relayer_keys import RelayerKeys
 from relayer.domain.namespace import Position
 from relayer.errors import RelayerError
 from relayer.log.layout import Layout
-from relayer.ports import Clock, ObjectStore, Randomness
+from relayer.ports import Clock, Found, ObjectInfo, ObjectStore, Randomness
 
 TRUST_MS = 10 * 60 * 1000
 
@@ -28,6 +29,21 @@ class LogPorts:
     keys: RelayerKeys = field(repr=False)
     layout: Layout = field(default_factory=Layout)
     trust_ms: int = TRUST_MS
+
+    async def get(self, key: str) -> Found | None:
+        """Return the object at a key of the layout, None if it is absent; raises `StoreError`."""
+        found = await self.store.get(self.layout.at(key))
+        return found if isinstance(found, Found) else None
+
+    async def rows_below(self, start: str) -> AsyncIterator[ObjectInfo]:
+        """Yield the objects whose keys begin so, with keys of the layout, in no order; raises `StoreError`."""
+        strip = len(self.layout.at("x")) - 1
+        async for row in self.store.list(self.layout.at(start)):
+            yield replace(row, key=row.key[strip:])
+
+    async def keys_below(self, start: str) -> list[str]:
+        """Return the keys of the layout that begin so, in order; raises `StoreError`."""
+        return sorted([row.key async for row in self.rows_below(start)])
 
 
 class RollbackDetected(RelayerError):

@@ -100,12 +100,35 @@ class Slots:
             return self._link(FoundSlot(slot.seq, again.data), after)
 
     def _link(self, slot: FoundSlot, after: Position) -> LinkedEntry:
-        entry = decode_entry(self._sealer.unseal(self._place(slot.seq), slot.data))
-        if entry.seq != slot.seq or entry.seq != after.seq + 1:
+        linked = self._open(slot)
+        if slot.seq != after.seq + 1:
             raise CorruptNamespace(f"slot {slot.seq} holds an entry of another slot")
-        if entry.previous != after.digest:
+        if linked.entry.previous != after.digest:
             raise CorruptNamespace(f"the entry in slot {slot.seq} does not follow the one before it")
+        return linked
+
+    def _open(self, slot: FoundSlot) -> LinkedEntry:
+        entry = decode_entry(self._sealer.unseal(self._place(slot.seq), slot.data))
+        if entry.seq != slot.seq:
+            raise CorruptNamespace(f"slot {slot.seq} holds an entry of another slot")
         return LinkedEntry(entry, digest_of(slot.data), len(slot.data))
+
+    async def read_alone(self, seq: int) -> tuple[bytes, LinkedEntry] | None:
+        """Return the stored bytes of a slot and the entry in them, whatever it follows; None when it is absent.
+
+        Raises:
+            CorruptNamespace: what is there does not open in this slot; it was read twice.
+            UpgradeRequired: its version is unknown (I12).
+            StoreError: the store did not answer.
+        """
+        found = await self._get(seq)
+        if isinstance(found, Absent):
+            return None
+        try:
+            return found.data, self._open(FoundSlot(seq, found.data))
+        except CorruptNamespace:
+            found = await self._get(seq)
+            return None if isinstance(found, Absent) else (found.data, self._open(FoundSlot(seq, found.data)))
 
     def seal(self, entry: Entry) -> bytes:
         """Return the bytes to store for an entry."""

@@ -183,11 +183,9 @@ class IdleCollection:
 
     async def _keys(self, start: str, since: int = 0) -> AsyncIterator[str]:
         """Yield the keys that begin so, without the store's prefix, of what was written since a time in ms."""
-        layout = self._ports.layout
-        strip = len(layout.at("x")) - 1
-        async for row in self._ports.store.list(layout.at(start)):
+        async for row in self._ports.rows_below(start):
             if row.modified >= since:
-                yield row.key[strip:]
+                yield row.key
 
     def _note(self, error: RelayerError, on_error: OnError) -> None:
         self.counts["failures"] += 1

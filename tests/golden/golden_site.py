@@ -15,7 +15,6 @@ from relayer.access.fleet import FleetKeys
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.admin.backup import back_up
 from relayer.admin.backup_store import BackupStore
-from relayer.admin.catalogue import keys_below
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, Supersede
 from relayer.domain.record import Audience, Role, encode_record
@@ -237,7 +236,7 @@ async def read(site: Site) -> dict[str, Any]:
             }
         seen[name]["recalled"] = await hears(site, name, custody)
     reports = ErasureReports(site.ports)
-    found = [await reports.read(key) for key in await keys_below(site.ports, "eras")]
+    found = [await reports.read(key) for key in await site.ports.keys_below("eras")]
     seen["erasures"] = sorted(
         f"{one.report.namespace} {one.report.what} {one.report.stage}" for one in found if one is not None
     )

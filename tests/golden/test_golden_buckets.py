@@ -88,7 +88,7 @@ async def test_a_golden_bucket_is_sound_inside_and_out(site):
     report = await verify_store(site.ports, secrets=[SECRET])
     assert report.sound
     live = [space for space in report.namespaces if space.listed.pointer.state is PointerState.LIVE]
-    assert [space.bodies is not None for space in live] == [True] * len(NAMESPACES)
+    assert [space.inner_seals is not None for space in live] == [True] * len(NAMESPACES)
 
 
 @pytest.mark.parametrize("restored", [False, True])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
 
 from relayer.errors import VersionsHidden
-from relayer.lib.single_flight import together
+from relayer.lib.single_flight import in_windows
 from relayer.ports import Found, ObjectStore
 
 # Few, because requests want the store as well.
@@ -20,7 +20,7 @@ async def destroy(store: ObjectStore, keys: Iterable[str]) -> int:
         VersionsHidden: the store keeps versions and does not show them: nothing can be destroyed there.
         StoreError: the store did not answer; doing it again is safe.
     """
-    return sum(await _each(store, keys, _destroy))
+    return sum(await in_windows(partial(_destroy, store), keys, _AT_ONCE))
 
 
 async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None:
@@ -46,21 +46,12 @@ async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None
     except VersionsHidden:
         keeps_versions = False
     # Never first the one and then the other: a name that is deleted and has versions left is not listed any more.
-    await _each(store, rest, _destroy if keeps_versions else _delete)
+    await in_windows(partial(_destroy if keeps_versions else _delete, store), rest, _AT_ONCE)
 
 
 async def left_of(store: ObjectStore, keys: Iterable[str]) -> int:
     """Count what the store still keeps under these names. Raises as `destroy`."""
-    return sum(await _each(store, keys, _left))
-
-
-async def _each(
-    store: ObjectStore, keys: Iterable[str], work: Callable[[ObjectStore, str], Coroutine[Any, Any, int]]
-) -> list[int]:
-    rest, counts = list(keys), []
-    for start in range(0, len(rest), _AT_ONCE):
-        counts += await together([work(store, key) for key in rest[start : start + _AT_ONCE]])
-    return counts
+    return sum(await in_windows(partial(_left, store), keys, _AT_ONCE))
 
 
 async def _destroy(store: ObjectStore, key: str) -> int:

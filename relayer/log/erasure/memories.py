@@ -181,7 +181,7 @@ class MemoryEraser:
         return [key for key in keys if _seq_of(key) < seq]
 
     def _unnamed(self, manifest: Manifest, keys: Sequence[str]) -> list[str]:
-        named = {row.key for row in manifest.segments} | {manifest.index_key}
+        named = manifest.named
         return [self._ports.layout.at(key) for key in keys if key not in named]
 
     async def _confirm(self, seen: SeenReport) -> SeenReport:

@@ -81,7 +81,7 @@ class NamespaceEraser:
             CorruptNamespace: the pointer does not open in its place.
             StoreError: the store did not answer; running again goes on.
         """
-        keys = await self._keys_below(self._ports.layout.incarnation(report.incarnation))
+        keys = await self._ports.keys_below(self._ports.layout.incarnation(report.incarnation))
         if not keys:
             return 0
         pointer = await find(self._ports, report.account, report.namespace)
@@ -101,14 +101,14 @@ class NamespaceEraser:
         if ours is not None:
             await mark(self._ports, report.account, ours, PointerState.ERASING)
             await self._close(report.account, ours)
-        keyrings = await self._keys_below(layout.keyrings(report.incarnation))
+        keyrings = await self._ports.keys_below(layout.keyrings(report.incarnation))
         objects = tuple(dict.fromkeys((*report.objects, *keyrings, layout.manifest(report.incarnation))))
         if objects != report.objects:
             # Written down first: who goes on after a crash destroys them with their versions.
             seen = await self._advance(seen, msgspec.structs.replace(report, objects=objects))
         count = await destroy(self._ports.store, map(layout.at, objects))
         for prefix in (layout.indexes(report.incarnation), layout.segments(report.incarnation)):
-            count += await destroy(self._ports.store, map(layout.at, await self._keys_below(prefix)))
+            count += await destroy(self._ports.store, map(layout.at, await self._ports.keys_below(prefix)))
         if ours is not None:
             await mark(self._ports, report.account, ours, PointerState.ERASED)
         gone = await self._ports.store.get(layout.at(layout.manifest(report.incarnation)))
@@ -136,9 +136,9 @@ class NamespaceEraser:
     async def _confirm(self, seen: SeenReport) -> SeenReport:
         report, layout, store = seen.report, self._ports.layout, self._ports.store
         below = layout.incarnation(report.incarnation)
-        keys = dict.fromkeys((*report.objects, *await self._keys_below(below)))
+        keys = dict.fromkeys((*report.objects, *await self._ports.keys_below(below)))
         count = await destroy(store, map(layout.at, keys))
-        if await self._keys_below(below) or await left_of(store, map(layout.at, report.objects)):
+        if await self._ports.keys_below(below) or await left_of(store, map(layout.at, report.objects)):
             return seen
         done = msgspec.structs.replace(
             report,
@@ -147,11 +147,6 @@ class NamespaceEraser:
             confirmed_at=seen.store_time,
         )
         return SeenReport(await self._reports.conclude(done), seen.etag, seen.store_time)
-
-    async def _keys_below(self, prefix: str) -> list[str]:
-        """List keys of the layout below a prefix."""
-        at = self._ports.layout.at(prefix)
-        return [prefix + row.key[len(at) :] async for row in self._ports.store.list(at)]
 
     async def _advance(self, seen: SeenReport, report: ErasureReport) -> SeenReport:
         advanced = await self._reports.advance(seen, report)

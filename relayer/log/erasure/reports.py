@@ -131,9 +131,7 @@ class ErasureReports:
 
     async def pending(self) -> list[str]:
         """List the keys, without prefix, of the erasures that are under way."""
-        layout = self._ports.layout
-        strip = len(layout.at("x")) - 1
-        return [row.key[strip:] async for row in self._ports.store.list(layout.at(layout.erasing()))]
+        return await self._ports.keys_below(self._ports.layout.erasing())
 
     async def read(self, key: str) -> SeenReport | None:
         """Read a report by its key without prefix; None when it is absent.

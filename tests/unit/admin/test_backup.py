@@ -95,7 +95,7 @@ async def test_the_second_backup_copies_what_is_new_and_no_more(site, vault):
     backup = await vault.back_up()
     written = [call.key for call in vault.store.calls if call.operation == "create" and "data/" in call.key]
     assert [key.partition("/wal/")[2][:20] for key in written] == [f"{4:020d}"]
-    assert backup.copied == 1
+    assert backup.copied_objects == 1
     other = await vault.restored()
     assert await other.hears(QUERY) == sorted(TEXTS)
     await other.close()
@@ -665,3 +665,13 @@ async def test_a_namespace_that_nobody_could_open_again_is_said_by_its_first_bac
     await site.drop([Layout.keyring((await site.listed()).incarnation, 1)])
     backup = await vault.back_up()
     assert ["no keyring" in item.sentence for item in backup.findings] == [True]
+
+
+async def test_what_is_no_copy_of_an_object_is_in_no_backup_s_way(site, vault):
+    await site.say(*TEXTS)
+    await vault.store.create("data/notes-of-somebody", b"hands off")
+    assert (await vault.back_up()).findings == []
+    assert (await vault.back_up()).copied_objects == 0
+    other = await vault.restored()
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()

@@ -30,7 +30,7 @@ async def test_a_dry_run_says_what_is_lost_and_changes_nothing(site):
     await site.flip((await site.wal())[1])
     before = await site.everything()
     plan = await repair_namespace(site.ports, await site.listed(), apply=False)
-    assert plan.lost == [2]
+    assert plan.lost_entries == [2]
     assert not plan.done
     assert await site.everything() == before
 
@@ -42,7 +42,7 @@ async def test_a_lost_entry_takes_only_itself_along(site, slot):
     with pytest.raises(CorruptNamespace):
         await site.hears(QUERY)
     repair = await mend(site)
-    assert repair.lost == [slot + 1]
+    assert repair.lost_entries == [slot + 1]
     assert await site.hears(QUERY) == sorted(text for text in TEXTS if text != TEXTS[slot])
     assert (await verify_store(site.ports)).sound
 
@@ -63,7 +63,7 @@ async def test_a_damaged_segment_is_rebuilt_from_its_slots_without_loss(site):
     key = (await site.manifest()).segments[0].key
     await site.drop([key])
     repair = await mend(site)
-    assert repair.lost == []
+    assert repair.lost_entries == []
     assert await site.hears(QUERY) == sorted(TEXTS)
     assert (await verify_store(site.ports)).sound
 
@@ -75,7 +75,7 @@ async def test_a_segment_with_a_damaged_text_keeps_all_others(site):
     data = await site.bytes_of(row.key)
     await site.flip(row.key, 28 + int.from_bytes(data[4:12], "big") + 5)  # in the first text
     repair = await mend(site)
-    assert (repair.lost, repair.mendings[0].salvaged) == ([], 4)
+    assert (repair.lost_entries, repair.mendings[0].salvaged) == ([], 4)
     assert await site.hears(QUERY) == sorted(TEXTS[1:])
     assert (await verify_store(site.ports)).sound
 
@@ -98,7 +98,7 @@ async def test_a_segment_that_is_gone_leaves_its_place_empty(site):
     await site.say(*TEXTS[2:])
     await site.drop([(await site.manifest()).segments[0].key])
     repair = await mend(site)
-    assert repair.lost == [1, 2]
+    assert repair.lost_entries == [1, 2]
     assert await site.hears(QUERY) == sorted(TEXTS[2:])
     assert (await verify_store(site.ports)).sound
 
@@ -112,7 +112,7 @@ async def test_two_damaged_segments_side_by_side_are_both_mended(site):
     await site.drop(await site.wal())
     await site.drop([rows[1].key, rows[2].key])
     repair = await mend(site)
-    assert repair.lost == [2, 3]
+    assert repair.lost_entries == [2, 3]
     assert await site.hears(QUERY) == sorted([TEXTS[0], TEXTS[3]])
     assert (await verify_store(site.ports)).sound
 
@@ -125,8 +125,22 @@ async def test_a_lost_manifest_is_made_anew_from_what_is_there(site, gone):
     key = Layout.manifest((await site.listed()).incarnation)
     await (site.drop([key]) if gone else site.flip(key))
     repair = await mend(site)
-    assert (repair.manifest_rebuilt, repair.lost) == (True, [])
+    assert (repair.manifest_rebuilt, repair.lost_entries) == (True, [])
     assert await site.hears(QUERY) == sorted(TEXTS)
+    assert (await verify_store(site.ports)).sound
+
+
+async def test_a_dry_run_says_what_would_be_lost_of_a_log_without_a_manifest_and_changes_nothing(site):
+    await site.say(*TEXTS)
+    await site.flip((await site.wal())[1])
+    await site.drop([Layout.manifest((await site.listed()).incarnation)])
+    before = await site.everything()
+    plan = await repair_namespace(site.ports, await site.listed(), apply=False)
+    assert (plan.manifest_rebuilt, plan.lost_entries, plan.done) == (True, [2], False)
+    assert await site.everything() == before
+    repair = await mend(site)
+    assert (repair.lost_entries, repair.done) == ([2], True)
+    assert await site.hears(QUERY) == sorted([TEXTS[0], *TEXTS[2:]])
     assert (await verify_store(site.ports)).sound
 
 
@@ -161,7 +175,7 @@ async def test_a_lost_manifest_of_segments_alone_is_refused_until_it_is_made_ane
     with pytest.raises(CorruptNamespace, match="no manifest"):
         await site.say("the kettle that would have begun an empty log")
     repair = await repair_namespace(site.ports, await site.listed(), apply=True)
-    assert (repair.manifest_rebuilt, repair.lost) == (True, [])
+    assert (repair.manifest_rebuilt, repair.lost_entries) == (True, [])
     assert await site.hears(QUERY) == sorted(TEXTS)
 
 
@@ -173,7 +187,7 @@ async def test_what_is_behind_a_lost_segment_stays_when_the_manifest_is_lost_as_
     lost = (await site.manifest()).segments[1].key
     await site.drop([lost, Layout.manifest((await site.listed()).incarnation)])
     repair = await mend(site)
-    assert (repair.manifest_rebuilt, repair.lost) == (True, [2])
+    assert (repair.manifest_rebuilt, repair.lost_entries) == (True, [2])
     assert await site.hears(QUERY) == sorted([TEXTS[0], *TEXTS[2:]])
     assert (await verify_store(site.ports)).sound
     await site.say("the kettle is on a new shelf")

@@ -21,8 +21,8 @@ async def test_everything_in_a_store_is_counted_once(site):
     there = await site.everything()
     assert stats.total.objects == len(there)
     assert stats.total.bytes == sum(map(len, there.values()))
-    assert (stats.accounts, stats.namespaces, stats.entries, stats.tail) == (1, 1, 3, 3)
-    assert Kind.OTHER not in stats.kinds
+    assert (stats.accounts, stats.namespaces, stats.entries, stats.tail_entries) == (1, 1, 3, 3)
+    assert Kind.OTHER.value not in stats.kinds
 
 
 async def test_entries_that_a_segment_holds_as_well_are_garbage(site):
@@ -31,10 +31,10 @@ async def test_entries_that_a_segment_holds_as_well_are_garbage(site):
     await site.compact(entries=3)
     await site.say("one more kettle")
     stats = await measure(site.ports)
-    assert (stats.tail, stats.segments) == (1, 1)
-    assert (stats.covered.objects, stats.covered.bytes) == (3, sum(sizes))
+    assert (stats.tail_entries, stats.segments) == (1, 1)
+    assert (stats.garbage.covered_slots.objects, stats.garbage.covered_slots.bytes) == (3, sum(sizes))
     await site.collect()
-    assert (await measure(site.ports)).covered.objects == 0
+    assert (await measure(site.ports)).garbage.covered_slots.objects == 0
 
 
 async def test_a_segment_that_nobody_names_is_garbage(site):
@@ -42,7 +42,7 @@ async def test_a_segment_that_nobody_names_is_garbage(site):
     await site.compact()
     await site.store.create((await site.manifest()).segments[0].key[:-1] + "0", b"12345")
     stats = await measure(site.ports)
-    assert (stats.loose.objects, stats.loose.bytes) == (1, 5)
+    assert (stats.garbage.unnamed.objects, stats.garbage.unnamed.bytes) == (1, 5)
 
 
 @pytest.mark.parametrize("what", ["write", "recall"])

@@ -35,7 +35,7 @@ async def test_a_store_in_use_is_sound_before_and_after_compaction(site):
     assert before.sound
     assert after.sound
     assert [space.memories for space in (*before.namespaces, *after.namespaces)] == [3, 4]
-    assert [space.bodies for space in (*before.namespaces, *after.namespaces)] == [None, 4]
+    assert [space.inner_seals for space in (*before.namespaces, *after.namespaces)] == [None, 4]
 
 
 async def test_accounts_are_found_without_being_named(site):
@@ -48,7 +48,7 @@ async def test_accounts_are_found_without_being_named(site):
 async def test_another_agents_secret_checks_no_inner_seal(site):
     await site.say(*TEXTS)
     report = await verify_store(site.ports, secrets=[ROOT.agent("coder").secret])
-    assert report.namespaces[0].bodies is None
+    assert report.namespaces[0].inner_seals is None
 
 
 @pytest.mark.parametrize("slot", [0, 1, 2])
