@@ -1,4 +1,4 @@
-"""What the commands share: options, and how one ends that cannot do what it was asked for.
+"""What the commands share: how one ends that cannot do what it was asked for.
 
 One sentence, and an exit code that says which kind it is.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
@@ -65,10 +64,3 @@ def fail(sentence: str, code: int = MISCONFIGURED) -> NoReturn:
     """Print a sentence and end the process."""
     typer.echo(f"memrelay: {sentence}", err=True)
     raise typer.Exit(code) from None
-
-
-DataOption = Annotated[Path | None, typer.Option(help="Data directory, when no bucket is given.")]
-StoreOption = Annotated[str | None, typer.Option(help="Bucket instead of a directory: s3://BUCKET/PREFIX.")]
-EndpointOption = Annotated[str | None, typer.Option(help="URL of the S3 server, when it is not Amazon's.")]
-RegionOption = Annotated[str | None, typer.Option(help="Region of the bucket.")]
-ConfigOption = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]

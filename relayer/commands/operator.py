@@ -6,20 +6,13 @@ A command's options are its function's parameters, and its help is the function'
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter, Signature, signature
+from functools import wraps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from relayer.commands.console import (
-    ConfigOption,
-    DataOption,
-    EndpointOption,
-    RegionOption,
-    StoreOption,
-    explained,
-)
+from relayer.commands.options import settings_command
 
 _Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
 _Accounts = Annotated[
@@ -32,13 +25,8 @@ _BackupEndpoint = Annotated[
 ]
 _BackupRegion = Annotated[str | None, typer.Option(help="Region of the backup's bucket.")]
 
-_PLACE_OPTIONS = {
-    "data": DataOption,
-    "store": StoreOption,
-    "endpoint_url": EndpointOption,
-    "region": RegionOption,
-    "config": ConfigOption,
-}
+# The settings that name a store.
+_PLACE = ("data", "store", "endpoint_url", "region", "config")
 
 
 def verify(
@@ -138,27 +126,16 @@ def restore(
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for declared in (verify, inspect, stats, repair, compact, collect, upgrade, backup, restore):
-        app.command()(_command(declared))
+        settings_command(app, *_PLACE)(_done(declared))
 
 
-def _command(declared: Callable[..., None]) -> Callable[..., None]:
-    """Give what was declared the options that name a store, before its own, and have it done."""
+def _done(declared: Callable[..., None]) -> Callable[..., None]:
+    """Return the command that has what was declared done."""
 
+    @wraps(declared)
     def run(**options: object) -> None:
-        with explained():
-            from relayer.commands import operator_work  # noqa: PLC0415 - needs the extra's packages
+        from relayer.commands import operator_work  # noqa: PLC0415 - needs the extra's packages
 
-            code = operator_work.run(declared.__name__, options)
-        raise typer.Exit(code)
+        raise typer.Exit(operator_work.run(declared.__name__, options))
 
-    place = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in _PLACE_OPTIONS.items()
-    ]
-    own = signature(declared, eval_str=True).parameters.values()
-    parameters = sorted([*place, *own], key=lambda parameter: parameter.kind)
-    run.__name__, run.__doc__ = declared.__name__, declared.__doc__
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    # What typer reads; a type checker knows no such attribute of a function.
-    vars(run)["__signature__"] = Signature(parameters)
     return run
