@@ -390,16 +390,18 @@ class OpenNamespace:
         numbers = (self.number(state.record) for state in self.states() if state.status in statuses)
         return {number for number in numbers if number is not None and (allowed is None or number in allowed)}
 
-    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(
+        self, embedder: Embedder, texts: Sequence[str], *, query: bool = False
+    ) -> NDArray[np.float32]:
         """Embed texts of this namespace as `relayer.ports.Embedder.embed` does; what was asked alone is asked once."""
         if len(texts) != 1:
-            return await embedder.embed(texts)
-        data = f"{embedder.model.sha256} {texts[0]}".encode("utf-8", "surrogatepass")
+            return await embedder.embed(texts, query=query)
+        data = f"{embedder.model.sha256} {query:d} {texts[0]}".encode("utf-8", "surrogatepass")
         key = self.keys.idempotency_mac("cache of vectors")
         place, kept = hashlib.blake2b(data, key=key, digest_size=16).digest(), self._vectors
         known = kept.get(place)
         if known is None:
-            known = (await embedder.embed(texts)).copy()
+            known = (await embedder.embed(texts, query=query)).copy()
             # What is erased meanwhile takes this cache along.
             kept[place] = known
         return known.copy()

@@ -121,7 +121,7 @@ async def calibrate(embedder: Embedder) -> Calibration:
     Raises:
         EmbedderUnavailable, QueueFull: as `Embedder.embed` does; try again later.
     """
-    prompts = await embedder.embed(UNRELATED_PROMPTS)
+    prompts = await embedder.embed(UNRELATED_PROMPTS, query=True)
     prior = PRIORS.get(embedder.model.sha256)
     if prior is None:
         rows = await embedder.embed(statement_texts())

@@ -163,7 +163,7 @@ async def _embed_query(
     """Return the query's vector; None when it cannot be had in time for an answer by words alone."""
     try:
         async with asyncio.timeout(deadline.remaining() * _EMBEDDING_SHARE):
-            vectors = await opened.embed(ctx.embedder_of(model), [query])
+            vectors = await opened.embed(ctx.embedder_of(model), [query], query=True)
     except AccountBusy:
         # Who asks more than its share comes back later: an answer by words alone would be as much work again.
         raise

@@ -27,7 +27,7 @@ from relayer.errors import ConfigurationError
 from relayer.ports import EmbeddingModel
 
 WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-CENTRE_SHA256 = ""
+CENTRE_SHA256 = "6e1324e86f7f6045f0c1df83aab9d4bd2ee0c924d32de787c45c0137e5ca839e"
 MULTILINGUAL = EmbeddingModel(
     name="multilingual-e5-small",
     # The vectors depend on both files.
@@ -57,6 +57,11 @@ def model_file() -> Path:
     if package is None or package.origin is None:
         raise ConfigurationError(f"the multilingual embedding model is not installed: {INSTALL}")
     return Path(package.origin).parent / "e5-small-q4.bin"
+
+
+def centre_file() -> Path:
+    """Where this package carries the mean vectors of passages and of queries, made by bench/multilingual_centre.py."""
+    return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / "multilingual_centre.npy"
 
 
 class WeightsFile:
@@ -167,6 +172,7 @@ class E5:
     Args:
         weights: ``e5-small-q4.bin``; None finds the installed package's.
         threads: of one run.
+        centred: false for measuring the centre itself.
 
     Raises:
         ConfigurationError: a file or library is missing, or a file is not the expected one.
@@ -174,7 +180,7 @@ class E5:
 
     identity = MULTILINGUAL
 
-    def __init__(self, *, weights: Path | None = None, threads: int = 1) -> None:
+    def __init__(self, *, weights: Path | None = None, threads: int = 1, centred: bool = True) -> None:
         path = weights or model_file()
         runtime.verify(path, WEIGHTS_SHA256, INSTALL)
         file = WeightsFile(path)
@@ -182,6 +188,7 @@ class E5:
         self._words = file.blocks("emb.word", file.width)
         kinds = file.floats("emb.type")[: file.width]
         self._places = file.floats("emb.pos").reshape(file.positions, file.width) + kinds
+        self._centre = _centre() if centred else np.zeros((2, file.width), np.float32)
         self._session: Any = runtime.session(_layers(file), threads, INSTALL)
 
     def encode(self, text: str, *, query: bool) -> list[int]:
@@ -189,16 +196,26 @@ class E5:
         ids = self._pieces.encode((_QUERY if query else _PASSAGE) + runtime.clean(text))
         return [self._start, *ids[: runtime.MAX_TOKENS - 2], self._end]
 
-    def run(self, encoded: Sequence[Sequence[int]]) -> runtime.Vectors:
+    def run(self, encoded: Sequence[Sequence[int]], *, query: bool) -> runtime.Vectors:
         """Vectors of encoded texts, one run of the model; shape (len(encoded), 384).
 
         Raises:
             EmbedderUnavailable: the runtime failed, for want of memory for example.
         """
+        return runtime.unit(self.raw(encoded) - self._centre[int(query)])
+
+    def raw(self, encoded: Sequence[Sequence[int]]) -> runtime.Vectors:
+        """As `run`, without the centre taken off."""
         tokens, mask = runtime.padded(encoded, np.int32)
         rows = _unfolded(self._words[tokens]) + self._places[: tokens.shape[1]]
         hidden = runtime.hidden_states(self._session, {"rows": rows, "mask": mask})
         return runtime.mean_rows(hidden, mask)
+
+
+def _centre() -> runtime.Vectors:
+    """Mean vectors of passages and of queries, as rows."""
+    runtime.verify(centre_file(), CENTRE_SHA256, INSTALL)
+    return np.load(centre_file()).astype(np.float32)
 
 
 def _halves(blocks: NDArray[Any]) -> NDArray[np.uint8]:

@@ -122,7 +122,7 @@ class LocalEmbedder:
         self._model = None
 
     async def _one(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
-        return await self._on_thread(lambda: self._run(self._encode([text], query)))
+        return await self._on_thread(lambda: self._run(self._encode([text], query), query))
 
     async def _many(self, texts: Sequence[str], query: bool) -> Vectors:  # noqa: FBT001 - the port's
         encoded: list[list[int]] = []
@@ -130,7 +130,7 @@ class LocalEmbedder:
             encoded += await self._queued(partial(self._encode, some, query))
         vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
         for batch in batches([len(ids) for ids in encoded]):
-            vectors[batch] = await self._queued(partial(self._run, [encoded[index] for index in batch]))
+            vectors[batch] = await self._queued(partial(self._run, [encoded[index] for index in batch], query))
         return vectors
 
     async def _queued(self, work: Callable[[], Result]) -> Result:
@@ -157,8 +157,8 @@ class LocalEmbedder:
         model = self._loaded()
         return [model.encode(text, query=query) for text in texts]
 
-    def _run(self, encoded: Sequence[Sequence[int]]) -> Vectors:
-        return self._loaded().run(encoded)
+    def _run(self, encoded: Sequence[Sequence[int]], query: bool) -> Vectors:  # noqa: FBT001 - the port's
+        return self._loaded().run(encoded, query=query)
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:

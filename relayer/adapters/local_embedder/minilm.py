@@ -75,7 +75,7 @@ class MiniLm:
         ids: list[int] = self._tokenizer.encode(runtime.clean(text)).ids
         return ids
 
-    def run(self, encoded: Sequence[Sequence[int]]) -> runtime.Vectors:
+    def run(self, encoded: Sequence[Sequence[int]], *, query: bool = False) -> runtime.Vectors:  # noqa: ARG002 - alike
         """Vectors of encoded texts, one run of the model; shape (len(encoded), 384).
 
         Raises:

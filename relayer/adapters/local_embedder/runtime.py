@@ -35,7 +35,7 @@ class LocalModel(Protocol):
         """Token ids of a text, at most 256, the model's start and end marks included."""
         ...
 
-    def run(self, encoded: Sequence[Sequence[int]]) -> Vectors:
+    def run(self, encoded: Sequence[Sequence[int]], *, query: bool) -> Vectors:
         """Vectors of encoded texts, one run of the model; shape (len(encoded), dimension), rows of length 1.
 
         Raises:
