@@ -369,7 +369,9 @@ def main(
     begun, console = time.monotonic(), Console(width=150)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         chosen = [part for part in only.split(",") if part]
-        tallies = asyncio.run(day(half, only=chosen, fill=fill, data=data or [], embedder=embedder, progress=progress))
+        tallies = asyncio.run(
+            day(half, only=chosen, fill=fill, data=data or [], embedder=embedder, progress=progress)
+        )
     show(section(half, fill, tallies), console)
     console.print(f"{time.monotonic() - begun:.0f} s")
     if failures and half == "seen":

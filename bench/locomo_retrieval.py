@@ -137,7 +137,9 @@ async def main() -> None:
             asked += 1
         others = [question for other in spaces if other is not space for question, _, _ in other.questions]
         for question in seed.sample(others, 150):
-            near_passed += bool(index.search((await embedder.embed([question], query=True))[0], question, 5).hits)
+            near_passed += bool(
+                index.search((await embedder.embed([question], query=True))[0], question, 5).hits
+            )
             near_asked += 1
     for name, scores in totals.items():
         print(f"{name:24} {scores}")

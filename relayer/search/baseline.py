@@ -43,6 +43,17 @@ PRIORS: dict[str, Prior] = {
             (158, Baseline(0.224, 0.512)),
         )
     ),
+    # multilingual-e5-small, less its centre
+    "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": Prior(
+        (
+            (1, Baseline(0.008, 0.251)),
+            (3, Baseline(0.064, 0.274)),
+            (10, Baseline(0.113, 0.322)),
+            (30, Baseline(0.153, 0.377)),
+            (100, Baseline(0.196, 0.525)),
+            (158, Baseline(0.210, 0.537)),
+        )
+    ),
 }
 
 # Of the covered share of terms alone, when no vector can be had.

@@ -130,7 +130,9 @@ class LocalEmbedder:
             encoded += await self._queued(partial(self._encode, some, query))
         vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
         for batch in batches([len(ids) for ids in encoded]):
-            vectors[batch] = await self._queued(partial(self._run, [encoded[index] for index in batch], query))
+            vectors[batch] = await self._queued(
+                partial(self._run, [encoded[index] for index in batch], query)
+            )
         return vectors
 
     async def _queued(self, work: Callable[[], Result]) -> Result:

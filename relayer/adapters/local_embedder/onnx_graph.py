@@ -10,7 +10,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 # TensorProto.DataType and AttributeProto.AttributeType.
@@ -86,7 +85,7 @@ def _varint(number: int) -> bytes:
     # Negative numbers are written as their two's complement of 64 bits.
     number &= 2**64 - 1
     written = bytearray()
-    while number > 127:  # noqa: PLR2004 - seven bits a byte
+    while number > 127:
         written.append(number & 127 | 128)
         number >>= 7
     return bytes((*written, number))

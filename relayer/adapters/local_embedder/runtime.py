@@ -99,7 +99,9 @@ def clean(text: str) -> str:
     return text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
 
 
-def padded(encoded: Sequence[Sequence[int]], kind: type[np.integer[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+def padded(
+    encoded: Sequence[Sequence[int]], kind: type[np.integer[Any]]
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Token ids as one matrix, filled with 0 to the longest, and the mask of what is a token."""
     tokens = np.zeros((len(encoded), max(map(len, encoded))), dtype=kind)
     mask = np.zeros_like(tokens)
