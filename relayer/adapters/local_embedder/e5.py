@@ -215,7 +215,8 @@ class E5:
 def _centre() -> runtime.Vectors:
     """Mean vectors of passages and of queries, as rows."""
     runtime.verify(centre_file(), CENTRE_SHA256, INSTALL)
-    return np.load(centre_file()).astype(np.float32)
+    centre: runtime.Vectors = np.load(centre_file()).astype(np.float32)
+    return centre
 
 
 def _halves(blocks: NDArray[Any]) -> NDArray[np.uint8]:
