@@ -44,6 +44,7 @@ from relayer.namespaces.projection import NamespaceView
 from relayer.namespaces.records import Memory, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
+from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
 from relayer.wire import schemas
@@ -344,10 +345,11 @@ class OpenNamespace:
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.0,
         past: bool = False,
+        reading: Reading | None = None,
     ) -> SearchResult:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
-        return index.search(vector, text, count, allowed=allowed, floor=floor)
+        return index.search(vector, text, count, allowed=allowed, floor=floor, reading=reading)
 
     def state_of_hit(self, number: int) -> RecordState:
         """Return what the log says of what a search found, which is not opened for that."""

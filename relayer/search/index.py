@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.baseline import LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
+from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
 from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery
+from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import (
     SPEAKER_WEIGHT,
     UNKNOWN_NAME_PENALTY,
@@ -22,10 +23,12 @@ from relayer.search.ranking import (
     Judgement,
     SearchResult,
     abstention_score,
-    baseline_for,
     coverage,
+    evenness_of,
     evidence,
     gate,
+    in_steps,
+    judged_steps,
     prompt_relevance,
     with_neighbours,
 )
@@ -348,8 +351,11 @@ class MemoryIndex:
         *,
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.3,
+        reading: Reading | None = None,
     ) -> SearchResult:
         """The best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
+
+        What was read of the prompt, see `relayer.search.prompt_reader`, has a say in it where it is given.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -361,15 +367,16 @@ class MemoryIndex:
         candidates = self._candidates(query_vector, query_text, max(CANDIDATES, 4 * k), keys)
         strange = query_text is not None and self._lexical.lacks(names(query_text))
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
-        null = baseline_for(considered, self.calibration.prior, self._own.null, self._own.size)
+        language = ENGLISH if reading is None else reading.language
+        null = self.calibration.baseline(language, considered, self._own)
         by_terms = candidates.by_terms
         if not by_terms.any():
-            passed, judgement = self._judged(candidates, null, doubt, floor, k)
+            passed, judgement = self._judged(candidates, null, doubt, floor, k, reading)
         else:
             by_meaning = candidates.where(~by_terms)
-            passed, judgement = self._judged(by_meaning, null, doubt, floor, k)
+            passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading)
             prior = LEXICAL_PRIOR.at(considered)
-            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k)
+            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading)
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
             judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
@@ -421,7 +428,13 @@ class MemoryIndex:
         return found if beside <= proposed else Candidates.of(proposed | beside, dense, lexical)
 
     def _judged(
-        self, candidates: Candidates, null: Baseline, doubt: float, floor: float, k: int
+        self,
+        candidates: Candidates,
+        null: Baseline,
+        doubt: float,
+        floor: float,
+        k: int,
+        reading: Reading | None,
     ) -> tuple[list[Hit], Judgement]:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
         if not candidates.keys:
@@ -429,8 +442,12 @@ class MemoryIndex:
         ranked = self._raised(candidates) + candidates.bonus
         # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
         best = float(candidates.judged.max()) - doubt
-        relevance = prompt_relevance(best, null)
-        passed = gate(ranked, relevance, floor)[:k]
+        steps = in_steps(best, null) if best > 0 or reading is not None else 0.0
+        evenness = 0.0
+        if reading is not None:
+            steps = judged_steps(steps, reading.asks, reading.concerns)
+            evenness = evenness_of(reading.asks)
+        passed = gate(ranked, prompt_relevance(steps), floor, evenness)[:k]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 

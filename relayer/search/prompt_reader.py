@@ -25,7 +25,8 @@ LANGUAGES = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "
 """Those that are told apart, by their ISO 639-1 codes."""
 PURPOSES = ("none", "plan", "ask")
 """What a prompt wants of memory: nothing; nothing, but what is known of the person may matter; to be told."""
-BUCKETS = 1 << 15
+BUCKETS = 1 << 17
+LANGUAGE_BUCKETS = 1 << 14
 
 # Of a long text its beginning and its end: what is wanted stands before or after what was pasted.
 _HEAD, _TAIL = 240, 120
@@ -107,31 +108,37 @@ def vector(text: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
 
 
 @cache
-def _weights() -> dict[str, NDArray[np.float32]]:
-    """Weights of a purpose and a language by bucket, stored as bytes with one scale for each of them."""
+def _stored() -> dict[str, NDArray[np.float32]]:
+    """The arrays that ``bench/prompt_reader.py`` wrote: weights as bytes, with a scale and a bias for each class."""
     data = (files("relayer.search") / "data" / "prompt_reader.npz").read_bytes()
-    stored = np.load(BytesIO(data), allow_pickle=False)
-    return {
-        head: stored[head].astype(np.float32) * stored[f"{head}_scale"] for head in ("purpose", "language")
-    } | {f"{head}_bias": stored[f"{head}_bias"] for head in ("purpose", "language")}
+    with np.load(BytesIO(data), allow_pickle=False) as stored:
+        return dict(stored)
 
 
-def read_prompt(text: str) -> Reading:
-    """Read a text; never fails, whatever the text is."""
-    weights = _weights()
+def _logits(head: str, buckets: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    stored = _stored()
+    weights = stored[head]
+    found = values @ weights[buckets % len(weights)].astype(np.float32)
+    return np.asarray(found * stored[f"{head}_scale"] + stored[f"{head}_bias"], np.float32)
+
+
+def read_prompt(text: str, query: NDArray[np.float32] | None = None, model: str = "") -> Reading:
+    """Read a prompt; never fails, whatever the text is.
+
+    Args:
+        text: the prompt.
+        query: its vector, if there is one: a model that knows languages knows better what is asked than n-grams do.
+        model: the SHA-256 of that model; of most nothing has been learnt, and then the n-grams decide.
+    """
     buckets, values = vector(text)
-    purpose = values @ weights["purpose"][buckets] + weights["purpose_bias"]
-    language = values @ weights["language"][buckets] + weights["language_bias"]
+    purpose = _logits("purpose", buckets, values)
+    by_model = _stored().get(f"purpose_{model}")
+    if by_model is not None and query is not None:
+        # Its rows: the logits of the n-grams, the vector, and one.
+        purpose = np.concatenate([purpose, query, [1.0]], dtype=np.float32) @ by_model
     none, plan, ask = purpose.tolist()
     return Reading(
-        language=LANGUAGES[int(language.argmax())],
+        language=LANGUAGES[int(_logits("language", buckets, values).argmax())],
         asks=ask - float(np.logaddexp(none, plan)),
         concerns=float(np.logaddexp(ask, plan)) - none,
     )
-
-
-def language_of(text: str) -> str:
-    """The likeliest of `LANGUAGES`."""
-    weights = _weights()
-    buckets, values = vector(text)
-    return LANGUAGES[int((values @ weights["language"][buckets] + weights["language_bias"]).argmax())]

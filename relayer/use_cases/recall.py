@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import EmbeddingModel
+from relayer.search.prompt_reader import read_prompt
 from relayer.search.ranking import Hit, Judgement, SearchResult, diverse, faded, in_order
 from relayer.wire import schemas
 from relayer.writing.drafts import parse_vector
@@ -179,11 +181,16 @@ def _search(
     now = ctx.clock.now_ms()
     allowed = opened.allowed(request, now)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
-    found = opened.search(vector, request.query, count, allowed=allowed, floor=request.floor)
+    reading = None
+    # Whoever takes whatever ranks asks no judge.
+    if request.query is not None and request.floor > 0:
+        reading = read_prompt(request.query, vector, opened.model.sha256)
+    look = partial(opened.search, vector, request.query, count, floor=request.floor, reading=reading)
+    found = look(allowed=allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
     if statuses:
         past = opened.past_numbers(statuses, allowed)
-        more = opened.search(vector, request.query, count, allowed=past, floor=request.floor, past=True)
+        more = look(allowed=past, past=True)
         found = _together(found, more, count)
     hits, penalties = ordered(opened, _distinct(opened, found.hits), request, now)
     explained = penalties if request.explain else None
