@@ -131,7 +131,7 @@ class Pieces:
         scores = [score for _, score in file.pieces]
         # Marks such as </s> have no score of their own, and a text that spells one does not mean it.
         self._ids = {piece: index for index, (piece, score) in enumerate(file.pieces) if score}
-        self._scores = np.array(scores).tolist()
+        self._scores = scores
         self._longest = max(map(len, self._ids))
         self._unknown, self._unknown_score = file.unknown, min(scores) - _UNKNOWN_BELOW
         self._replacements = file.replacements
