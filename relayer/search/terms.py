@@ -6,12 +6,11 @@ import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
 
+from relayer.lib.n_grams import UNSPACED
 from relayer.wire.fields import stream_safe
 
 # Runs of letters and digits; an apostrophe inside a word ends it ("Maria's" is about Maria).
 WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
-# Scripts written without spaces: every character is a term, and so is every pair of neighbours.
-UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 LONGEST = 40
 # As how many terms a text is searched, and from how many characters for each of them, before and after compatibility
 # forms are folded: by its first 6,144 characters. It may be ten times as long, and is indexed in one step of the loop.
@@ -74,6 +73,7 @@ def terms(text: str, most: int = MOST_TERMS, stems: Stems | None = None) -> list
         if len(found) >= most:
             break
         word = match.group()[:LONGEST]
+        # Of scripts without spaces every character is a term, and so is every pair of neighbours.
         if UNSPACED.search(word):
             found += list(word)
             found += [word[at : at + 2] for at in range(len(word) - 1)]
