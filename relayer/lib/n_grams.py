@@ -17,6 +17,8 @@ from relayer.wire.fields import stream_safe
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 """Scripts that are written without spaces between words."""
 BUCKETS = 1 << 15
+LANGUAGES = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "pt", "ru", "tr", "zh")
+"""Those that the texts to learn from are in, by their ISO 639-1 codes."""
 
 # Of a long text its beginning and its end: what is wanted stands before or after what was pasted.
 _HEAD, _TAIL = 240, 120

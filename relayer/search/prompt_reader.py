@@ -12,10 +12,8 @@ from importlib.resources import files
 
 import numpy as np
 
-from relayer.lib.n_grams import Head, stored_heads, vector
+from relayer.lib.n_grams import LANGUAGES, Head, stored_heads, vector
 
-LANGUAGES = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "pt", "ru", "tr", "zh")
-"""Those that are told apart, by their ISO 639-1 codes."""
 PURPOSES = ("none", "plan", "ask")
 """What a prompt wants of memory: nothing; nothing, but what is known of the person may matter; to be told."""
 
