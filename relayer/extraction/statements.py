@@ -165,7 +165,7 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
 # How likely a message, or a sentence of several, must be worth keeping, in logits; `bench.message_reader` measures it.
 _WORTH = {Role.USER: -0.5, Role.ASSISTANT: -0.5}
 # From where on what the English rules let pass stays out all the same.
-_WORTHLESS = {Role.USER: -2.5, Role.ASSISTANT: -3.5}
+_WORTHLESS = {Role.USER: -1.5, Role.ASSISTANT: -3.5}
 # A sentence stands for a message only when it is sure; so does one of a long text, much of which is no news.
 _SURE = 0.7
 # Longer turns are cut to their statements: memories of about so many characters, and at most so many of them.
@@ -251,7 +251,7 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
     elif len(text) <= _LONG:
         yield _candidate(turn, index, text, (0, len(text)), max(passed, key=_rank), lang)
     else:
-        for (start, end), hit in _cut(text, spans, hits):
+        for (start, end), hit in _cut(spans, hits):
             yield _candidate(turn, index, text, (start, end), hit, lang)
 
 
@@ -276,9 +276,7 @@ def _candidate(turn: Turn, index: int, text: str, cut: tuple[int, int], hit: _Hi
     )
 
 
-def _cut(
-    text: str, spans: Sequence[tuple[int, int]], hits: Sequence[_Hit]
-) -> list[tuple[tuple[int, int], _Hit]]:
+def _cut(spans: Sequence[tuple[int, int]], hits: Sequence[_Hit]) -> list[tuple[tuple[int, int], _Hit]]:
     """Return the parts of a long text that say something, each with its best sentence: the best parts, in their order.
 
     A part is sentences that pass, each with the one before and the one after it.

@@ -245,12 +245,28 @@ def without_transcript(request: AnalyzeRequest) -> AnalyzeRequest:
     return AnalyzeRequest.model_validate(said)
 
 
+class Verdict(Answer):
+    """What became of a turn, or of a part of a long one: ``turn`` is its place in the request.
+
+    Of what is kept, ``start`` and ``end`` are those characters of the memory that made it worth keeping, and ``reason`` is
+    ``kept``, ``duplicate`` or ``refused``; of what is not, it says why: ``code``, ``echo``, ``question``, ``courtesy``, ``hedge``,
+    ``one_off``, ``reply``, ``empty`` or ``role``; there may be others.
+    """
+
+    turn: int
+    kept: bool
+    reason: str
+    start: int = 0
+    end: int = 0
+
+
 class AnalyzeResponse(Answer):
     """What was kept. ``state`` is ``done`` when nothing is left to do, ``pending`` while ``job_id`` runs.
 
     ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
     ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
-    asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended.
+    asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended. ``verdicts`` say
+    what became of each turn; a relayer of before them gives none.
     """
 
     state: Literal["done", "pending"]
@@ -263,6 +279,7 @@ class AnalyzeResponse(Answer):
     extraction: Literal["local", "pending", "done", "failed", "over_budget"] = "local"
     facts: tuple[MemoryId, ...] = ()
     summary_job_id: MemoryId | None = None
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class JobResponse(Answer):
