@@ -40,6 +40,7 @@ from relayer.wire.memories import (
     RememberResponse,
     SourcePenalty,
     TurnItem,
+    Verdict,
 )
 from relayer.wire.service import (
     FleetKeyView,
@@ -93,4 +94,5 @@ __all__ = [
     "TrustName",
     "TurnItem",
     "VersionResponse",
+    "Verdict",
 ]
