@@ -165,7 +165,10 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
 # How likely a message, or a sentence of several, must be worth keeping, in logits; `bench.message_reader` measures it.
 _WORTH = {Role.USER: -0.5, Role.ASSISTANT: -0.5}
 # From where on what the English rules let pass stays out all the same.
-_WORTHLESS = {Role.USER: -1.5, Role.ASSISTANT: -3.5}
+_WORTHLESS = {Role.USER: -2.5, Role.ASSISTANT: -3.5}
+# How much more likely a question must be, that may hold a fact, and what the English rules did not let pass.
+_ASKING = 1.0
+_RULED = 1.0
 # A sentence stands for a message only when it is sure; so does one of a long text, much of which is no news.
 _SURE = 0.7
 # Longer turns are cut to their statements: memories of about so many characters, and at most so many of them.
@@ -317,7 +320,8 @@ def _judge(
 ) -> _Hit:
     """Judge a sentence by how its message and itself read, and what may be English by rules as well."""
     sentence = prose[slice(*span)]
-    if turn.role is Role.ASSISTANT and (_echoes(sentence, before.said) or is_question(sentence)):
+    asks = is_question(sentence)
+    if is_courtesy(sentence) or (turn.role is Role.ASSISTANT and (asks or _echoes(sentence, before.said))):
         return _Hit(span, NOTHING, 0.0)
     if lang not in READ_LANGUAGES:
         return _Hit(span, judge_unruled_sentence(sentence), 0.0)
@@ -332,7 +336,8 @@ def _judge(
     worth = max(whole.worth, reading.worth)
     if ruled.passes and worth > _WORTHLESS[turn.role]:
         return _Hit(span, ruled, reading.worth)
-    if whole.worth >= _WORTH[turn.role] or (not alone and reading.worth >= _SURE):
+    doubt = _ASKING if asks else _RULED if lang == "en" else 0.0
+    if whole.worth >= _WORTH[turn.role] + doubt or (not alone and reading.worth >= _SURE + doubt):
         return _Hit(span, Verdict(max(PASSES, ruled.score), ruled.kind), reading.worth)
     return _Hit(span, NOTHING, reading.worth)
 

@@ -93,6 +93,6 @@ __all__ = [
     "StandingName",
     "TrustName",
     "TurnItem",
-    "VersionResponse",
     "Verdict",
+    "VersionResponse",
 ]
