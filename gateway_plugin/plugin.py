@@ -101,12 +101,14 @@ class AsyncMemoryPlugin:
             outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
         self._outbox = outbox
         self._positions = Positions(self._outbox, kept=self.settings.capture.enabled)
+        self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
         self._sender = Sender(
             self._client,
             self._outbox,
             self._identities.of_owner,
             notify=notify,
             heard=self._positions.saw,
+            judged=self._last.captured,
             meanwhile=self._persist,
         )
         traces = active_traces(self.settings, environ)
@@ -115,7 +117,6 @@ class AsyncMemoryPlugin:
         )
         self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
-        self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
         notify_once = NotifyOnce()
         self._toggles = Toggles(self._outbox, self._identities.gateway)
         self._turns = Turns(self._toggles, self._identities, self.settings, notify_once)

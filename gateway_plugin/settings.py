@@ -271,8 +271,13 @@ class CaptureSettings(_Settings):
 
     enabled: bool = True
     max_messages: int = Field(10, ge=1, le=50)
-    min_length: int = Field(30, ge=1, le=2000)
-    max_length: int = Field(2000, ge=10, le=64_000)
+    min_length: int = Field(2, ge=1, le=2000, description="of a message; wide characters count as two")
+    max_length: int = Field(
+        64_000,
+        ge=10,
+        le=64_000,
+        description="of a message; of a longer one its beginning and its end are kept",
+    )
     min_turn_length: int = Field(0, ge=0, le=10_000, description="of all messages of a turn together")
     min_messages: int = Field(1, ge=1, le=10, description="with fewer new ones a turn is not kept")
     assistant_tail: int = Field(

@@ -252,18 +252,18 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
     if not passed:
         yield Left(index, _reason(turn, prose, spans, whole, before))
     elif len(text) <= _LONG:
-        yield _candidate(turn, index, text, (0, len(text)), max(passed, key=_rank), lang)
+        yield _candidate(turn, index, text, lang, ((0, len(text)), max(passed, key=_rank)))
     else:
-        for (start, end), hit in _cut(spans, hits):
-            yield _candidate(turn, index, text, (start, end), hit, lang)
+        for part in _cut(spans, hits):
+            yield _candidate(turn, index, text, lang, part)
 
 
 def _rank(hit: _Hit) -> tuple[float, float]:
     return hit.verdict.score, hit.worth
 
 
-def _candidate(turn: Turn, index: int, text: str, cut: tuple[int, int], hit: _Hit, lang: str) -> Candidate:
-    start, end = cut
+def _candidate(turn: Turn, index: int, text: str, lang: str, part: tuple[tuple[int, int], _Hit]) -> Candidate:
+    (start, end), hit = part
     return Candidate(
         text=text[start:end],
         kind=hit.verdict.kind,
