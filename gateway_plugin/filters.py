@@ -99,6 +99,9 @@ _TRIGGER_FLOOR: Final = 5
 
 _MAX_EMOJI: Final = 3
 
+# People state facts in three words; what others say as briefly ("Noted.") is an echo or a courtesy.
+_SHORTEST_ANSWER: Final = 30
+
 # An assistant's longer answer explains or drafts; `assistant_tail` keeps the end of it.
 _LONGEST_ANSWER: Final = 2_000
 
@@ -164,7 +167,9 @@ def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) ->
     if verdict.blocked:
         return Judgement(cleaned, DropReason.INJECTION)
     triggered = origin is Origin.USER and TRIGGERS.search(line) is not None and not _QUESTION.search(line)
-    floor = _TRIGGER_FLOOR if triggered else settings.min_length
+    floor = min(_TRIGGER_FLOOR, settings.min_length) if triggered else settings.min_length
+    if origin is not Origin.USER:
+        floor = max(floor, _SHORTEST_ANSWER)
     if effective_length(line) < floor:
         return Judgement(cleaned, DropReason.TOO_SHORT)
     return Judgement(cleaned, priority=triggered, suspect=verdict.suspicious)
