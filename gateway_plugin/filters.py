@@ -168,7 +168,7 @@ def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) ->
         return Judgement(cleaned, DropReason.INJECTION)
     triggered = origin is Origin.USER and TRIGGERS.search(line) is not None and not _QUESTION.search(line)
     floor = min(_TRIGGER_FLOOR, settings.min_length) if triggered else settings.min_length
-    if origin is not Origin.USER:
+    if origin is not Origin.USER and "min_length" not in settings.model_fields_set:
         floor = max(floor, _SHORTEST_ANSWER)
     if effective_length(line) < floor:
         return Judgement(cleaned, DropReason.TOO_SHORT)
