@@ -189,7 +189,7 @@ class LexicalIndex:
             weights[term] = weights.get(term, 0.0) + context_weight * count
         length = sum(weights.values())
         weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
-        if tells := told(text, self._stems):
+        if tells := told(text.removeprefix(f"{speaker}: "), self._stems):
             weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS)
         return Weighed(weights, length)
 

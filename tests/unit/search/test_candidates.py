@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 
 from relayer.search.dense import DenseIndex
-from relayer.search.index import Candidates
+from relayer.search.index import Asked, Candidates
 from relayer.search.lexical import LexicalIndex
 from relayer.search.ranking import JUDGED_TERM_WEIGHT, SPEAKER_WEIGHT
 
 EAST, NORTH = np.array([1.0, 0.0], np.float32), np.array([0.0, 1.0], np.float32)
 
 
-def weighed(query: str | None, vector: np.ndarray | None) -> Candidates:
+def weighed(query: str | None, vector: np.ndarray | None, topic: np.ndarray | None = None) -> Candidates:
     dense, lexical = DenseIndex(2), LexicalIndex()
     for key, row in ((1, EAST), (2, NORTH)):
         dense.add(key, row)
@@ -19,11 +19,9 @@ def weighed(query: str | None, vector: np.ndarray | None) -> Candidates:
         (3, "Pepper", "Jonas"),
     ):
         lexical.put(key, text, speaker=speaker)
-    return Candidates.of(
-        [3, 1, 2],
-        None if vector is None else dense.ask(vector),
-        None if query is None else lexical.ask(query),
-    )
+    found = None if vector is None else dense.ask(vector)
+    about = found if topic is None else dense.ask(topic)
+    return Candidates.of([3, 1, 2], Asked(found, about, None if query is None else lexical.ask(query)))
 
 
 def test_candidates_stand_by_rising_key_whatever_order_they_come_in():
@@ -50,10 +48,17 @@ def test_a_named_speaker_counts_in_the_judgement_and_not_in_what_neighbours_are_
     )
 
 
+def test_a_topic_ranks_and_does_not_judge():
+    plain, about = weighed("Pepper", EAST), weighed("Pepper", EAST, NORTH)
+    assert about.judged.tolist() == plain.judged.tolist()
+    assert about.cosine[:2].tolist() == [1.0, 0.0]
+    assert (about.content - about.covered)[:2].tolist() == [0.0, 1.0]
+
+
 def test_without_a_query_text_nothing_is_covered_and_nobody_named():
     found = weighed(None, EAST)
     assert found.bm25 is None
-    assert found.covered.tolist() == [0.0, 0.0, 0.0]
+    assert found.covered.tolist() == found.told.tolist() == [0.0, 0.0, 0.0]
     assert not found.spoken.any()
 
 
