@@ -15,6 +15,7 @@ from relayer.search.baseline import LEXICAL_PRIOR, Calibration, NamespaceBaselin
 from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery
 from relayer.search.ranking import (
+    JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
     TOLD_WEIGHT,
     UNKNOWN_NAME_PENALTY,
@@ -107,14 +108,16 @@ class Candidates(NamedTuple):
 
     @property
     def bonus(self) -> Numbers:
-        """What it is worth that the right one said it; nobody lends that to a neighbour, who is often the other one."""
-        bonus: Numbers = SPEAKER_WEIGHT * self.spoken.astype(np.float64)
+        """What it is worth that the right one said it, and that it tells something; nobody lends that to a neighbour."""
+        bonus: Numbers = SPEAKER_WEIGHT * self.spoken + TOLD_WEIGHT * self.told
         return bonus
 
     @property
     def judged(self) -> Numbers:
         """What each one says against silence."""
-        return np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered)) + self.bonus
+        own = np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered))
+        judged: Numbers = own + JUDGED_SPEAKER_WEIGHT * self.spoken
+        return judged
 
     def best(self, count: int) -> list[int]:
         """The keys with the most `content`, best first, ties by key."""
@@ -467,7 +470,7 @@ class MemoryIndex:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
         if not candidates.keys:
             return [], Judgement(None, null, doubt)
-        ranked = self._raised(candidates) + candidates.bonus + TOLD_WEIGHT * candidates.told
+        ranked = self._raised(candidates) + candidates.bonus
         # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
         best = float(candidates.judged.max()) - doubt
         relevance = prompt_relevance(best, null)

@@ -24,9 +24,10 @@ Number = TypeVar("Number", float, NDArray[np.floating])
 # namespace from any other, which has some words in common with it by chance.
 TERM_WEIGHT = 1.0
 JUDGED_TERM_WEIGHT = 0.5
-# What it is worth that the query names the one who said it.
-SPEAKER_WEIGHT = 0.15
-# What it is worth that a memory tells something, and does not only ask or agree: half of all turns of a real chat.
+# What it is worth that the query names the one who said it: for the order, and for the judgement.
+SPEAKER_WEIGHT = 0.2
+JUDGED_SPEAKER_WEIGHT = 0.15
+# What it is worth that a memory tells something, and does not only ask or agree: as many turns of a real chat do.
 TOLD_WEIGHT = 0.2
 # How much of the way from a sentence about oneself to one about the speaker is taken out of a query that names the speaker,
 # in order to rank: who said a memory is known, and the name would outweigh what is asked.

@@ -4,7 +4,12 @@ import pytest
 from relayer.search.dense import DenseIndex
 from relayer.search.index import Asked, Candidates
 from relayer.search.lexical import LexicalIndex
-from relayer.search.ranking import JUDGED_TERM_WEIGHT, SPEAKER_WEIGHT
+from relayer.search.ranking import (
+    JUDGED_SPEAKER_WEIGHT,
+    JUDGED_TERM_WEIGHT,
+    SPEAKER_WEIGHT,
+    TOLD_WEIGHT,
+)
 
 EAST, NORTH = np.array([1.0, 0.0], np.float32), np.array([0.0, 1.0], np.float32)
 
@@ -42,9 +47,10 @@ def test_the_order_weighs_a_term_more_than_the_judgement_does():
 
 def test_a_named_speaker_counts_in_the_judgement_and_not_in_what_neighbours_are_lent():
     found = weighed("What did Mara say?", NORTH)
-    assert found.bonus.tolist() == [0.0, SPEAKER_WEIGHT, 0.0]
+    plain = TOLD_WEIGHT * found.told
+    assert (found.bonus - plain).tolist() == pytest.approx([0.0, SPEAKER_WEIGHT, 0.0])
     assert found.judged[1] - found.content[1] == pytest.approx(
-        SPEAKER_WEIGHT - (1 - JUDGED_TERM_WEIGHT) * found.covered[1]
+        JUDGED_SPEAKER_WEIGHT - (1 - JUDGED_TERM_WEIGHT) * found.covered[1]
     )
 
 

@@ -144,7 +144,7 @@ def test_the_speakers_that_a_query_names_stand_as_in_the_query(query, named):
     ],
 )
 def test_what_a_text_tells_is_counted_without_its_header_and_its_questions(text, terms_told):
-    assert told(text) == terms_told
+    assert told(text) == min(terms_told, TOLD_TERMS)
 
 
 def test_a_role_is_nobodys_name():

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from relayer.search.ranking import TOLD_WEIGHT
+from relayer.search.ranking import SPEAKER_WEIGHT, TOLD_WEIGHT
 from relayer.search.terms import TOLD_TERMS, told
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
@@ -89,7 +89,7 @@ async def test_an_answer_is_explained_when_that_is_asked_for(house):
     assert hit.penalty == 0.15
     assert 0 < hit.covered <= 1
     # No more than cosine, words, speaker and what it tells, and the cosine that ranks is one without Mara's name.
-    assert hit.covered + 0.15 < hit.score < 1.0 + hit.covered + 0.15 + TOLD_WEIGHT
+    assert hit.covered + SPEAKER_WEIGHT < hit.score < 1.0 + hit.covered + SPEAKER_WEIGHT + TOLD_WEIGHT
     nobody = (await ask(house, query="when is oat milk coffee drunk", explain=True)).memories[0].evidence
     tells = TOLD_WEIGHT * math.log1p(told(DRAFT)) / math.log1p(TOLD_TERMS)
     assert nobody.score == pytest.approx((nobody.cosine or 0.0) + nobody.covered + tells, abs=1e-3)
