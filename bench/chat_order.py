@@ -52,6 +52,7 @@ class _Vectors:
         return [self._known[text] for text in texts]
 
     def keep(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(self._path, texts=np.array(list(self._known)), vectors=np.array(list(self._known.values())))
 
 
@@ -146,7 +147,7 @@ async def _measured(paths: Sequence[Path], cache: Path, say: Callable[[str], Non
 
 def main(
     paths: Annotated[list[Path], typer.Argument(help="Files of conversations.")],
-    cache: Annotated[Path, typer.Option(help="Where vectors are kept.")] = Path("/tmp/chat-order.npz"),
+    cache: Annotated[Path, typer.Option(help="Where vectors are kept.")] = Path("bench/out/chat-order.npz"),
 ) -> None:
     """Measure both sets, and each conversation alone."""
     with Console(stderr=True).status("starting") as status:
