@@ -344,10 +344,15 @@ class OpenNamespace:
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.0,
         past: bool = False,
+        topic: Vector | None = None,
     ) -> SearchResult:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
-        return index.search(vector, text, count, allowed=allowed, floor=floor)
+        return index.search(vector, text, count, allowed=allowed, floor=floor, topic=topic)
+
+    def speakers(self, query: str) -> list[str]:
+        """Return the names of speakers in a query, as they stand there."""
+        return self.view.index.speakers(query)
 
     def state_of_hit(self, number: int) -> RecordState:
         """Return what the log says of what a search found, which is not opened for that."""

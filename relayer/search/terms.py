@@ -162,6 +162,26 @@ def _day(occurred_at: int | None) -> str | None:
     return f"{date.day} {MONTHS[date.month - 1]} {date.year}"
 
 
+# What `indexed_text` puts before a text that has a day.
+_HEADER = re.compile(r"[^\n]{0,80}?\(\d{1,2} [A-Z][a-z]{2} \d{4}\):? ")
+_SENTENCE = re.compile("[^.!?\u061f\u3002\uff01\uff1f\n]+[.!?\u061f\u3002\uff01\uff1f]*")
+_QUESTION = re.compile("[?\u061f\uff1f]")
+# A turn with as many terms tells as much as any: more would put short facts behind long turns (docs/adr/0025). As many are
+# read, and questions are looked for in as many characters.
+TOLD_TERMS = 4
+_TOLD_READ = 16
+_TOLD_CHARACTERS = 1_000
+
+
+def told(indexed: str, stems: Stems | None = None) -> int:
+    """How many terms an indexed text has outside of its header and of its questions, at most `TOLD_TERMS`."""
+    header = _HEADER.match(indexed)
+    start = header.end() if header else 0
+    sentences = _SENTENCE.findall(indexed[start : start + _TOLD_CHARACTERS])
+    statements = " ".join(one for one in sentences if not _QUESTION.search(one))
+    return min(TOLD_TERMS, len(terms(statements, _TOLD_READ, stems)))
+
+
 NAME_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
 APOSTROPHE = re.compile("['\u2019]")
 # Ends of sentences, and what may open one: the first word after it is capitalised for that alone.

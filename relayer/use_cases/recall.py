@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -19,7 +20,17 @@ from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import EmbeddingModel
-from relayer.search.ranking import Hit, Judgement, SearchResult, diverse, faded, in_order
+from relayer.search.ranking import (
+    ABOUT,
+    ONESELF,
+    Hit,
+    Judgement,
+    SearchResult,
+    diverse,
+    faded,
+    in_order,
+    without_name,
+)
 from relayer.wire import schemas
 from relayer.writing.drafts import parse_vector
 from relayer.writing.present import PAGE_BYTES, memory_fields, position
@@ -97,6 +108,8 @@ def _matches(pattern: str, record: Record) -> bool:
 _QUERY_CHARACTERS = 2048
 _EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
 _NO_BUDGET = PAGE_BYTES
+# Names of speakers in a query that are looked at; each is embedded when it is first asked about.
+_MOST_NAMED = 3
 _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
 
 
@@ -116,14 +129,18 @@ async def recall(
         if opened is None:
             return schemas.RecallResponse(memories=(), position=None)
         model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
+        topic = await _topic(ctx, opened, request.query, vector, deadline)
         # The log may have moved while the query was embedded; log and view must say the same when they are searched.
         await opened.wait_indexed()
         if model != opened.model and request.query is not None:
             # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
             model = opened.model
             vector = await _embed_query(ctx, opened, model, request.query, deadline)
+            topic = await _topic(ctx, opened, request.query, vector, deadline)
             await opened.wait_indexed()
-        return _search(ctx, opened, request, vector if model == opened.model else None)
+        if model != opened.model:
+            vector = topic = None
+        return _search(ctx, opened, request, vector, topic)
 
 
 async def _read_and_embed(
@@ -173,17 +190,44 @@ async def _embed_query(
     return first
 
 
+async def _topic(
+    ctx: Context,
+    opened: OpenNamespace,
+    query: str | None,
+    vector: NDArray[np.float32] | None,
+    deadline: Deadline,
+) -> NDArray[np.float32] | None:
+    """Return the query's vector without the speakers it names; None when it names none, or for want of a vector."""
+    named = [] if query is None or vector is None else opened.speakers(query)[:_MOST_NAMED]
+    if vector is None or not named:
+        return None
+    model = opened.model
+    about: list[NDArray[np.float32]] = []
+    for name in (*named, ONESELF):
+        # One at a time: what is embedded alone is kept with the namespace, and names come again with every question.
+        found = await _embed_query(ctx, opened, model, ABOUT.format(name), deadline)
+        if found is None or found.shape != vector.shape:
+            return None
+        about.append(found)
+    return without_name(vector, about[:-1], about[-1])
+
+
 def _search(
-    ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, vector: NDArray[np.float32] | None
+    ctx: Context,
+    opened: OpenNamespace,
+    request: schemas.RecallRequest,
+    vector: NDArray[np.float32] | None,
+    topic: NDArray[np.float32] | None,
 ) -> schemas.RecallResponse:
     now = ctx.clock.now_ms()
     allowed = opened.allowed(request, now)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
-    found = opened.search(vector, request.query, count, allowed=allowed, floor=request.floor)
+    search = partial(opened.search, vector, request.query, count, floor=request.floor, topic=topic)
+    found = search(allowed=allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
     if statuses:
         past = opened.past_numbers(statuses, allowed)
-        more = opened.search(vector, request.query, count, allowed=past, floor=request.floor, past=True)
+        more = search(allowed=past, past=True)
         found = _together(found, more, count)
     hits, penalties = ordered(opened, _distinct(opened, found.hits), request, now)
     explained = penalties if request.explain else None

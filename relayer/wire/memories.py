@@ -353,8 +353,8 @@ class Evidence(Answer):
     """Why a hit stands where it does; only with ``explain``.
 
     ``covered`` is the share of the query's terms that it has, rare ones for more, ``speaker`` whether the query names
-    who said it, and ``score`` what it ranks by (cosine, covered share, speaker, and what better neighbours in the
-    conversation lend) before its ``penalty``.
+    who said it, and ``score`` what it ranks by (cosine with the query less the names of speakers, covered share, speaker,
+    how much it tells, and what better neighbours in the conversation lend) before its ``penalty``.
     """
 
     cosine: float | None = None
