@@ -56,7 +56,9 @@ def pairs(language: str) -> list[Pair]:
     for number, line in enumerate((PAIRS / f"{language}.tsv").read_text("utf-8").splitlines(), 1):
         parts = line.split("\t")
         if len(parts) != 3 or parts[2] not in LABELS:
-            raise ValueError(f"{language}.tsv, line {number}: write older, newer and one of {', '.join(LABELS)}")
+            raise ValueError(
+                f"{language}.tsv, line {number}: write older, newer and one of {', '.join(LABELS)}"
+            )
         found.append(Pair(language, parts[0], parts[1], parts[2] != "compatible"))
     return found
 
@@ -82,9 +84,15 @@ def of_the_day() -> list[Pair]:
     found = []
     for one in personas("seen"):
         raw = one.raw
-        found += [Pair(one.language, item["first"], item["then"], changes=True) for item in raw["corrections"]]
-        found += [Pair(one.language, item["first"], item["then"], changes=False) for item in raw["compatible"]]
-        said = [text for fact in raw["facts"] for text in fact["said"]] + [item["said"] for item in raw["short"]]
+        found += [
+            Pair(one.language, item["first"], item["then"], changes=True) for item in raw["corrections"]
+        ]
+        found += [
+            Pair(one.language, item["first"], item["then"], changes=False) for item in raw["compatible"]
+        ]
+        said = [text for fact in raw["facts"] for text in fact["said"]] + [
+            item["said"] for item in raw["short"]
+        ]
         said += [item["first"] for item in raw["compatible"]]
         changes = [item["then"] for item in raw["corrections"]]
         changes += [text for fact in raw["facts"] for text in fact["said"]]

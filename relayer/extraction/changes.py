@@ -112,7 +112,7 @@ def _stems(word: str) -> Iterator[str]:
         return
     if _INSIDE.match(word):
         word = _ARTICLE.sub("", word)
-        yield word[: 2 if "\uac00" <= word[:1] else 4]
+        yield word[: 2 if word[:1] >= "\uac00" else 4]
     elif len(word) > 2:
         yield word[: min(max(len(word) - 1, 3), 5)]
 
@@ -197,6 +197,12 @@ def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
     return found
 
 
+def tells_a_change(old: Statement, new: Statement) -> bool:
+    """Whether the newer statement has a cue of change, and none that it is about something else, and names what it changes."""
+    cued = not new.cues.isdisjoint(CUES[:-1]) and "other" not in new.cues
+    return cued and not (old.words.isdisjoint(new.words) and old.about.isdisjoint(new.about))
+
+
 @cache
 def _weights() -> dict[str, float]:
     weights: dict[str, float] = read_data("change_weights.toml")["weights"]
@@ -212,5 +218,5 @@ def likelihood(old: Statement, new: Statement, cosine: float) -> float:
 
 LINKED = 0.4
 """From here on the newer one is told before the older one."""
-SURE = 0.9
+SURE = 0.95
 """From here on it takes the older one's place."""

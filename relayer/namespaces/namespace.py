@@ -377,6 +377,16 @@ class OpenNamespace:
         numbers = self.view.table.numbers.values() if allowed is None else allowed
         return {number for number in numbers if self._held_at(number, request.as_of)}
 
+    def newer_beside(self, number: int) -> list[int]:
+        """Return the numbers of what recall may return and contradicts a memory that was said before it, newest first."""
+        beside = self.view.table.beside(number)
+        if not beside:
+            return []
+        said = {each: (self.hit(each).record.said_at, each) for each in (*beside, number)}
+        return sorted(
+            (each for each in beside if said[each] > said[number]), key=lambda each: said[each], reverse=True
+        )
+
     def _held_at(self, number: int, at: int) -> bool:
         """Whether a memory held at a time in ms; its first instant counts, its last does not."""
         memory = self._memory(self.view.records.get(number))
