@@ -25,12 +25,15 @@ LONGEST = 600
 # Devanagari writes vowels as marks, which no class of letters has.
 _WORD = re.compile(r"(?:[^\W_]|[\u0900-\u0963])+(?:['.:/-](?:[^\W_]|[\u0900-\u0963])+)*")
 _MARKS = re.compile(r"[\u0300-\u036f\u0640\u064b-\u0652]")
-_SPELLINGS = str.maketrans({"\u2019": "'", "ß": "ss", "ı": "i", "ł": "l", "ى": "ي", "ة": "ه", "ё": "е"})
+# The typographic apostrophe, letters that no marks part from their plain ones, and Arabic ones that are written for each other.
+_SPELLINGS = str.maketrans("\u2019\u0131\u0142\u0649\u0629\u0451", "'il\u064a\u0647\u0435")
 # Where a word of the lists may stand inside of a longer one, or only begin it.
 _INSIDE = re.compile(r"[\u0600-\u06ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
 _BEGINS = re.compile(r"[\u0900-\u097f]")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 _ARTICLE = re.compile(r"^(?:[وبفل]?ال|لل)")
+# What has more words than this says too much to be one statement.
+_MOST_WORDS = 30
 _LONGEST_PHRASE = 4
 _LONGEST_PART = 10
 _SHORTEST_BEGINNING = 2
@@ -190,8 +193,7 @@ def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
         "other shared": float("other" in new.cues and bool(shared)),
         "shared topic": float(bool(shared and topics)),
         "plain": float(not cued),
-        "long": min(len(new.words), 30) / 30,
-        "old long": min(len(old.words), 30) / 30,
+        "long": min(len(old.words), 20) / 20,
     }
     found |= {f"cued {topic}": float(cued and topic in topics) for topic in _lists()["topics"]}
     return found
@@ -210,13 +212,15 @@ def _weights() -> dict[str, float]:
 
 
 def likelihood(old: Statement, new: Statement, cosine: float) -> float:
-    """How likely it is, 0..1, that the newer statement tells a new state of what the older one says."""
+    """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts."""
+    if max(len(old.words), len(new.words)) > _MOST_WORDS:
+        return 0.0
     weights = _weights()
     logit = weights["bias"] + sum(weights[name] * value for name, value in features(old, new, cosine).items())
     return 1 / (1 + exp(-logit))
 
 
-LINKED = 0.4
+LINKED = 0.5
 """From here on the newer one is told before the older one."""
-SURE = 0.95
+SURE = 0.9
 """From here on it takes the older one's place."""
