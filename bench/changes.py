@@ -30,7 +30,7 @@ LABELS = ("replaces", "conflicts", "compatible")
 # What all pairs of statements that have nothing to do with each other weigh together, for each labelled pair.
 _STRANGERS = 2.0
 _RIDGE = 0.5
-_STEPS = 30
+_STEPS = 12
 
 Numbers = NDArray[np.float64]
 
