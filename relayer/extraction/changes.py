@@ -193,6 +193,7 @@ def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
         "other shared": float("other" in new.cues and bool(shared)),
         "shared topic": float(bool(shared and topics)),
         "plain": float(not cued),
+        "plain, both more": float(not cued and bool(old.words - shared) and bool(new.words - shared)),
         "long": min(len(old.words), 20) / 20,
     }
     found |= {f"cued {topic}": float(cued and topic in topics) for topic in _lists()["topics"]}
@@ -220,7 +221,7 @@ def likelihood(old: Statement, new: Statement, cosine: float) -> float:
     return 1 / (1 + exp(-logit))
 
 
-LINKED = 0.5
+LINKED = 0.4
 """From here on the newer one is told before the older one."""
 SURE = 0.9
 """From here on it takes the older one's place."""
