@@ -72,6 +72,10 @@ class WrittenIndex:
     nbytes: int
 
 
+# Of those that contradict one memory, as many are told before it: the rest of a recall is for what was asked.
+_MOST_BESIDE = 2
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class OpenNamespace:
     """A namespace while a key for it is live; ``users`` counts the requests in it.
@@ -381,6 +385,15 @@ class OpenNamespace:
             return allowed
         numbers = self.view.table.numbers.values() if allowed is None else allowed
         return {number for number in numbers if self._held_at(number, request.as_of)}
+
+    def newer_beside(self, number: int) -> list[int]:
+        """Return the numbers of what contradicts a memory and was said after it, newest first; of many the newest two."""
+        beside = self.view.table.beside(number)
+        if not beside:
+            return []
+        said = {each: (self.hit(each).record.said_at, each) for each in (*beside, number)}
+        newer = sorted((each for each in beside if said[each] > said[number]), key=said.__getitem__)
+        return newer[: -_MOST_BESIDE - 1 : -1]
 
     def _held_at(self, number: int, at: int) -> bool:
         """Whether a memory held at a time in ms; its first instant counts, its last does not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -230,6 +230,7 @@ def _search(
         more = search(allowed=past, past=True)
         found = _together(found, more, count)
     hits, penalties = ordered(opened, _distinct(opened, found.hits), request, now)
+    hits = _newest_first(opened, hits, allowed)
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
     # One validation for the whole answer: its parts would cost as much again each.
@@ -263,6 +264,20 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     for hit in hits:
         best.setdefault(opened.state_of_hit(hit.key).content, hit)
     return list(best.values())
+
+
+def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container[int] | None) -> list[Hit]:
+    """The hits, before each of them what contradicts it since, found or not: nobody is told the old without the new."""
+    found = {hit.key: hit for hit in hits}
+    placed: dict[int, Hit] = {}
+    for hit in hits:
+        for key in opened.newer_beside(hit.key) if hit.key not in placed else ():
+            if key not in placed and (allowed is None or key in allowed):
+                # Of one that was not found, its relevance is all that is known.
+                unfound = Hit(key, hit.relevance, None, None, 0.0, spoken=False, evidence=hit.evidence)
+                placed[key] = replace(found.get(key, unfound), relevance=hit.relevance)
+        placed.setdefault(hit.key, hit)
+    return list(placed.values())
 
 
 def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> dict[str, object]:
