@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench import prompt_reader
 from bench.prompt_reader import hash_of, learn, scores
 from relayer.search.essentials import CLASSES, decide
 
@@ -41,19 +42,27 @@ def labelled() -> list[Case]:
     return cases
 
 
+def with_prompts(cases: Sequence[Case]) -> list[Case]:
+    """The statements and what people ask, which is no statement of any class: there is far more of it in a chat."""
+    return [*cases, *((language, "none", text) for language, _, text in prompt_reader.labelled())]
+
+
 def guesses(cases: Sequence[Case]) -> list[str]:
     """What each statement is taken for by weights that were learnt without its fold."""
-    texts = [text for _, _, text in cases]
-    fold = np.array([hash_of(text) % _FOLDS for text in texts])
+    fold = np.array([hash_of(text) % _FOLDS for _, _, text in cases])
     guessed = ["none"] * len(cases)
     for number in range(_FOLDS):
-        inside, outside = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        weights = learn(
-            [texts[at] for at in inside], [cases[at][1] for at in inside], CLASSES, _STRENGTH
-        )
-        for at, logits in zip(outside, scores([texts[at] for at in outside], weights), strict=True):
-            guessed[at] = decide(logits) or "none"
+        outside = np.flatnonzero(fold == number)
+        weights = learnt([case for case, of in zip(cases, fold, strict=True) if of != number])
+        for at, logits in zip(outside, scores([cases[at][2] for at in outside], weights), strict=True):
+            guessed[at] = decide(cases[at][2], logits) or "none"
     return guessed
+
+
+def learnt(cases: Sequence[Case]) -> tuple[Any, Any]:
+    """Weights and biases."""
+    labels, texts = [label for _, label, _ in cases], [text for _, _, text in cases]
+    return learn(texts, labels, CLASSES, _STRENGTH)
 
 
 def report(console: Console, cases: Sequence[Case], guessed: Sequence[str]) -> None:
@@ -83,7 +92,7 @@ def main(
     failures: Annotated[bool, typer.Option("--failures", help="Print what was taken for another.")] = False,
 ) -> None:
     """Learn in folds, or from everything."""
-    cases = labelled()
+    cases = with_prompts(labelled())
     guessed = guesses(cases)
     report(Console(width=120), cases, guessed)
     if failures:
@@ -91,11 +100,11 @@ def main(
             if guess not in {label, "none"}:
                 print(f"{language}\t{label} taken for {guess}\t{text}")
     if write:
-        _write(learn([text for _, _, text in cases], [label for _, label, _ in cases], CLASSES, _STRENGTH))
+        _write(learnt(cases))
 
 
-def _write(learnt: tuple[Any, Any]) -> None:
-    weights, bias = learnt
+def _write(heads: tuple[Any, Any]) -> None:
+    weights, bias = heads
     scale = np.abs(weights).max(axis=0) / 127
     np.savez_compressed(WEIGHTS, weights=np.round(weights / scale).astype(np.int8), scale=scale, bias=bias)
     sys.stdout.write(f"{WEIGHTS.stat().st_size:,} bytes written\n")

@@ -1,12 +1,14 @@
 """Which memories say what always matters: what could harm the person, how they want to be answered, who they are.
 
-A linear classifier over the hashed n-grams of `relayer.search.prompt_reader`, learnt from statements in fifteen languages:
-``python -m bench.standing`` makes the weights anew from ``bench/sets/standing`` and says how right they are. What is chosen stands
-in every prompt of a session, so it is chosen only where little else comes into question.
+A linear classifier over the hashed n-grams of `relayer.search.prompt_reader`, learnt from statements in fifteen languages, and
+words that mark a class: what is chosen stands in every prompt of a session, so both must say so, or the first very clearly.
+``python -m bench.standing`` makes the weights anew from ``bench/sets/standing`` and says how right they are.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
@@ -16,13 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.prompt_reader import vector
+from relayer.search.terms import UNSPACED
 
 Essential = Literal["harm", "style", "identity"]
-CLASSES: Final = ("none", "harm", "style", "identity")
+_ESSENTIALS: Final[tuple[Essential, ...]] = ("harm", "style", "identity")
+CLASSES: Final = ("none", *_ESSENTIALS)
+"""In the order of their weight after the first."""
 LONGEST: Final = 240
 """Characters of a statement; what is longer tells a story."""
-# Logits above all the others together, by folds: where one line in thirty of the chosen is wrong.
-MARGIN: Final = {"harm": 0.5, "style": 0.5, "identity": 0.5}
+# Logits above all the others together. A statement without any word that marks its class must stand out by far.
+_MARKED: Final = {"harm": -0.7, "style": -0.7, "identity": 0.0}
+_BARE: Final = 2.0
+
+
+@cache
+def _marks() -> dict[str, re.Pattern[str]]:
+    """What marks each class: beginnings of words, or parts of a text whose script has no spaces."""
+    lines = (files("relayer.search") / "data" / "essentials.txt").read_text("utf-8").splitlines()
+    stems: dict[str, set[str]] = {kind: set() for kind in CLASSES[1:]}
+    for kind, _, said in (line.partition(" ") for line in lines if not line.startswith("#")):
+        stems[kind].update(said.split())
+    return {
+        kind: re.compile(
+            "|".join(re.escape(one) if UNSPACED.search(one) else rf"\b{re.escape(one)}" for one in sorted(ones))
+        )
+        for kind, ones in stems.items()
+    }
 
 
 @cache
@@ -33,14 +54,13 @@ def _weights() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return stored["weights"].astype(np.float32) * stored["scale"], stored["bias"]
 
 
-def decide(logits: NDArray[np.float32]) -> Essential | None:
+def decide(text: str, logits: NDArray[np.float32]) -> Essential | None:
     """Return the class that stands out of the logits of `CLASSES`, if one does."""
-    for kind in ("harm", "style", "identity"):
-        place = CLASSES.index(kind)
-        others = np.logaddexp.reduce(np.delete(logits, place))
-        if logits[place] - others > MARGIN[kind]:
-            return kind
-    return None
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    place = 1 + int(logits[1:].argmax())
+    kind = _ESSENTIALS[place - 1]
+    margin = logits[place] - np.logaddexp.reduce(np.delete(logits, place))
+    return kind if margin > (_MARKED[kind] if _marks()[kind].search(folded) else _BARE) else None
 
 
 def essential_of(text: str) -> Essential | None:
@@ -49,4 +69,4 @@ def essential_of(text: str) -> Essential | None:
         return None
     weights, bias = _weights()
     buckets, values = vector(text)
-    return decide(values @ weights[buckets] + bias)
+    return decide(text, values @ weights[buckets] + bias)

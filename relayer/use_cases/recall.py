@@ -20,6 +20,7 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import EmbeddingModel
 from relayer.search.ranking import Hit, Judgement, SearchResult, diverse, faded, in_order
+from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.writing.drafts import parse_vector
 from relayer.writing.present import PAGE_BYTES, memory_fields, position
@@ -114,7 +115,7 @@ async def recall(
     given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            return schemas.RecallResponse(memories=(), position=None)
+            return schemas.RecallResponse(memories=(), position=None, gone=request.standing)
         model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
         # The log may have moved while the query was embedded; log and view must say the same when they are searched.
         await opened.wait_indexed()
@@ -196,6 +197,7 @@ def _search(
             "degraded": found.degraded or vector is None,
             "considered": found.considered,
             "judgement": _judgement(found.judgement) if request.explain else None,
+            "gone": tuple(one for one in request.standing if opened.record(ulid.parse(one)) is None),
         }
     )
 
