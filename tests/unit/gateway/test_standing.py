@@ -53,8 +53,13 @@ async def client(relayer, tmp_path):
 
 
 @pytest.fixture
-def identity():
-    return identify(load_keys({"MEMRELAY_SECRET": SECRET}, notify=print), parse_session_key(TELLING))
+def holder():
+    return load_keys({"MEMRELAY_SECRET": SECRET}, notify=print)
+
+
+@pytest.fixture
+def identity(holder):
+    return identify(holder, parse_session_key(TELLING))
 
 
 async def tell(plugin, *texts, host=None):
@@ -108,10 +113,10 @@ async def test_what_somebody_said_in_a_group_stands_in_none(plugin):
     assert not (await ask(plugin)).standing
 
 
-async def test_what_was_erased_leaves_it_at_once_and_the_rest_stays(plugin, client, identity):
+async def test_what_was_erased_leaves_it_at_once_and_the_rest_stays(plugin, client, holder):
     await tell(plugin, NAME, ALLERGY)
     allergy = (await ask(plugin)).always[0]
-    await client.forget_memory(identity, allergy.id, mode="erase")
+    await client.erase(holder.person("ops"), allergy.id)
     again = await ask(plugin, "Was koche ich morgen zu Mittag?")
     assert [line.text for line in again.always] == [NAME]
     assert ALLERGY not in again.standing
@@ -120,7 +125,7 @@ async def test_what_was_erased_leaves_it_at_once_and_the_rest_stays(plugin, clie
 async def test_what_was_forgotten_leaves_it_with_the_next_session(plugin, client, identity):
     await tell(plugin, NAME, ALLERGY)
     first = await ask(plugin)
-    await client.forget_memory(identity, first.always[0].id)
+    await client.forget(identity, first.always[0].id)
     assert (await ask(plugin, "Was koche ich morgen zu Mittag?")).standing == first.standing
     await plugin.flush_session(session_key=ASKING, ended=True)
     assert [line.text for line in (await ask(plugin)).always] == [NAME]
