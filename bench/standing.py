@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench import prompt_reader
 from bench.prompt_reader import hash_of, learn, scores
-from relayer.search.essentials import CLASSES, decide
+from relayer.search.essentials import CLASSES, decide, marked
 
 STATEMENTS = Path(__file__).parent / "sets" / "standing"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "essentials.npz"
@@ -52,10 +52,10 @@ def guesses(cases: Sequence[Case]) -> list[str]:
     fold = np.array([hash_of(text) % _FOLDS for _, _, text in cases])
     guessed = ["none"] * len(cases)
     for number in range(_FOLDS):
-        outside = np.flatnonzero(fold == number)
+        outside = np.flatnonzero(fold == number).tolist()
         weights = learnt([case for case, of in zip(cases, fold, strict=True) if of != number])
         for at, logits in zip(outside, scores([cases[at][2] for at in outside], weights), strict=True):
-            guessed[at] = decide(cases[at][2], logits) or "none"
+            guessed[at] = decide(marked(cases[at][2]), logits) or "none"
     return guessed
 
 

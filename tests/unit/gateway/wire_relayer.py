@@ -252,15 +252,15 @@ class WireRelayer:
             return self._analyze(rows, schemas.AnalyzeRequest.model_validate_json(body))
         if route == ("POST", "/v1/memories"):
             return self._remember(rows, schemas.RememberRequest.model_validate_json(body))
-        if route in {("GET", "/v1/memories"), ("GET", "/v1/context")}:
+        if route in {("GET", "/v1/memories"), ("GET", "/v1/context"), ("GET", "/v1/standing")}:
             return self._listed(rows, request.path)
-        if route == ("GET", "/v1/standing"):
-            return _json(StandingResponse(lines=()))
         if route == ("POST", "/v1/memories/delete"):
             return self._delete(rows, life.DeleteRequest.model_validate_json(body))
         return self._one(rows, *route, body)
 
     def _listed(self, rows: list[dict], path: str) -> web.Response:
+        if path == "/v1/standing":
+            return _json(StandingResponse(lines=()))
         if path == "/v1/memories":
             return _json(schemas.ListResponse.model_validate({"memories": rows, "total": len(rows)}))
         days = [{"date": "2026-01-01", "memories": rows, "total": len(rows)}] if rows else []
