@@ -252,7 +252,8 @@ class AsyncMemoryPlugin:
         """
         report = await self.after_turn(messages, session_key=session_key, host=host)
         if ended:
-            self._recaller.standing.forget(self._turns.known(session_key, host))
+            with contextlib.suppress(GatewayError):
+                self._recaller.standing.forget(self._turns.known(session_key, host))
         if ended and self.settings.capture.summary:
             report = replace(report, ended=await self._capture.end(session_key, host))
         if seconds > 0:

