@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -57,6 +57,7 @@ async def fetch(
     *,
     now: datetime,
     seconds: float,
+    standing: Collection[str] = (),
 ) -> ColdStart:
     """Fetch and format what was said lately; raises as the client does.
 
@@ -66,6 +67,7 @@ async def fetch(
         turn: whose memories, and who reads the answer.
         now: with a time zone, which says where a day begins.
         seconds: the deadline.
+        standing: memories that stand in the prompt anyway.
     """
     offset, audible = now.utcoffset(), audible_to(turn.heard_by)
     answer = await client.context(
@@ -77,10 +79,15 @@ async def fetch(
         trusts=TRUSTED,
         deadline=seconds,
     )
-    return format_days(answer, settings, audible)
+    return format_days(answer, settings, audible, standing)
 
 
-def format_days(answer: ContextResponse, settings: RecallSettings, audible: Sequence[str]) -> ColdStart:
+def format_days(
+    answer: ContextResponse,
+    settings: RecallSettings,
+    audible: Sequence[str],
+    standing: Collection[str] = (),
+) -> ColdStart:
     """Format days, newest first, within the budget of a recall: the oldest lines are the first to go.
 
     Without a line to show, a hint says how much there is to search; without any memory, nothing is said.
@@ -91,7 +98,7 @@ def format_days(answer: ContextResponse, settings: RecallSettings, audible: Sequ
             [
                 (one.text, line)
                 for one in day.memories
-                if may_be_shown(one, audible) and (line := escape(one.text))
+                if one.id not in standing and may_be_shown(one, audible) and (line := escape(one.text))
             ],
         )
         for day in answer.days
@@ -173,6 +180,7 @@ class Recaller:
                 turn,
                 now=datetime.fromtimestamp(self._clock.now(), UTC).astimezone(),
                 seconds=max(end - self._clock.monotonic(), _LEAST_SECONDS),
+                standing=self.standing.now(turn).ids,
             )
         except GatewayError:
             # The turn has its memories; what was said lately is only a beginning.

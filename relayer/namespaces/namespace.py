@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -299,13 +299,13 @@ class OpenNamespace:
             return None
         return Memory(record, state, record.id not in self.view.space.lacking)
 
-    def essential(self, record: bytes, kinds: Collection[str]) -> Essential | None:
-        """Return what a memory of one of these kinds says of what always matters; told once, since a record never changes."""
+    def essential(self, record: bytes) -> Essential | None:
+        """Return what a memory says of what always matters; told once, since a record never changes."""
         if record not in self._essentials:
             memory = self.view.get(record)
             if memory is None:
                 return None
-            self._essentials[record] = essential_of(memory.text) if memory.kind in kinds else None
+            self._essentials[record] = essential_of(memory.text)
         return self._essentials[record]
 
     def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from relayer.access.principal import Access
-from relayer.domain.record import Kind, Record
+from relayer.domain.record import Record
 from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -23,8 +23,6 @@ from relayer.wire.fields import clip, one_line
 from relayer.wire.service import StandingLine, StandingResponse
 from relayer.writing.present import position
 
-# What lasts; a task or an event is over one day, and a decision is about the work.
-_LASTING = frozenset({Kind.STATEMENT, Kind.FACT, Kind.PREFERENCE, Kind.PROFILE, Kind.IMPORTED})
 _LONGEST_LINE = 120
 # Looked at between two turns of the others: a few milliseconds.
 _AT_A_TIME = 20
@@ -83,7 +81,7 @@ async def _look(
             await asyncio.sleep(0)
             if deadline.remaining() < reserve:
                 return found, False
-        kind = opened.essential(one.record, _LASTING)
+        kind = opened.essential(one.record)
         if kind is not None:
             found[kind].append((one.record, kind))
     return found, True

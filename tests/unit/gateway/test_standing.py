@@ -139,6 +139,14 @@ async def test_what_stands_there_is_not_recalled_again(plugin):
     assert {hit.id for hit in told.hits}.isdisjoint(line.id for line in told.always)
 
 
+async def test_what_stands_there_is_not_told_as_news_either(plugin):
+    await tell(plugin, ALLERGY, CAR)
+    told = await ask(plugin, first_turn=True)
+    assert CAR in told.text
+    assert ALLERGY in told.standing
+    assert ALLERGY not in told.text
+
+
 async def test_it_can_be_switched_off(relayer, tmp_path):
     async with plugin_for(relayer, tmp_path, standing={"enabled": False}) as plugin:
         await tell(plugin, ALLERGY)
