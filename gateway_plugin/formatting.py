@@ -9,7 +9,7 @@ whole or not at all. No memories, no text: silence is a valid answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -256,7 +256,12 @@ def may_be_shown(memory: Memory, audible: Sequence[str]) -> bool:
     """Whether a memory may be said as it is to those that `audible_to` names, whatever a relayer was asked for."""
     if memory.suspect or memory.trust not in TRUSTED or (audible and memory.audience not in audible):
         return False
-    verdict = scan(memory.text)
+    return may_be_told(memory.text)
+
+
+def may_be_told(text: str) -> bool:
+    """Whether a text does not read like an attempt to command the model."""
+    verdict = scan(text)
     return not verdict.blocked and not verdict.suspect
 
 
@@ -267,6 +272,7 @@ def select(
     audience: Audience | None,
     session: Session,
     now: datetime,
+    standing: Collection[str] = (),
 ) -> Selected:
     """Filter, format, and keep the bytes of the last block when it holds the same memories.
 
@@ -276,8 +282,11 @@ def select(
         audience: who reads the answer.
         session: where the last block is kept, and the echoes of this one.
         now: with a time zone; only its day matters.
+        standing: memories that stand in the prompt anyway.
     """
-    outcomes = {hit.id: _objection(hit, settings, audience) for hit in found}
+    outcomes = {
+        hit.id: "standing" if hit.id in standing else _objection(hit, settings, audience) for hit in found
+    }
     passed = [hit for hit in found if not outcomes[hit.id]][: settings.max_results]
     text, places = _fitting([_item(hit) for hit in passed], settings, now)
     # A memory counts as injected only if it is in the text.

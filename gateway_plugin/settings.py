@@ -225,6 +225,13 @@ class ColdStartSettings(_Settings):
     lines: int = Field(15, ge=1, le=200)
 
 
+class StandingSettings(_Settings):
+    """What stands in every prompt of a session: dangers, how to answer, who the person is."""
+
+    enabled: bool = True
+    max_tokens: int = Field(150, ge=50, le=2000)
+
+
 class SourcePenalty(_Settings):
     """How much less a source counts (AR-19).
 
@@ -264,6 +271,7 @@ class RecallSettings(_Settings):
     logging: bool = Field(False, description="a line for each recall, without any text of it")
     log_queries: bool = Field(False, description="with logging: the first 80 characters of a query, too")
     cold_start: ColdStartSettings = ColdStartSettings()
+    standing: StandingSettings = StandingSettings()
 
 
 class CaptureSettings(_Settings):

@@ -44,6 +44,7 @@ from relayer.namespaces.projection import NamespaceView
 from relayer.namespaces.records import Memory, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
+from relayer.search.essentials import Essential, essential_of
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
 from relayer.wire import schemas
@@ -60,6 +61,9 @@ _EMPTY_BYTES = 24 * 1024
 # Vectors that are kept of what was embedded alone, and what one takes beside its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
+# Memories of which it is known whether they always matter, and what an entry takes.
+_ESSENTIALS = 100_000
+_ESSENTIAL_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class OpenNamespace:
     # Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
     # They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
     _vectors: LRUCache[bytes, NDArray[np.float32]] = field(init=False)
+    _essentials: LRUCache[bytes, Essential | None] = field(default_factory=lambda: LRUCache(_ESSENTIALS))
 
     def __post_init__(self) -> None:
         self._free.set()
@@ -182,7 +187,8 @@ class OpenNamespace:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + len(self._vectors) * self._vector_bytes
+        kept = len(self._vectors) * self._vector_bytes + len(self._essentials) * _ESSENTIAL_BYTES
+        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + kept
 
     # What the log says.
 
@@ -296,6 +302,15 @@ class OpenNamespace:
         if record is None or state is None:
             return None
         return Memory(record, state, record.id not in self.view.space.lacking)
+
+    def essential(self, record: bytes) -> Essential | None:
+        """Return what a memory says of what always matters; told once, since a record never changes."""
+        if record not in self._essentials:
+            memory = self.view.get(record)
+            if memory is None:
+                return None
+            self._essentials[record] = essential_of(memory.text)
+        return self._essentials[record]
 
     def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:
         """Whether there is such a memory, of one of these kinds if any are given, that can be opened; it is not."""

@@ -31,6 +31,7 @@ from relayer.search.ranking import (
     in_order,
     without_name,
 )
+from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.writing.drafts import parse_vector
 from relayer.writing.present import PAGE_BYTES, memory_fields, position
@@ -127,7 +128,7 @@ async def recall(
     given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            return schemas.RecallResponse(memories=(), position=None)
+            return schemas.RecallResponse(memories=(), position=None, gone=request.standing)
         model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
         topic = await _topic(ctx, opened, request.query, vector, deadline)
         # The log may have moved while the query was embedded; log and view must say the same when they are searched.
@@ -241,6 +242,7 @@ def _search(
             "degraded": found.degraded or vector is None,
             "considered": found.considered,
             "judgement": _judgement(found.judgement) if request.explain else None,
+            "gone": tuple(one for one in request.standing if opened.record(ulid.parse(one)) is None),
         }
     )
 

@@ -318,7 +318,7 @@ class RecallRequest(Request):
     """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's).
 
     ``include`` adds memories that are superseded or forgotten; ``as_of`` answers from what held at that time, in ms,
-    superseded or not.
+    superseded or not. ``standing`` names memories that stand in the prompt anyway: the answer says which of them are gone.
     """
 
     query: Text | None = None
@@ -341,6 +341,7 @@ class RecallRequest(Request):
     half_life_days: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
     include: Annotated[tuple[PastName, ...], Field(max_length=2), at_most(2)] = ()
     as_of: Time | None = None
+    standing: Annotated[tuple[MemoryId, ...], Field(max_length=100), at_most(100)] = ()
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:
@@ -387,13 +388,17 @@ class RecallHit(Memory):
 
 
 class RecallResponse(Answer):
-    """Hits, best first; an empty answer is a good one. ``considered`` counts what was searched."""
+    """Hits, best first; an empty answer is a good one. ``considered`` counts what was searched.
+
+    ``gone`` are those of the request's ``standing`` that were erased, or never were.
+    """
 
     memories: tuple[RecallHit, ...]
     position: Position | None = None
     degraded: bool = False
     considered: int = 0
     judgement: Judgement | None = None
+    gone: tuple[MemoryId, ...] = ()
 
 
 MAX_DELETED = 1000
