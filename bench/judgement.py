@@ -31,9 +31,10 @@ from bench.prompt_reader import (
     with_model,
 )
 from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.lib.n_grams import LANGUAGES
 from relayer.search.baseline import ENGLISH, PRIORS, Calibration, fit_prior, shipped_priors
 from relayer.search.index import MemoryIndex
-from relayer.search.prompt_reader import LANGUAGES, Reading
+from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import Prior, in_steps
 
 _STATEMENTS = Path(__file__).parent / "sets" / "statements"

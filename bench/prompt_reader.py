@@ -26,7 +26,8 @@ from sklearn.metrics import roc_auc_score
 
 from bench.day import personas
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.search.prompt_reader import BUCKETS, LANGUAGE_BUCKETS, LANGUAGES, PURPOSES, vector
+from relayer.lib.n_grams import BUCKETS, LANGUAGES, vector
+from relayer.search.prompt_reader import LANGUAGE_BUCKETS, PROMPT_BUCKETS, PURPOSES
 
 PROMPTS = Path(__file__).parent / "sets" / "prompts"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "prompt_reader.npz"
@@ -67,14 +68,32 @@ def said(half: str) -> list[tuple[str, str]]:
     ]
 
 
-def matrix(texts: Sequence[str], buckets: int = BUCKETS) -> csr_matrix:
+def matrix(texts: Sequence[str], buckets: int = PROMPT_BUCKETS) -> csr_matrix:
     """One row a text."""
-    rows = [vector(text) for text in texts]
+    rows = [vector(text, buckets) for text in texts]
     at = np.concatenate([np.full(len(found), row) for row, (found, _) in enumerate(rows)])
-    columns = np.concatenate([found for found, _ in rows]) % buckets
+    columns = np.concatenate([found for found, _ in rows])
     return csr_matrix(
         (np.concatenate([values for _, values in rows]), (at, columns)), shape=(len(rows), buckets)
     )
+
+
+def learn(
+    texts: Sequence[str], labels: Sequence[str], classes: Sequence[str], strength: float
+) -> tuple[Any, Any]:
+    """Weights (buckets by classes) and biases of a small classifier."""
+    head = Head(matrix(texts, BUCKETS), [classes.index(label) for label in labels], strength)
+    return head.weights, head.bias
+
+
+def scores(texts: Sequence[str], weights: tuple[Any, Any]) -> Numbers:
+    """Logits of a small classifier, one row a text."""
+    return np.asarray(matrix(texts, BUCKETS) @ weights[0] + weights[1])
+
+
+def hash_of(text: str) -> int:
+    """A number that does not change from run to run."""
+    return sum(text.encode())
 
 
 class Head:
@@ -97,7 +116,7 @@ def purposes(cases: Sequence[Case]) -> list[int]:
 
 def folds(texts: Sequence[str]) -> NDArray[np.int64]:
     """Which fold a text is in; does not change from run to run."""
-    return np.array([sum(text.encode()) % FOLDS for text in texts])
+    return np.array([hash_of(text) % FOLDS for text in texts])
 
 
 def held_out(cases: Sequence[Case]) -> Numbers:

@@ -16,7 +16,9 @@ from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery
 from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import (
+    JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
+    TOLD_WEIGHT,
     UNKNOWN_NAME_PENALTY,
     Baseline,
     Hit,
@@ -39,39 +41,63 @@ from relayer.search.terms import names
 Numbers = NDArray[np.float64]
 
 
+class Asked(NamedTuple):
+    """A query, as each half of the search takes it; ``topic`` is what the meaning is ranked by, ``dense`` judged by."""
+
+    dense: DenseQuery | None
+    topic: DenseQuery | None
+    lexical: LexicalQuery | None
+
+
 class Candidates(NamedTuple):
     """Memories by rising key; every array has one number for each of them.
 
     Attributes:
         keys: of the memories.
         cosine: of its row and the query; NaN if either has no vector.
+        topical: of its row and the query without the names of speakers; NaN if either has no vector.
         bm25: of its text and the query; None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names who said it.
+        told: how much it tells, 0..1; 0 if the query has no text.
     """
 
     keys: list[int]
     cosine: Numbers
+    topical: Numbers
     bm25: Numbers | None
     covered: Numbers
     spoken: NDArray[np.bool_]
+    told: Numbers
 
     @classmethod
-    def of(cls, keys: Iterable[int], dense: DenseQuery | None, lexical: LexicalQuery | None) -> Candidates:
+    def of(cls, keys: Iterable[int], asked: Asked) -> Candidates:
         """The candidates with these keys, each of which has a text."""
         ordered = sorted(keys)
         count = len(ordered)
-        cosine = np.full(count, np.nan) if dense is None else dense.scores(ordered)
-        if lexical is None:
-            return cls(ordered, cosine, None, np.zeros(count), np.zeros(count, np.bool_))
-        bm25 = lexical.scores(ordered)
-        return cls(ordered, cosine, bm25, coverage(bm25, lexical.ceiling), lexical.spoken(ordered))
+        cosine = np.full(count, np.nan) if asked.dense is None else asked.dense.scores(ordered)
+        topical = cosine if asked.topic in (None, asked.dense) else asked.topic.scores(ordered)
+        if asked.lexical is None:
+            return cls(
+                ordered, cosine, topical, None, np.zeros(count), np.zeros(count, np.bool_), np.zeros(count)
+            )
+        bm25 = asked.lexical.scores(ordered)
+        covered = coverage(bm25, asked.lexical.ceiling)
+        spoken, told = asked.lexical.spoken(ordered), asked.lexical.told(ordered)
+        return cls(ordered, cosine, topical, bm25, covered, spoken, told)
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
         """Those for which ``chosen`` is true."""
         keys = [self.keys[at] for at in np.flatnonzero(chosen).tolist()]
-        bm25 = None if self.bm25 is None else self.bm25[chosen]
-        return Candidates(keys, self.cosine[chosen], bm25, self.covered[chosen], self.spoken[chosen])
+        return Candidates(
+            keys,
+            self.cosine[chosen],
+            self.topical[chosen],
+            None if self.bm25 is None else self.bm25[chosen],
+            self.covered[chosen],
+            self.spoken[chosen],
+            self.told[chosen],
+        )
 
     @property
     def by_terms(self) -> NDArray[np.bool_]:
@@ -81,18 +107,20 @@ class Candidates(NamedTuple):
     @property
     def content(self) -> Numbers:
         """What each one's own words say, for the order."""
-        return np.where(self.by_terms, self.covered, evidence(self.cosine, self.covered))
+        return np.where(self.by_terms, self.covered, evidence(self.topical, self.covered))
 
     @property
     def bonus(self) -> Numbers:
-        """What it is worth that the right one said it; nobody lends that to a neighbour, who is often the other one."""
-        bonus: Numbers = SPEAKER_WEIGHT * self.spoken.astype(np.float64)
+        """What it is worth that the right one said it, and that it tells something; nobody lends that to a neighbour."""
+        bonus: Numbers = SPEAKER_WEIGHT * self.spoken + TOLD_WEIGHT * self.told
         return bonus
 
     @property
     def judged(self) -> Numbers:
         """What each one says against silence."""
-        return np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered)) + self.bonus
+        own = np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered))
+        judged: Numbers = own + JUDGED_SPEAKER_WEIGHT * self.spoken
+        return judged
 
     def best(self, count: int) -> list[int]:
         """The keys with the most `content`, best first, ties by key."""
@@ -351,11 +379,19 @@ class MemoryIndex:
         *,
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.3,
+        topic: NDArray[np.float32] | None = None,
         reading: Reading | None = None,
     ) -> SearchResult:
         """The best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
 
-        What was read of the prompt, see `relayer.search.prompt_reader`, has a say in it where it is given.
+        Args:
+            query_vector: of the query; what is judged by, and ranked by without a ``topic``.
+            query_text: the query.
+            k: at least 1.
+            allowed: keys that count.
+            floor: 0..1, see `relayer.search.ranking.gate`.
+            topic: the query's vector without the names of speakers, see `relayer.search.ranking.without_name`.
+            reading: what was read of the prompt; it has a say in the judgement.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -364,19 +400,21 @@ class MemoryIndex:
             raise ValueError("k is at least 1")
         keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
-        candidates = self._candidates(query_vector, query_text, max(CANDIDATES, 4 * k), keys)
+        candidates = self._candidates(
+            self._asked(query_vector, topic, query_text), max(CANDIDATES, 4 * k), keys
+        )
         strange = query_text is not None and self._lexical.lacks(names(query_text))
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
         language = ENGLISH if reading is None else reading.language
         null = self.calibration.baseline(language, considered, self._own)
         by_terms = candidates.by_terms
         if not by_terms.any():
-            passed, judgement = self._judged(candidates, null, doubt, floor, k, reading)
+            passed, judgement = self._judged(candidates, null, doubt, floor, k, reading=reading)
         else:
             by_meaning = candidates.where(~by_terms)
-            passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading)
+            passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
             prior = LEXICAL_PRIOR.at(considered)
-            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading)
+            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading=reading)
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
             judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
@@ -409,23 +447,28 @@ class MemoryIndex:
         """Measure what unrelated prompts find here, if that is due; see `relayer.search.baseline`."""
         await self._own.measure(self.calibration, self._dense.ask)
 
-    def _candidates(
-        self, vector: Vector | None, text: str | None, count: int, allowed: AbstractSet[int] | None
-    ) -> Candidates:
-        """What either half proposes, and the neighbours of the best of that, with the scores of both halves."""
+    def speakers(self, query: str) -> list[str]:
+        """The names of speakers in a query, as they stand there."""
+        return self._lexical.speakers(query)
+
+    def _asked(self, vector: Vector | None, topic: Vector | None, text: str | None) -> Asked:
         dense = None if vector is None else self._dense.ask(vector)
-        lexical = None if text is None else self._lexical.ask(text)
+        about = dense if dense is None or topic is None else self._dense.ask(topic)
+        return Asked(dense, about, None if text is None else self._lexical.ask(text))
+
+    def _candidates(self, asked: Asked, count: int, allowed: AbstractSet[int] | None) -> Candidates:
+        """What either half proposes, and the neighbours of the best of that, with the scores of both halves."""
         proposed: set[int] = set()
-        if dense is not None:
-            proposed.update(dense.best(count, allowed)[0].tolist())
-        if lexical is not None:
-            proposed.update(lexical.best(count, allowed)[0].tolist())
-        found = Candidates.of(proposed, dense, lexical)
+        if asked.topic is not None:
+            proposed.update(asked.topic.best(count, allowed)[0].tolist())
+        if asked.lexical is not None:
+            proposed.update(asked.lexical.best(count, allowed)[0].tolist())
+        found = Candidates.of(proposed, asked)
         if not self._links:
             return found
         passable = self._lexical.keys() if allowed is None else allowed
         beside = {other for key in found.best(LENDERS) for other, _ in self._links.near(key, passable)}
-        return found if beside <= proposed else Candidates.of(proposed | beside, dense, lexical)
+        return found if beside <= proposed else Candidates.of(proposed | beside, asked)
 
     def _judged(
         self,
@@ -434,6 +477,7 @@ class MemoryIndex:
         doubt: float,
         floor: float,
         k: int,
+        *,
         reading: Reading | None,
     ) -> tuple[list[Hit], Judgement]:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
@@ -445,7 +489,7 @@ class MemoryIndex:
         steps = in_steps(best, null) if best > 0 or reading is not None else 0.0
         evenness = 0.0
         if reading is not None:
-            steps = judged_steps(steps, reading.asks, reading.concerns)
+            steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)
             evenness = evenness_of(reading.asks)
         passed = gate(ranked, prompt_relevance(steps), floor, evenness)[:k]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]

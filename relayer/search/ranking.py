@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.rows import Vector
+from relayer.search.rows import SHORTEST, Vector
 
 Number = TypeVar("Number", float, NDArray[np.floating])
 
@@ -24,8 +24,16 @@ Number = TypeVar("Number", float, NDArray[np.floating])
 # namespace from any other, which has some words in common with it by chance.
 TERM_WEIGHT = 1.0
 JUDGED_TERM_WEIGHT = 0.5
-# What it is worth that the query names the one who said it.
-SPEAKER_WEIGHT = 0.15
+# What it is worth that the query names the one who said it: for the order, and for the judgement.
+SPEAKER_WEIGHT = 0.2
+JUDGED_SPEAKER_WEIGHT = 0.15
+# What it is worth that a memory tells something, and does not only ask or agree: as many turns of a real chat do.
+TOLD_WEIGHT = 0.2
+# How much of the way from a sentence about oneself to one about the speaker is taken out of a query that names the speaker,
+# in order to rank: who said a memory is known, and the name would outweigh what is asked.
+NAME_SHARE = 0.5
+ABOUT = "What did {} do?"
+ONESELF = "I"
 # What it costs the prompt as a whole that it names somebody or something the namespace has never heard of.
 UNKNOWN_NAME_PENALTY = 0.2
 # Share of the gap that a better neighbour closes, by its distance in turns.
@@ -40,6 +48,21 @@ def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
 def evidence(cosine: Number, covered: Number) -> Number:
     """What speaks for a memory, or for each of several, against the other memories of its namespace."""
     return cosine + TERM_WEIGHT * covered
+
+
+def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Vector:
+    """A query's vector less what the names in it add, of length 1.
+
+    Args:
+        vector: of the query.
+        about: of `ABOUT` with each name.
+        oneself: of `ABOUT` with `ONESELF`.
+    """
+    rest = vector - np.float32(NAME_SHARE) * np.sum(
+        [one - oneself for one in about], axis=0, dtype=np.float32
+    )
+    length = np.linalg.norm(rest)
+    return vector if length < SHORTEST else (rest / length).astype(np.float32)
 
 
 def abstention_score(cosine: Number, covered: Number) -> Number:
@@ -143,14 +166,16 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
     )
 
 
-# What an asking prompt and its best memory say together, in steps of the null: 1 where one unrelated prompt in a hundred
-# stands. ``python -m bench.judgement`` learns them from the day's seen half.
-EVIDENCE_SHARE = 0.50
-ASKS_SHARE = 0.10
-CONCERNS_SHARE = 0.10
-SHARE_OF_ALL = 0.30
+# What a prompt's form and its best memory's evidence say together, in steps of the null: 1 where one unrelated prompt in a
+# hundred stands. ``python -m bench.judgement`` learns them; the rest is of n-grams alone, and of a model that reads with them.
+EVIDENCE_SHARE = 0.42
+ASKS_SHARE = 0.06
+CONCERNS_SHARE = 0.075
+SHARE_OF_ALL = 0.39
+SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.61}
 # No memory is told for the form of a prompt alone, however surely it asks for one.
-LEAST_STEPS = -1.0
+LEAST_STEPS = -1.5
+MOST_LOGITS = 6.0
 
 
 def in_steps(best: float, null: Baseline) -> float:
@@ -158,18 +183,22 @@ def in_steps(best: float, null: Baseline) -> float:
     return 1 + (best - null.high) / max(null.high - null.median, NARROWEST)
 
 
-def judged_steps(steps: float, asks: float, concerns: float) -> float:
-    """What the evidence says, in steps, together with what the prompt's form says, in logits; see `PromptReading`."""
+def judged_steps(steps: float, asks: float, concerns: float, model: str = "") -> float:
+    """What the evidence says, in steps, together with what the prompt's form says.
+
+    Args:
+        steps: see `in_steps`.
+        asks: see `relayer.search.prompt_reader.Reading`.
+        concerns: likewise.
+        model: whose vectors were read.
+    """
     form = ASKS_SHARE * _bounded(asks) + CONCERNS_SHARE * _bounded(concerns)
-    return min(EVIDENCE_SHARE * steps + form + SHARE_OF_ALL, steps - LEAST_STEPS)
+    rest = SHARE_BY_MODEL.get(model, SHARE_OF_ALL)
+    return min(EVIDENCE_SHARE * steps + form + rest, 1 + steps - LEAST_STEPS)
 
 
 def _bounded(logits: float) -> float:
-    """Nobody is surer than that."""
     return min(max(logits, -MOST_LOGITS), MOST_LOGITS)
-
-
-MOST_LOGITS = 6.0
 
 
 def prompt_relevance(steps: float) -> float:
@@ -232,7 +261,8 @@ class Hit:
         bm25: of its text and the query; 0 if they share no term, None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names its speaker.
-        evidence: what it ranks by: cosine, covered share, speaker, and what its neighbours in the conversation lend.
+        evidence: what it ranks by: cosine, covered share, speaker, how much it tells, and what its neighbours in
+            the conversation lend.
     """
 
     key: int

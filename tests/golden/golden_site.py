@@ -41,7 +41,13 @@ from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest,
 HERE = Path(__file__).parent
 # By the formats of the log and, if there is one, of the stored index, and what came in later without a new format; the last
 # one is what this version writes.
-BUCKETS = ("format-1", "format-1-index-1", "format-1-index-2", "format-1-index-2-dialogues")
+BUCKETS = (
+    "format-1",
+    "format-1-index-1",
+    "format-1-index-2",
+    "format-1-index-2-dialogues",
+    "format-1-index-3",
+)
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
 SESSION = "agent:main:one"

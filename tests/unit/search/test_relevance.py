@@ -16,6 +16,7 @@ from relayer.search.ranking import (
     Prior,
     baseline_for,
     gate,
+    in_steps,
     prompt_relevance,
 )
 
@@ -25,17 +26,17 @@ EVIDENCE = st.floats(-1, 2, allow_nan=False)
 
 
 def test_the_nulls_99_percent_quantile_is_relevance_0_3():
-    assert prompt_relevance(NULL.high, NULL) == pytest.approx(CALIBRATION_POINT)
+    assert prompt_relevance(in_steps(NULL.high, NULL)) == pytest.approx(CALIBRATION_POINT)
 
 
 @given(EVIDENCE, EVIDENCE)
 def test_relevance_rises_with_evidence_within_0_and_1(one, other):
     low, high = sorted((one, other))
-    assert 0 <= prompt_relevance(low, NULL) <= prompt_relevance(high, NULL) < 1
+    assert 0 <= prompt_relevance(in_steps(low, NULL)) <= prompt_relevance(in_steps(high, NULL)) < 1
 
 
 def test_what_half_of_the_unrelated_prompts_reach_is_worth_nothing():
-    assert prompt_relevance(NULL.median, NULL) == 0.0
+    assert prompt_relevance(in_steps(NULL.median, NULL)) == 0.0
 
 
 def test_no_evidence_is_no_relevance_even_where_unrelated_prompts_find_none():
@@ -44,7 +45,7 @@ def test_no_evidence_is_no_relevance_even_where_unrelated_prompts_find_none():
 
 
 def test_a_prompt_below_the_floor_gets_silence():
-    assert gate(np.array([0.39, 0.1]), prompt_relevance(0.39, NULL), 0.3) == []
+    assert gate(np.array([0.39, 0.1]), prompt_relevance(in_steps(0.39, NULL)), 0.3) == []
 
 
 def test_a_prompt_above_the_floor_gets_its_best_memories_in_order():
