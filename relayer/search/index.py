@@ -486,7 +486,7 @@ class MemoryIndex:
         ranked = self._raised(candidates) + candidates.bonus
         # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
         best = float(candidates.judged.max()) - doubt
-        steps = in_steps(best, null) if best > 0 or reading is not None else 0.0
+        steps = in_steps(best, null)
         evenness = 0.0
         if reading is not None:
             steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)

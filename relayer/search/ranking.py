@@ -171,16 +171,17 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
 EVIDENCE_SHARE = 0.42
 ASKS_SHARE = 0.06
 CONCERNS_SHARE = 0.075
-SHARE_OF_ALL = 0.39
-SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.61}
+SHARE_OF_ALL = 0.48
+SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.70}
 # No memory is told for the form of a prompt alone, however surely it asks for one.
 LEAST_STEPS = -1.5
 MOST_LOGITS = 6.0
 
 
 def in_steps(best: float, null: Baseline) -> float:
-    """Where evidence stands in the null: 0 at its median, 1 at its 99 % quantile."""
-    return 1 + (best - null.high) / max(null.high - null.median, NARROWEST)
+    """Where evidence stands in the null: 0 at its median, 1 at its 99 % quantile; none at all stands no higher than 0."""
+    steps = 1 + (best - null.high) / max(null.high - null.median, NARROWEST)
+    return steps if best > 0 else min(steps, 0.0)
 
 
 def judged_steps(steps: float, asks: float, concerns: float, model: str = "") -> float:
