@@ -206,6 +206,12 @@ def tells_a_change(old: Statement, new: Statement) -> bool:
     return cued and not (old.words.isdisjoint(new.words) and old.about.isdisjoint(new.about))
 
 
+def _says_otherwise(old: Statement, new: Statement) -> bool:
+    """Whether each says what the other does not, or the newer one ends something: what is said again, or in more detail, is no change."""
+    before, after = (one.words | one.numbers | one.labels for one in (old, new))
+    return "ended" in new.cues or not (before <= after or after <= before)
+
+
 @cache
 def _weights() -> dict[str, float]:
     weights: dict[str, float] = read_data("change_weights.toml")["weights"]
@@ -214,7 +220,7 @@ def _weights() -> dict[str, float]:
 
 def likelihood(old: Statement, new: Statement, cosine: float) -> float:
     """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts."""
-    if max(len(old.words), len(new.words)) > _MOST_WORDS:
+    if max(len(old.words), len(new.words)) > _MOST_WORDS or not _says_otherwise(old, new):
         return 0.0
     weights = _weights()
     logit = weights["bias"] + sum(weights[name] * value for name, value in features(old, new, cosine).items())

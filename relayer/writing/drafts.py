@@ -210,6 +210,9 @@ def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
         if status is not Status.LIVE:
             continue
         relation, likely = judged(old.text, new.text, said, cosine)
+        # A turn word for word and what a model noted of another tell the same without changing it.
+        if likely < 1 and old.extractor.name != new.extractor.name:
+            continue
         if relation is Relation.REPLACES and not old.pinned and not _is_later(old, new):
             yield MergeDecision(replaces=old.id)
             return

@@ -177,10 +177,12 @@ async def test_recall_returns_what_is_superseded_or_forgotten_only_when_asked_to
     await forget_memory(house.ctx, house.access(), bees.id, house.deadline())
     assert "We use Jenkins for our builds." not in await recalled(house, "Jenkins builds")
     assert "We use Jenkins for our builds." in await recalled(house, "Jenkins builds", include=["superseded"])
-    assert await recalled(house, "bees on the roof", include=["superseded"]) == []
-    assert await recalled(house, "bees on the roof", include=["forgotten"]) == [
+    assert "I keep bees on the roof of the office." not in await recalled(
+        house, "bees on the roof", include=["superseded"]
+    )
+    assert (await recalled(house, "bees on the roof", include=["forgotten"]))[0] == (
         "I keep bees on the roof of the office."
-    ]
+    )
 
 
 async def test_what_was_restored_is_found_again_at_once(house):

@@ -90,7 +90,7 @@ async def test_an_answer_is_explained_when_that_is_asked_for(house):
     assert 0 < hit.covered <= 1
     # No more than cosine, words, speaker and what it tells, and the cosine that ranks is one without Mara's name.
     assert hit.covered + SPEAKER_WEIGHT < hit.score < 1.0 + hit.covered + SPEAKER_WEIGHT + TOLD_WEIGHT
-    nobody = (await ask(house, query="when is oat milk coffee drunk", explain=True)).memories[0].evidence
+    nobody = (await ask(house, query="when do I drink oat milk coffee", explain=True)).memories[0].evidence
     tells = TOLD_WEIGHT * math.log1p(told(DRAFT)) / math.log1p(TOLD_TERMS)
     assert nobody.score == pytest.approx((nobody.cosine or 0.0) + nobody.covered + tells, abs=1e-3)
     assert answer.judgement.doubt == 0.2
