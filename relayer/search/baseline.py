@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from relayer.ports import Embedder
 from relayer.search.dense import DenseQuery
 from relayer.search.lexical import LexicalIndex
+from relayer.search.passages import VectorQuery
 from relayer.search.ranking import (
     ENOUGH_MEMORIES,
     UNKNOWN_NAME_PENALTY,
@@ -193,7 +194,7 @@ _ELSEWHERE = -1
 # A text of the sample with the one before it, both short.
 _TEXT_BYTES = 500
 
-Ask = Callable[[Vector], DenseQuery]
+Ask = Callable[[Vector], DenseQuery | VectorQuery]
 
 
 class NullParts(NamedTuple):

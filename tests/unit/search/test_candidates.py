@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from relayer.search.dense import DenseIndex
-from relayer.search.index import Candidates
+from relayer.search.index import Asked, Candidates
 from relayer.search.lexical import LexicalIndex
 from relayer.search.ranking import JUDGED_TERM_WEIGHT, SPEAKER_WEIGHT
 
@@ -21,8 +21,9 @@ def weighed(query: str | None, vector: np.ndarray | None) -> Candidates:
         lexical.put(key, text, speaker=speaker)
     return Candidates.of(
         [3, 1, 2],
-        None if vector is None else dense.ask(vector),
-        None if query is None else lexical.ask(query),
+        Asked(
+            None if vector is None else dense.ask(vector), None if query is None else lexical.ask(query), None
+        ),
     )
 
 
