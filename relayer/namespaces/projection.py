@@ -307,7 +307,7 @@ class NamespaceView:
         except ValueError:
             # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
             index.put(number, None, text, context, speaker=speaker, before=before)
-        if is_long(record.text):
+        if is_long(record.text) and not index.has_passages(number):
             self._unread[number] = object()
         if coming is not None:
             self._index_coming(number, coming)

@@ -352,14 +352,20 @@ class MemoryIndex:
         else:
             self._dense.add(key, row, passages)
         self._lexical.place(key, weighed)
-        self._passages.remove(key)
         if before is not None:
             self._links.put(key, before)
         self._own.put(key, text, context)
 
     def put_passage(self, key: int, start: int, text: str) -> None:
-        """Add the words of a passage of a memory that is here, which begins ``start`` characters into its text."""
+        """Add the words of a passage of a memory that is here, which begins ``start`` characters into its text.
+
+        They stay until the memory is removed, whatever is put in its place.
+        """
         self._passages.put(key, start, text)
+
+    def has_passages(self, key: int) -> bool:
+        """Whether a memory has words of passages."""
+        return key in self._passages
 
     def remove(self, key: int) -> bool:
         """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector and of its passages."""
@@ -423,8 +429,8 @@ class MemoryIndex:
         candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
         strange = query_text is not None and self._lacks(names(query_text))
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
-        # Chance has as many tries as there are rows.
-        passages = self._dense.passages(keys)
+        # Chance has as many tries as there are rows, or texts to have a word in common with.
+        passages = max(self._dense.passages(keys), self._passages.passages(keys))
         null = baseline_for(
             considered + passages, self.calibration.prior, self._own.null, self._own.size + passages
         )
@@ -434,7 +440,7 @@ class MemoryIndex:
         else:
             by_meaning = candidates.where(~by_terms)
             passed, judgement = self._judged(by_meaning, null, doubt, floor, k)
-            prior = LEXICAL_PRIOR.at(considered + len(self._passages))
+            prior = LEXICAL_PRIOR.at(considered + passages)
             more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k)
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
             judgement = judgement if by_meaning.keys else of_terms

@@ -25,10 +25,11 @@ from relayer.search.stored_terms import LexicalParts
 # In UTF-8, which grows with the model's tokens from script to script: the model reads 256 of them, about 1,100 bytes of
 # English, and one for each character of three bytes.
 LONG_BYTES = 900
-PASSAGE_BYTES = 700
-# As many passages of one text have a vector, at 15 ms of CPU each; those of the largest text are longer than the model reads,
-# and what it leaves out is found by its words.
-MOST_VECTORS = 64
+# A vector is a mean: a sentence among ten others of 700 bytes has a cosine of 0.2 to 0.3 with questions about it, of 0.45 to
+# 0.7 among 400, and unrelated prompts find no more; to embed a text costs the same in either (bench/passages.py).
+PASSAGE_BYTES = 400
+# So many passages of one text have a vector: from 38 kB on they are longer.
+MOST_VECTORS = 128
 # Behind these a passage ends, the best first, if one of them is in the last quarter of what it may hold.
 _ENDS = tuple(
     re.compile(end)
@@ -99,6 +100,10 @@ def _starts_of(keys: Iterable[int]) -> defaultdict[int, list[int]]:
     for key in keys:
         starts[key >> _START_BITS].append(key & _STARTS)
     return starts
+
+
+def _count(starts: dict[int, list[int]], allowed: AbstractSet[int] | None) -> int:
+    return sum(len(some) for key, some in starts.items() if allowed is None or key in allowed)
 
 
 def _best_by_memory(keys: NDArray[np.int64], scores: NDArray[np.floating]) -> dict[int, float]:
@@ -179,9 +184,7 @@ class VectorIndex:
 
     def passages(self, allowed: AbstractSet[int] | None) -> int:
         """How many further passages the allowed memories have (None: all)."""
-        if allowed is None:
-            return len(self._parts)
-        return sum(len(starts) for key, starts in self._starts.items() if key in allowed)
+        return _count(self._starts, allowed)
 
     @property
     def nbytes(self) -> int:
@@ -258,8 +261,12 @@ class PassageWords:
         self._starts: defaultdict[int, list[int]] = defaultdict(list)
         self._gone: dict[int, None] = {}
 
-    def __len__(self) -> int:
-        return len(self._lexical)
+    def __contains__(self, key: int) -> bool:
+        return key in self._starts
+
+    def passages(self, allowed: AbstractSet[int] | None) -> int:
+        """How many passages the allowed memories have (None: all)."""
+        return _count(self._starts, allowed)
 
     @property
     def nbytes(self) -> int:
