@@ -7,7 +7,6 @@ A passage's key is the memory's with the place where the passage begins: it need
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, KeysView, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,6 +20,7 @@ from relayer.search.lexical import LexicalIndex, LexicalQuery
 from relayer.search.ranking import coverage
 from relayer.search.rows import Found, Vector, checked
 from relayer.search.stored_terms import LexicalParts
+from relayer.wire.passages import cut, passage_end
 
 # In UTF-8, which grows with the model's tokens from script to script: the model reads 256 of them, about 1,100 bytes of
 # English, and one for each character of three bytes.
@@ -30,16 +30,6 @@ LONG_BYTES = 900
 PASSAGE_BYTES = 400
 # So many passages of one text have a vector: from 38 kB on they are longer.
 MOST_VECTORS = 128
-# Behind these a passage ends, the best first, if one of them is in the last quarter of what it may hold.
-_ENDS = tuple(
-    re.compile(end)
-    for end in (
-        r"\n\s*\n",
-        r"\n",
-        r"[.!?\u2026\u0964\u061f]+[\"'\u201d\u2019)\]]*\s|[\u3002\uff01\uff1f]",
-        r"\s",
-    )
-)
 _START_BITS = 20
 _STARTS = (1 << _START_BITS) - 1
 
@@ -50,38 +40,22 @@ def is_long(text: str) -> bool:
 
 
 def passages(text: str, most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield where each passage of a text begins and ends, in characters, without gaps.
+    """Yield where each passage of a text begins and ends, see `relayer.wire.passages.cut`.
 
     Args:
-        text: any; a short one is one passage.
+        text: a long one, see `is_long`.
         most: so many passages at most, which are longer in a text that would have more.
     """
     size = PASSAGE_BYTES
     if most is not None:
         # Each is at least three quarters full.
         size = max(size, -(-4 * len(text.encode()) // (3 * most)))
-    start = 0
-    while start < len(text):
-        end = _end(text, start, size) if is_long(text[start : start + LONG_BYTES + 1]) else len(text)
-        yield start, end
-        start = end
+    return cut(text, size)
 
 
 def passage_at(text: str, start: int) -> str:
     """The passage that begins there, as `passages` cuts those of words."""
-    return text[start : _end(text, start, PASSAGE_BYTES)].strip()
-
-
-def _end(text: str, start: int, size: int) -> int:
-    window = text[start : start + size].encode()[:size].decode(errors="ignore")
-    if start + len(window) == len(text):
-        return len(text)
-    least = 3 * len(window) // 4
-    for kind in _ENDS:
-        *_, last = (0, *(found.end() for found in kind.finditer(window, least)))
-        if last:
-            return start + last
-    return start + len(window)
+    return text[start : passage_end(text, start, PASSAGE_BYTES)].strip()
 
 
 class Meaning(NamedTuple):
