@@ -221,23 +221,27 @@ async def _vectors(
         ]
         computed = await embed_with_contexts(ctx.embedder.embed, texts)
         for record, (own, context) in zip(records, computed, strict=True):
-            further = await _further(ctx, record) if whole else ()
-            vectors[record.id] = Meaning(own, further), context
-            embedded += len(further)
-            if embedded >= MOST_VECTORS:
+            parts = _parts(record) if whole else []
+            embedded += len(parts)
+            if vectors and embedded > MOST_VECTORS:
+                # One entry of the log is taken in in one step of the event loop.
                 return vectors
+            vectors[record.id] = Meaning(own, await _further(ctx, record, parts)), context
         await asyncio.sleep(0)
     return vectors
 
 
-async def _further(ctx: Context, record: Record) -> tuple[tuple[int, Vector], ...]:
-    """Embed the passages of a long record but for the first, which its own vector is of."""
-    if not is_long(record.text):
-        return ()
-    cut = list(passages(record.text, MOST_VECTORS))[1:]
+def _parts(record: Record) -> list[tuple[int, int]]:
+    """Return the passages of a long record but for the first, which its own vector is of."""
+    return list(passages(record.text, MOST_VECTORS))[1:] if is_long(record.text) else []
+
+
+async def _further(
+    ctx: Context, record: Record, parts: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, Vector], ...]:
     found: list[tuple[int, Vector]] = []
-    for at in range(0, len(cut), _PASSAGES_AT_ONCE):
-        some = cut[at : at + _PASSAGES_AT_ONCE]
+    for at in range(0, len(parts), _PASSAGES_AT_ONCE):
+        some = parts[at : at + _PASSAGES_AT_ONCE]
         vectors = await ctx.embedder.embed([headed(record, record.text[start:end]) for start, end in some])
         found += zip((start for start, _ in some), vectors, strict=True)
         await asyncio.sleep(0)

@@ -261,8 +261,7 @@ class NamespaceView:
         before = decode_vector(self._open(record.id, "context", context)) if known else None
         if before is not None and before.shape != meaning.row.shape:
             before = None
-        rounded = tuple((start, search_row(vector, None)) for start, vector in meaning.passages)
-        return Meaning(search_row(meaning.row, before), rounded)
+        return meaning._replace(row=search_row(meaning.row, before))
 
     def _attach(self, vectors: Iterable[VectorSet]) -> None:
         """Make records findable by meaning, with vectors of some model that were computed after they were stored."""
@@ -282,7 +281,9 @@ class NamespaceView:
             if _is_whole(record, meaning):
                 space.lacking.pop(record.id, None)
             if space is self.space:
-                self._index(number, record, meaning, self._index_of(number).coming_meaning(number))
+                # What cannot be ranked is found by its terms alone, or by what it had before.
+                with suppress(ValueError):
+                    self._index_of(number).put_vectors(number, *meaning)
             else:
                 self._index_coming(number, meaning)
 

@@ -230,6 +230,10 @@ class NamespaceBaseline:
             self._texts[key] = (text, context)
             self._changes += key < self._bound()
 
+    def changed(self, key: int) -> None:
+        """Note a memory that has other vectors."""
+        self._changes += key in self._texts and key < self._bound()
+
     def remove(self, key: int) -> None:
         """Note a memory that is gone."""
         if self._texts.pop(key, None) is not None:

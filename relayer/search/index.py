@@ -356,6 +356,13 @@ class MemoryIndex:
             self._links.put(key, before)
         self._own.put(key, text, context)
 
+    def put_vectors(
+        self, key: int, row: NDArray[np.floating], passages: Sequence[tuple[int, Vector]]
+    ) -> None:
+        """Add or replace the vectors of a memory that is here, see `put`; raises as that does."""
+        self._dense.add(key, row, passages)
+        self._own.changed(key)
+
     def put_passage(self, key: int, start: int, text: str) -> None:
         """Add the words of a passage of a memory that is here, which begins ``start`` characters into its text.
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery
 from relayer.search.ranking import coverage
-from relayer.search.rows import Found, Vector, checked
+from relayer.search.rows import Found, Vector
 from relayer.search.stored_terms import LexicalParts
 from relayer.wire.passages import cut, passage_end
 
@@ -141,7 +141,6 @@ class VectorIndex:
     """Vectors of one model by integer key: a row of each memory, and of each further passage of a long one."""
 
     def __init__(self, dimension: int) -> None:
-        self._dimension = dimension
         self._whole = DenseIndex(dimension)
         self._parts = DenseIndex(dimension)
         self._starts: dict[int, list[int]] = {}
@@ -169,15 +168,18 @@ class VectorIndex:
         """Add a memory's row and those of its further passages, or replace what ``key`` has.
 
         Raises:
-            ValueError: not rows of this dimension, see `relayer.search.rows.checked`, or a negative key; nothing was changed.
+            ValueError: not rows of this dimension, see `relayer.search.rows.checked`, or a negative key. Then nothing was changed,
+                or ``key`` has no vector any more, if it was a passage's row.
         """
-        rows = [(start, checked(passage, self._dimension)) for start, passage in more]
         self._whole.add(key, row)
         self._drop(key)
-        if rows:
-            self._starts[key] = [start for start, _ in rows]
-        for start, passage in rows:
-            self._parts.add(_key(key, start), passage)
+        try:
+            for start, passage in more:
+                self._parts.add(_key(key, start), passage)
+                self._starts.setdefault(key, []).append(start)
+        except ValueError:
+            self.remove(key)
+            raise
 
     def remove(self, key: int) -> bool:
         """Forget a memory's vectors; says whether there were any."""
