@@ -74,7 +74,7 @@ class BareHandler:
             query = np.frombuffer(base64.b64decode(asked["vector"]), np.dtype("<f4"))
         else:
             assert self._embedder is not None
-            query = (await self._embedder.embed([asked["query"]]))[0]
+            query = (await self._embedder.embed([asked["query"]], query=True))[0]
         scores = self._rows @ query
         best = np.argpartition(-scores, LIMIT)[:LIMIT]
         ranked = best[np.argsort(-scores[best])]

@@ -1,6 +1,6 @@
 """A person's day, as it is lived: what people tell an assistant in chat, and what they ask it later, in fifteen languages.
 
-    python -m bench.day [--half unseen] [--fill 300] [--only de,fr] [--failures]
+    python -m bench.day [--half unseen] [--fill 300] [--only de,fr] [--embedder multilingual] [--failures]
 
 Every persona of ``bench/sets/day`` is an agent of its own: what it says goes through the plugin's `after_turn`, what it asks
 through `before_turn`, both at default settings, and what is counted is what stands in the prompt. The sets were written before
@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ from bench.locomo import conversations
 from bench.report import Section, show
 from gateway_plugin.client import TrustStore, identify, load_keys, parse_session_key
 from memrelay import AsyncMemoryPlugin, Injection, RelayerClient
-from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.adapters.local_embedder import Kind, LocalEmbedder
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.testing.local_relayer import local_relayer
 from relayer.wire import schemas
@@ -107,20 +107,20 @@ class CachedEmbedder:
 
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
-        self._known: dict[str, NDArray[np.float32]] = {}
+        self._known: dict[tuple[str, bool], NDArray[np.float32]] = {}
 
     @property
     def model(self) -> EmbeddingModel:
         """The inner one's."""
         return self._inner.model
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """As the inner one."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        new = [text for text in dict.fromkeys(texts) if (text, query) not in self._known]
         if new:
-            for text, row in zip(new, await self._inner.embed(new), strict=True):
-                self._known[text] = row
-        return np.stack([self._known[text] for text in texts])
+            for text, row in zip(new, await self._inner.embed(new, query=query), strict=True):
+                self._known[text, query] = row
+        return np.stack([self._known[text, query] for text in texts])
 
 
 def personas(half: str, only: Iterable[str] = ()) -> list[Persona]:
@@ -179,8 +179,9 @@ class Life:
         await self._plugin.after_turn(messages, session_key=self._next_session())
 
     async def ask(self, prompt: str) -> Injection:
-        """One prompt in a session of its own."""
-        return await self._plugin.before_turn(prompt, session_key=self._next_session(), deadline=_DEADLINE)
+        """One prompt in a session of its own; the text is all that stands in the prompt."""
+        found = await self._plugin.before_turn(prompt, session_key=self._next_session(), deadline=_DEADLINE)
+        return replace(found, text="\n".join(filter(None, (found.standing, found.text))))
 
     async def fill(self, notes: Sequence[str]) -> None:
         """Store other notes."""
@@ -237,8 +238,9 @@ def _count_stored(tally: Tally, texts: Sequence[str], raw: dict[str, Any]) -> No
 
 def _judge_correction(tally: Tally, found: Injection, item: dict[str, Any]) -> None:
     """The new value must be there; the old one nowhere, or after the new one, whose date tells the order."""
+    shown = [line.text for line in found.always] + [hit.text for hit in found.hits]
     places = {
-        which: next((at for at, hit in enumerate(found.hits) if _has(hit.text, item[which])), None)
+        which: next((at for at, text in enumerate(shown) if _has(text, item[which])), None)
         for which in ("old", "new")
     }
     old, new = places["old"], places["new"]
@@ -312,6 +314,7 @@ async def day(
     only: Iterable[str] = (),
     fill: int = 0,
     data: Sequence[Path] = (),
+    embedder: Kind = "local",
     progress: Progress | None = None,
 ) -> dict[str, Tally]:
     """Live the days of a half; tallies by language."""
@@ -320,7 +323,7 @@ async def day(
     task = progress.add_task(f"{half} half, {fill} other memories", total=len(chosen)) if progress else None
     filler = list(notes(fill, half, data))
     with tempfile.TemporaryDirectory(prefix="memrelay-day-") as folder:
-        inner = LocalEmbedder()
+        inner = LocalEmbedder(embedder)
         await inner.load()
         async with (
             local_relayer(embedder=CachedEmbedder(inner), rate_limits="off") as relayer,
@@ -355,6 +358,7 @@ def main(
     only: Annotated[str, typer.Option(help="Languages or personas, with commas.")] = "",
     fill: Annotated[int, typer.Option(help="Other memories in each namespace.")] = 0,
     data: Annotated[list[Path] | None, typer.Option(help="Conversations to fill with.")] = None,
+    embedder: Annotated[Kind, typer.Option(help="The model in the relayer.")] = "local",
     *,
     failures: Annotated[
         bool, typer.Option("--failures", help="Print what failed; not of the unseen half.")
@@ -367,7 +371,9 @@ def main(
     begun, console = time.monotonic(), Console(width=150)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         chosen = [part for part in only.split(",") if part]
-        tallies = asyncio.run(day(half, only=chosen, fill=fill, data=data or [], progress=progress))
+        tallies = asyncio.run(
+            day(half, only=chosen, fill=fill, data=data or [], embedder=embedder, progress=progress)
+        )
     show(section(half, fill, tallies), console)
     console.print(f"{time.monotonic() - begun:.0f} s")
     if failures and half == "seen":

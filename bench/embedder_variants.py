@@ -22,7 +22,8 @@ import onnxruntime
 from locomo_retrieval import Scores, namespaces
 from numpy.typing import NDArray
 
-from relayer.adapters.local_embedder.embedder import OnnxModel, batches, model_file
+from relayer.adapters.local_embedder.embedder import batches
+from relayer.adapters.local_embedder.minilm import MiniLm, model_file
 from relayer.search.rows import search_row
 from relayer.search.terms import context_text
 
@@ -34,7 +35,7 @@ class Variant:
     """A weights file run as the embedder runs its own, without the check of its hash."""
 
     def __init__(self, weights: Path, threads: int) -> None:
-        delivered = OnnxModel(threads=1)
+        delivered = MiniLm(threads=1)
         self._encode = delivered.encode
         started, before = time.perf_counter(), resident()
         options = onnxruntime.SessionOptions()

@@ -85,15 +85,16 @@ class Scores:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
     options = parser.parse_args()
-    embedder = LocalEmbedder(threads=2)
+    embedder = LocalEmbedder(options.embedder, threads=2)
     calibration = await calibrate(embedder)
     spaces = list(namespaces(options.data))
     totals: dict[str, Scores] = {}
     by_category: dict[str, Scores] = {}
     silent = passed = asked = near_passed = near_asked = 0
     prompts = [*UNRELATED_PROMPTS, *HELD_OUT]
-    prompt_vectors = await embedder.embed(prompts)
+    prompt_vectors = await embedder.embed(prompts, query=True)
     seed = random.Random(5)
     for space in spaces:
         own = await embedder.embed(space.texts)
@@ -115,7 +116,7 @@ async def main() -> None:
             index.put(at, mean[at], text, space.previous[at], speaker=text.partition(" (")[0], before=before)
         await index.maintain()
         await index.measure_null()
-        vectors = await embedder.embed([question for question, _, _ in space.questions])
+        vectors = await embedder.embed([question for question, _, _ in space.questions], query=True)
         for (question, category, evidence), vector in zip(space.questions, vectors, strict=True):
             for name, rows in variants.items():
                 totals.setdefault(name, Scores()).add(ranked(space, rows, vector), evidence)
@@ -136,7 +137,9 @@ async def main() -> None:
             asked += 1
         others = [question for other in spaces if other is not space for question, _, _ in other.questions]
         for question in seed.sample(others, 150):
-            near_passed += bool(index.search((await embedder.embed([question]))[0], question, 5).hits)
+            near_passed += bool(
+                index.search((await embedder.embed([question], query=True))[0], question, 5).hits
+            )
             near_asked += 1
     for name, scores in totals.items():
         print(f"{name:24} {scores}")

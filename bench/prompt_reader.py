@@ -24,7 +24,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from bench.day import personas
-from relayer.search.prompt_reader import BUCKETS, LANGUAGES, PURPOSES, vector
+from relayer.lib.n_grams import BUCKETS, LANGUAGES, vector
+from relayer.search.prompt_reader import PURPOSES
 
 PROMPTS = Path(__file__).parent / "sets" / "prompts"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "prompt_reader.npz"

@@ -1,6 +1,6 @@
 """Measure the shipped priors of `relevance` anew and print the constants of relayer/search/baseline.py.
 
-    python bench/relevance_prior.py
+    python bench/relevance_prior.py [multilingual]
 
 Uses only the texts of relayer.search.baseline.py. Also prints, for each size of namespace, which share of
 prompts that the prior never saw (bench/unrelated_prompts.py) passes a floor of 0.3 among the statements.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 
 from unrelated_prompts import HELD_OUT
 
@@ -27,14 +28,14 @@ def constants(prior: Prior) -> str:
 
 
 async def main() -> None:
-    embedder = LocalEmbedder(threads=2)
+    embedder = LocalEmbedder("multilingual" if "multilingual" in sys.argv[1:] else "local", threads=2)
     texts = statement_texts()
     rows = await embedder.embed(texts)
-    prior = fit_prior(rows, await embedder.embed(UNRELATED_PROMPTS))
+    prior = fit_prior(rows, await embedder.embed(UNRELATED_PROMPTS, query=True))
     lexical = fit_prior(None, None)
     print(f"{embedder.model.sha256}: {constants(prior)}")
     print(f"LEXICAL_PRIOR = {constants(lexical)}")
-    held_out = await embedder.embed(HELD_OUT)
+    held_out = await embedder.embed(HELD_OUT, query=True)
     seed = random.Random(7)
     for size in (1, 3, 10, 30, 100, len(texts)):
         passed = {"dense": 0, "lexical": 0}

@@ -1,15 +1,15 @@
 """The text that enters a prompt: what the filters let through, escaped, framed as untrusted history, within a token budget.
 
-The same memories give the same bytes all day: no scores, no latencies, no times of day, so that a provider's prompt
-cache survives (the presets that reproduce another plugin's format keep its score where it has one). A memory goes in
-whole or not at all; of a long one the passage that matched goes in where there is no room for all of it. No memories, no
-text: silence is a valid answer.
+The same memories give the same bytes all day: no scores, no latencies, and no times of day but of memories that contradict
+each other, so that a provider's prompt cache survives (the presets that reproduce another plugin's format keep its score
+where it has one). A memory goes in whole or not at all; of a long one the passage that matched goes in where there is no
+room for all of it. No memories, no text: silence is a valid answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -36,7 +36,8 @@ class RecalledMemory:
         label: who says so, in our words, e.g. ``said by the user``; "" for none.
         reference: where it comes from, in somebody else's, e.g. ``memory/2026-05-01.md``; "" for none.
         passage: the part of a long text that matched, word for word; "" for none.
-        id: by which ``memory_get`` returns the rest; "" where nobody can ask for it.
+        id: by which ``memory_get`` returns the rest, and what others are marked as contradicting; "" for none.
+        contradicts: ids of others that say otherwise.
     """
 
     text: str
@@ -46,6 +47,7 @@ class RecalledMemory:
     reference: str = ""
     passage: str = ""
     id: str = ""
+    contradicts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +153,16 @@ def _fitting(
     items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime
 ) -> tuple[str, list[int]]:
     """Return the block, and which of the items are in it."""
-    lines = [_line(item, settings.format, now) for item in items]
-    visible = [place for place, line in enumerate(lines) if line]
-    if visible and not _fits(_block([lines[place] for place in visible], settings), settings):
-        lines = [_line(_excerpt(item), settings.format, now) for item in items]
-    shown = [place for place in visible if _fits(_block([lines[place]], settings), settings)]
-    block = _block([lines[place] for place in shown], settings)
+    visible = [place for place, item in enumerate(items) if escape(item.text)]
+    if visible and not _fits(_block([items[place] for place in visible], settings, now), settings):
+        items = [_excerpt(item) for item in items]
+    shown = [place for place in visible if _fits(_block([items[place]], settings, now), settings)]
+    block = _block([items[place] for place in shown], settings, now)
     while shown and not _fits(block, settings):
         shown.pop()
-        block = _block([lines[place] for place in shown], settings)
+        block = _block([items[place] for place in shown], settings, now)
     left_out = _left_out([items[place] for place in visible if place not in shown], settings)
-    told = _block([lines[place] for place in shown], settings, left_out)
+    told = _block([items[place] for place in shown], settings, now, left_out)
     if left_out and _fits(told, settings):
         return told, shown
     return block if shown else "", shown
@@ -190,28 +191,58 @@ def _fits(block: str, settings: RecallSettings) -> bool:
     return estimate_tokens(block) <= settings.max_tokens
 
 
-def _block(lines: Sequence[str], settings: RecallSettings, left_out: str = "") -> str:
+def _block(
+    items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime, left_out: str = ""
+) -> str:
+    """Return the frame with a numbered line for each item, and what was left out below them."""
+    disputes = _disputes(items)
+    lines = [_line(item, settings.format, now, disputes[place]) for place, item in enumerate(items)]
     numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
     return framed("\n".join([*numbered, *filter(None, [left_out])]), settings=settings)
 
 
-def _line(item: RecalledMemory, style: Format, now: datetime) -> str:
-    """Return what stands behind the number; "" when there is nothing to see."""
+def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
+    """Return what each item contradicts, or what contradicts it, by the numbers of their lines; "" for most."""
+    numbers = {item.id: number for number, item in enumerate(items, 1) if item.id}
+    against = [sorted({numbers[other] for other in item.contradicts if other in numbers}) for item in items]
+    found = []
+    for number, others in enumerate(against, 1):
+        by = [other for other, theirs in enumerate(against, 1) if number in theirs]
+        notes = [f"contradicts {', '.join(map(str, others))}"] if others else []
+        notes += [f"contradicted by {', '.join(map(str, by))}"] if by else []
+        found.append(", ".join(notes))
+    return found
+
+
+def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str) -> str:
+    """Return what stands behind the number."""
     text = escape(item.text)
-    if not text:
-        return ""
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
         source = _quoted(item.reference) or escape(item.label) or "memory"
         return f"[{source}] {text} (score: {percent}%)"
     if style is not Format.MEMRELAY:
         return text
-    notes = [age_in_words(item.at, now)] if item.at is not None else []
+    notes = [_when(item.at, now, to_the_minute=bool(dispute))] if item.at is not None else []
+    notes += [dispute] if dispute else []
     if label := escape(item.label):
         notes.append(label)
     if reference := _reference(item.reference):
         notes.append(f'from "{reference}"')
     return f"({', '.join(notes)}) {text}" if notes else text
+
+
+def _when(at: datetime, now: datetime, *, to_the_minute: bool) -> str:
+    """Say when something was; to the minute where the order of two must be told, in ``now``'s time zone."""
+    words = age_in_words(at, now)
+    if not to_the_minute:
+        return words
+    local = at.astimezone(now.tzinfo)
+    return (
+        f"{words} {local:%H:%M}"
+        if words in {"today", "yesterday", "tomorrow"}
+        else f"{words}, {local:%Y-%m-%d %H:%M}"
+    )
 
 
 def _quoted(reference: str) -> str:
@@ -254,7 +285,12 @@ def may_be_shown(memory: Memory, audible: Sequence[str]) -> bool:
     """Whether a memory may be said as it is to those that `audible_to` names, whatever a relayer was asked for."""
     if memory.suspect or memory.trust not in TRUSTED or (audible and memory.audience not in audible):
         return False
-    verdict = scan(memory.text)
+    return may_be_told(memory.text)
+
+
+def may_be_told(text: str) -> bool:
+    """Whether a text does not read like an attempt to command the model."""
+    verdict = scan(text)
     return not verdict.blocked and not verdict.suspect
 
 
@@ -265,6 +301,7 @@ def select(
     audience: Audience | None,
     session: Session,
     now: datetime,
+    standing: Collection[str] = (),
 ) -> Selected:
     """Filter, format, and keep the bytes of the last block when it holds the same memories.
 
@@ -274,8 +311,11 @@ def select(
         audience: who reads the answer.
         session: where the last block is kept, and the echoes of this one.
         now: with a time zone; only its day matters.
+        standing: memories that stand in the prompt anyway.
     """
-    outcomes = {hit.id: _objection(hit, settings, audience) for hit in found}
+    outcomes = {
+        hit.id: "standing" if hit.id in standing else _objection(hit, settings, audience) for hit in found
+    }
     passed = [hit for hit in found if not outcomes[hit.id]][: settings.max_results]
     text, places = _fitting([_item(hit) for hit in passed], settings, now)
     # A memory counts as injected only if it is in the text.
@@ -320,6 +360,7 @@ def _item(hit: RecallHit) -> RecalledMemory:
         reference=hit.source.reference,
         passage=hit.passage,
         id=hit.id,
+        contradicts=hit.contradicts,
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
-from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.adapters.local_embedder import Kind, LocalEmbedder
 from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
 from relayer.errors import ConfigurationError, EmbedderUnavailable, ModelUnavailable
 from relayer.extraction.llm.extractor import LlmExtractor
@@ -62,8 +62,8 @@ class Models:
             ConfigurationError: the local model is missing, or the endpoint is not as the settings say.
         """
         settings = self.settings
-        if settings.embedder == "local":
-            return await self._local()
+        if settings.embedder != "openai":
+            return await self._local(settings.embedder)
         endpoint = self._endpoint("embeddings", settings.embeddings_url, _EMBEDDINGS_SECONDS)
         remote = OpenAIEmbedder(endpoint, settings.embeddings_model or "", settings.embeddings_dimension)
         await self._start("embeddings", remote)
@@ -78,7 +78,8 @@ class Models:
         settings = self.settings
         if settings.former_embedder is None:
             return None
-        former = await (self._local() if settings.former_embedder == "local" else self._remote_former())
+        kind = settings.former_embedder
+        former = await (self._remote_former() if kind == "openai" else self._local(kind))
         if former.model == embedder.model:
             raise ConfigurationError(
                 "--former-embedder: is the model of --embedder; give the one before, or none"
@@ -88,7 +89,7 @@ class Models:
     def shared(self, embedder: Embedder, *, former: bool = False) -> Embedder:
         """Have accounts share an embedder fairly; an endpoint does as much at once as the settings say."""
         chosen = self.settings.former_embedder if former else self.settings.embedder
-        if chosen == "local":
+        if chosen != "openai":
             return EmbeddingShares(embedder)
         at_once = self.settings.model_at_once
         limits = ShareLimits(at_once, of_account=max(1, at_once // 2), call_characters=None)
@@ -136,8 +137,8 @@ class Models:
         await self._start("fallback_model", chat)
         return chat
 
-    async def _local(self) -> Embedder:
-        local = LocalEmbedder()
+    async def _local(self, kind: Kind) -> Embedder:
+        local = LocalEmbedder(kind)
         self.stack.push_async_callback(local.close)
         await local.load()
         return local

@@ -184,8 +184,12 @@ class Embedder(Protocol):
         """Identity of the model in use."""
         ...
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """Embed texts; the result has shape (len(texts), dimension), float32, rows of length 1.
+
+        Args:
+            texts: in any language.
+            query: whether they ask for memories, rather than being some: there are models that read the two apart.
 
         Never runs on the event loop's thread. Raises `EmbedderUnavailable`.
         """

@@ -33,6 +33,7 @@ from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.overview import list_namespaces, newest_days, profile
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import import_memories, remember
+from relayer.use_cases.standing import standing
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, schemas, service
@@ -144,6 +145,8 @@ def table() -> tuple[Route, ...]:
               "The newest memories of the newest days, for a session that begins."),
         Route("GET", "/v1/profile", read, 2, ProfileQuery, service.ProfileResponse, _profile,
               "What is known of the user and their work, as one Markdown document that cites its memories."),
+        Route("GET", "/v1/standing", read, 2, StandingQuery, service.StandingResponse, _standing,
+              "What should stand in every prompt of a session: dangers, how to answer, who the person is."),
         Route("GET", "/v1/changes", read, 1, ChangesQuery, memories.ChangesResponse, _changes,
               "What became of memories after a point in the log, waiting for it up to wait_ms; with the header "
               "accept: text/event-stream, as server-sent events."),
@@ -496,6 +499,30 @@ async def _profile(to: Services, call: Call) -> Reply:
         to.context,
         call.access,
         max_tokens=query.max_tokens,
+        audiences=query.audiences,
+        trusts=query.trusts,
+        deadline=call.deadline,
+    )
+    return Reply.of(answer)
+
+
+class StandingQuery(_Query):
+    """``GET /v1/standing``; only what the user said or had imported, unless other voices are asked for."""
+
+    lines: Annotated[int, Field(ge=1, le=100)] = 20
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = (
+        "user",
+        "imported",
+    )
+
+
+async def _standing(to: Services, call: Call) -> Reply:
+    query = call.query_as(StandingQuery)
+    answer = await standing(
+        to.context,
+        call.access,
+        lines=query.lines,
         audiences=query.audiences,
         trusts=query.trusts,
         deadline=call.deadline,

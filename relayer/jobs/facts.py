@@ -47,7 +47,7 @@ async def _known(ctx: Context, task: JobTask) -> list[Record]:
         return []
     model = opened.model
     try:
-        vector = (await opened.embed(ctx.embedder_of(model), [query]))[0]
+        vector = (await opened.embed(ctx.embedder_of(model), [query], query=True))[0]
     except (EmbedderUnavailable, QueueFull):
         vector = None
     await opened.wait_indexed()

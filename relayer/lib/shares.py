@@ -321,7 +321,7 @@ class EmbeddingShares:
         """How many calls wait for the model."""
         return sum(self._waiting.values())
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """Embed texts as `Embedder.embed`, when it is the account's turn.
 
         Raises:
@@ -331,12 +331,12 @@ class EmbeddingShares:
         """
         if len(texts) <= 1:
             async with self._turn(texts):
-                return await self._embedder.embed(texts)
+                return await self._embedder.embed(texts, query=query)
         vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
         for part in self._parts(texts):
             some = [texts[index] for index in part]
             async with self._turn(some):
-                vectors[part] = await self._embedder.embed(some)
+                vectors[part] = await self._embedder.embed(some, query=query)
         return vectors
 
     async def close(self) -> None:

@@ -44,6 +44,7 @@ from relayer.namespaces.projection import NamespaceView
 from relayer.namespaces.records import Memory, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
+from relayer.search.essentials import Essential, essential_of
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
 from relayer.wire import schemas
@@ -60,6 +61,9 @@ _EMPTY_BYTES = 24 * 1024
 # Vectors that are kept of what was embedded alone, and what one takes beside its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
+# Memories of which it is known whether they always matter, and what an entry takes.
+_ESSENTIALS = 100_000
+_ESSENTIAL_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,10 @@ class WrittenIndex:
     seq: int
     records: int
     nbytes: int
+
+
+# Of those that contradict one memory, as many are told before it: the rest of a recall is for what was asked.
+_MOST_BESIDE = 2
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -114,6 +122,7 @@ class OpenNamespace:
     # Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
     # They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
     _vectors: LRUCache[bytes, NDArray[np.float32]] = field(init=False)
+    _essentials: LRUCache[bytes, Essential | None] = field(default_factory=lambda: LRUCache(_ESSENTIALS))
 
     def __post_init__(self) -> None:
         self._free.set()
@@ -178,7 +187,8 @@ class OpenNamespace:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + len(self._vectors) * self._vector_bytes
+        kept = len(self._vectors) * self._vector_bytes + len(self._essentials) * _ESSENTIAL_BYTES
+        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + kept
 
     # What the log says.
 
@@ -297,6 +307,15 @@ class OpenNamespace:
         """Whether a record has a vector; passages of a long one may still lack theirs."""
         return record not in self.view.space.lacking or self.view.has_vector(record)
 
+    def essential(self, record: bytes) -> Essential | None:
+        """Return what a memory says of what always matters; told once, since a record never changes."""
+        if record not in self._essentials:
+            memory = self.view.get(record)
+            if memory is None:
+                return None
+            self._essentials[record] = essential_of(memory.text)
+        return self._essentials[record]
+
     def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:
         """Whether there is such a memory, of one of these kinds if any are given, that can be opened; it is not."""
         return record in self.view and (not kinds or self.view.table.is_of_kind(record, kinds))
@@ -348,10 +367,15 @@ class OpenNamespace:
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.0,
         past: bool = False,
+        topic: Vector | None = None,
     ) -> SearchResult:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
-        return index.search(vector, text, count, allowed=allowed, floor=floor)
+        return index.search(vector, text, count, allowed=allowed, floor=floor, topic=topic)
+
+    def speakers(self, query: str) -> list[str]:
+        """Return the names of speakers in a query, as they stand there."""
+        return self.view.index.speakers(query)
 
     def state_of_hit(self, number: int) -> RecordState:
         """Return what the log says of what a search found, which is not opened for that."""
@@ -381,6 +405,15 @@ class OpenNamespace:
         numbers = self.view.table.numbers.values() if allowed is None else allowed
         return {number for number in numbers if self._held_at(number, request.as_of)}
 
+    def newer_beside(self, number: int) -> list[int]:
+        """Return the numbers of what contradicts a memory and was said after it, newest first; of many the newest two."""
+        beside = self.view.table.beside(number)
+        if not beside:
+            return []
+        said = {each: (self.hit(each).record.said_at, each) for each in (*beside, number)}
+        newer = sorted((each for each in beside if said[each] > said[number]), key=said.__getitem__)
+        return newer[: -_MOST_BESIDE - 1 : -1]
+
     def _held_at(self, number: int, at: int) -> bool:
         """Whether a memory held at a time in ms; its first instant counts, its last does not."""
         memory = self._memory(self.view.records.get(number))
@@ -394,16 +427,18 @@ class OpenNamespace:
         numbers = (self.number(state.record) for state in self.states() if state.status in statuses)
         return {number for number in numbers if number is not None and (allowed is None or number in allowed)}
 
-    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(
+        self, embedder: Embedder, texts: Sequence[str], *, query: bool = False
+    ) -> NDArray[np.float32]:
         """Embed texts of this namespace as `relayer.ports.Embedder.embed` does; what was asked alone is asked once."""
         if len(texts) != 1:
-            return await embedder.embed(texts)
-        data = f"{embedder.model.sha256} {texts[0]}".encode("utf-8", "surrogatepass")
+            return await embedder.embed(texts, query=query)
+        data = f"{embedder.model.sha256} {query:d} {texts[0]}".encode("utf-8", "surrogatepass")
         key = self.keys.idempotency_mac("cache of vectors")
         place, kept = hashlib.blake2b(data, key=key, digest_size=16).digest(), self._vectors
         known = kept.get(place)
         if known is None:
-            known = (await embedder.embed(texts)).copy()
+            known = (await embedder.embed(texts, query=query)).copy()
             # What is erased meanwhile takes this cache along.
             kept[place] = known
         return known.copy()

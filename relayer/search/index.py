@@ -19,8 +19,10 @@ from relayer.search.dense import DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
 from relayer.search.ranking import (
+    JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
     TERM_WEIGHT,
+    TOLD_WEIGHT,
     UNKNOWN_NAME_PENALTY,
     Baseline,
     Hit,
@@ -42,16 +44,20 @@ Numbers = NDArray[np.float64]
 
 
 class Asked(NamedTuple):
-    """A query as it was put to vectors, words, and words of long texts' passages, as far as there are any."""
+    """A query, as each half of the search takes it; ``topic`` is what the meaning is ranked by, ``dense`` judged by.
+
+    ``passages`` are the words of long texts' passages, where there are any.
+    """
 
     dense: DenseQuery | VectorQuery | None
+    topic: DenseQuery | VectorQuery | None
     lexical: LexicalQuery | None
-    passages: WordsOfPassages | None
+    passages: WordsOfPassages | None = None
 
     def best(self, count: int, allowed: AbstractSet[int] | None) -> set[int]:
         """What each of them proposes."""
         proposed: set[int] = set()
-        for half in (self.dense, self.lexical):
+        for half in (self.topic, self.lexical):
             if half is not None:
                 proposed.update(half.best(count, allowed)[0].tolist())
         return proposed if self.passages is None else proposed | self.passages.best(count, allowed)
@@ -59,14 +65,14 @@ class Asked(NamedTuple):
     def passage(self, key: int) -> int | None:
         """Where the passage of a memory begins that has the most to say; None when its text is not in passages."""
         said: defaultdict[int, float] = defaultdict(float)
-        if isinstance(self.dense, VectorQuery):
-            for start, cosine in self.dense.of_passages(key).items():
+        if isinstance(self.topic, VectorQuery):
+            for start, cosine in self.topic.of_passages(key).items():
                 said[start] += cosine
         if self.passages is not None:
             for start, covered in self.passages.of_passages(key).items():
                 said[start] += TERM_WEIGHT * covered
-        if said and isinstance(self.dense, VectorQuery):
-            said[0] += self.dense.of_whole(key)
+        if said and isinstance(self.topic, VectorQuery):
+            said[0] += self.topic.of_whole(key)
         return max(said, key=lambda start: (said[start], -start)) if said else None
 
 
@@ -76,37 +82,51 @@ class Candidates(NamedTuple):
     Attributes:
         keys: of the memories.
         cosine: of its row and the query; NaN if either has no vector.
+        topical: of its row and the query without the names of speakers; NaN if either has no vector.
         bm25: of its text and the query; None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names who said it.
+        told: how much it tells, 0..1; 0 if the query has no text.
     """
 
     keys: list[int]
     cosine: Numbers
+    topical: Numbers
     bm25: Numbers | None
     covered: Numbers
     spoken: NDArray[np.bool_]
+    told: Numbers
 
     @classmethod
     def of(cls, keys: Iterable[int], asked: Asked) -> Candidates:
         """The candidates with these keys, each of which has a text."""
-        dense, lexical = asked.dense, asked.lexical
         ordered = sorted(keys)
         count = len(ordered)
-        cosine = np.full(count, np.nan) if dense is None else dense.scores(ordered)
-        if lexical is None:
-            return cls(ordered, cosine, None, np.zeros(count), np.zeros(count, np.bool_))
-        bm25 = lexical.scores(ordered)
-        covered = coverage(bm25, lexical.ceiling)
+        cosine = np.full(count, np.nan) if asked.dense is None else asked.dense.scores(ordered)
+        topical = cosine if asked.topic in (None, asked.dense) else asked.topic.scores(ordered)
+        if asked.lexical is None:
+            return cls(
+                ordered, cosine, topical, None, np.zeros(count), np.zeros(count, np.bool_), np.zeros(count)
+            )
+        bm25 = asked.lexical.scores(ordered)
+        covered = coverage(bm25, asked.lexical.ceiling)
         if asked.passages is not None:
             covered = asked.passages.raised(ordered, covered)
-        return cls(ordered, cosine, bm25, covered, lexical.spoken(ordered))
+        spoken, told = asked.lexical.spoken(ordered), asked.lexical.told(ordered)
+        return cls(ordered, cosine, topical, bm25, covered, spoken, told)
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
         """Those for which ``chosen`` is true."""
         keys = [self.keys[at] for at in np.flatnonzero(chosen).tolist()]
-        bm25 = None if self.bm25 is None else self.bm25[chosen]
-        return Candidates(keys, self.cosine[chosen], bm25, self.covered[chosen], self.spoken[chosen])
+        return Candidates(
+            keys,
+            self.cosine[chosen],
+            self.topical[chosen],
+            None if self.bm25 is None else self.bm25[chosen],
+            self.covered[chosen],
+            self.spoken[chosen],
+            self.told[chosen],
+        )
 
     @property
     def by_terms(self) -> NDArray[np.bool_]:
@@ -116,18 +136,20 @@ class Candidates(NamedTuple):
     @property
     def content(self) -> Numbers:
         """What each one's own words say, for the order."""
-        return np.where(self.by_terms, self.covered, evidence(self.cosine, self.covered))
+        return np.where(self.by_terms, self.covered, evidence(self.topical, self.covered))
 
     @property
     def bonus(self) -> Numbers:
-        """What it is worth that the right one said it; nobody lends that to a neighbour, who is often the other one."""
-        bonus: Numbers = SPEAKER_WEIGHT * self.spoken.astype(np.float64)
+        """What it is worth that the right one said it, and that it tells something; nobody lends that to a neighbour."""
+        bonus: Numbers = SPEAKER_WEIGHT * self.spoken + TOLD_WEIGHT * self.told
         return bonus
 
     @property
     def judged(self) -> Numbers:
         """What each one says against silence."""
-        return np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered)) + self.bonus
+        own = np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered))
+        judged: Numbers = own + JUDGED_SPEAKER_WEIGHT * self.spoken
+        return judged
 
     def best(self, count: int) -> list[int]:
         """The keys with the most `content`, best first, ties by key."""
@@ -422,8 +444,17 @@ class MemoryIndex:
         *,
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.3,
+        topic: NDArray[np.float32] | None = None,
     ) -> SearchResult:
         """The best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
+
+        Args:
+            query_vector: of the query; what is judged by, and ranked by without a ``topic``.
+            query_text: the query.
+            k: at least 1.
+            allowed: keys that count.
+            floor: 0..1, see `relayer.search.ranking.gate`.
+            topic: the query's vector without the names of speakers, see `relayer.search.ranking.without_name`.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -432,7 +463,7 @@ class MemoryIndex:
             raise ValueError("k is at least 1")
         keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
-        asked = self._ask(query_vector, query_text)
+        asked = self._asked(query_vector, topic, query_text)
         candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
         strange = query_text is not None and self._lacks(names(query_text))
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
@@ -489,6 +520,10 @@ class MemoryIndex:
         """Measure what unrelated prompts find here, if that is due; see `relayer.search.baseline`."""
         await self._own.measure(self.calibration, self._dense.ask)
 
+    def speakers(self, query: str) -> list[str]:
+        """The names of speakers in a query, as they stand there."""
+        return self._lexical.speakers(query)
+
     async def _tidy_passages(self) -> None:
         for _ in iter(self._passages.tidy, False):
             await asyncio.sleep(0)
@@ -497,12 +532,12 @@ class MemoryIndex:
         """Whether one of the names occurs neither in a text's beginning nor in a passage."""
         return any(self._lexical.lacks([name]) and self._passages.lacks([name]) for name in known)
 
-    def _ask(self, vector: Vector | None, text: str | None) -> Asked:
-        return Asked(
-            None if vector is None else self._dense.ask(vector),
-            None if text is None else self._lexical.ask(text),
-            None if text is None else self._passages.ask(text),
-        )
+    def _asked(self, vector: Vector | None, topic: Vector | None, text: str | None) -> Asked:
+        dense = None if vector is None else self._dense.ask(vector)
+        about = dense if dense is None or topic is None else self._dense.ask(topic)
+        if text is None:
+            return Asked(dense, about, None)
+        return Asked(dense, about, self._lexical.ask(text), self._passages.ask(text))
 
     def _candidates(self, asked: Asked, count: int, allowed: AbstractSet[int] | None) -> Candidates:
         """What is proposed, and the neighbours of the best of that, with all scores."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.rows import Vector
+from relayer.search.rows import SHORTEST, Vector
 
 Number = TypeVar("Number", float, NDArray[np.floating])
 
@@ -24,8 +24,16 @@ Number = TypeVar("Number", float, NDArray[np.floating])
 # namespace from any other, which has some words in common with it by chance.
 TERM_WEIGHT = 1.0
 JUDGED_TERM_WEIGHT = 0.5
-# What it is worth that the query names the one who said it.
-SPEAKER_WEIGHT = 0.15
+# What it is worth that the query names the one who said it: for the order, and for the judgement.
+SPEAKER_WEIGHT = 0.2
+JUDGED_SPEAKER_WEIGHT = 0.15
+# What it is worth that a memory tells something, and does not only ask or agree: as many turns of a real chat do.
+TOLD_WEIGHT = 0.2
+# How much of the way from a sentence about oneself to one about the speaker is taken out of a query that names the speaker,
+# in order to rank: who said a memory is known, and the name would outweigh what is asked.
+NAME_SHARE = 0.5
+ABOUT = "What did {} do?"
+ONESELF = "I"
 # What it costs the prompt as a whole that it names somebody or something the namespace has never heard of.
 UNKNOWN_NAME_PENALTY = 0.2
 # Share of the gap that a better neighbour closes, by its distance in turns.
@@ -40,6 +48,21 @@ def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
 def evidence(cosine: Number, covered: Number) -> Number:
     """What speaks for a memory, or for each of several, against the other memories of its namespace."""
     return cosine + TERM_WEIGHT * covered
+
+
+def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Vector:
+    """A query's vector less what the names in it add, of length 1.
+
+    Args:
+        vector: of the query.
+        about: of `ABOUT` with each name.
+        oneself: of `ABOUT` with `ONESELF`.
+    """
+    rest = vector - np.float32(NAME_SHARE) * np.sum(
+        [one - oneself for one in about], axis=0, dtype=np.float32
+    )
+    length = np.linalg.norm(rest)
+    return vector if length < SHORTEST else (rest / length).astype(np.float32)
 
 
 def abstention_score(cosine: Number, covered: Number) -> Number:
@@ -198,7 +221,8 @@ class Hit:
         bm25: of its text and the query; 0 if they share no term, None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names its speaker.
-        evidence: what it ranks by: cosine, covered share, speaker, and what its neighbours in the conversation lend.
+        evidence: what it ranks by: cosine, covered share, speaker, how much it tells, and what its neighbours in
+            the conversation lend.
         passage: of a long text, where the passage begins that has the most to say, in characters.
     """
 

@@ -158,7 +158,7 @@ def _networks(value: Any) -> object:
 
 
 Switch = Literal["on", "off"]
-EmbedderName = Literal["local", "openai"]
+EmbedderName = Literal["local", "multilingual", "openai"]
 Accounts = Annotated[Literal["open"] | tuple[str, ...] | None, BeforeValidator(_accounts), NoDecode]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Networks = Annotated[tuple[Network, ...], BeforeValidator(_networks), NoDecode]
@@ -360,14 +360,16 @@ class _Memories(_Group):
 class _Embeddings(_Group):
     """The embedding model, and the one before it."""
 
-    embedder: EmbedderName = Field("local", description="local, or openai for an endpoint.")
+    embedder: EmbedderName = Field(
+        "local", description="local (English), multilingual, or openai for an endpoint."
+    )
     embeddings_url: ModelUrl | None = Field(None, description="As in https://api.example.org/v1.")
     embeddings_model: ModelName | None = Field(None, description="The model's name there.")
     embeddings_dimension: int | None = Field(None, ge=2, le=16_384, description="Asked for when not given.")
     embeddings_api_key: SecretStr | None = None
     embeddings_api_key_file: Path | None = None
     former_embedder: EmbedderName | None = Field(
-        None, description="The one before, while memories are embedded anew: local or openai."
+        None, description="The one before, while memories are embedded anew: as --embedder."
     )
     former_embeddings_url: ModelUrl | None = Field(None, description="Its URL, if not --embeddings-url.")
     former_embeddings_model: ModelName | None = Field(None, description="Its name there.")
@@ -393,7 +395,7 @@ class _Embeddings(_Group):
             raise _Misfit("former_embeddings_model", needed)
         if former and not remote and self.former_embeddings_url is None:
             raise _Misfit("former_embeddings_url", needed)
-        if self.former_embedder == "local" and not remote:
+        if self.former_embedder == self.embedder and not remote:
             raise _Misfit(
                 "former_embedder", "is the model of --embedder; give the one that was used before, or none"
             )

@@ -42,7 +42,7 @@ class HashingEmbedder:
         """Identity of the hashing."""
         return self._model
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - read alike
         """Embed texts; shape (len(texts), dimension), rows of length 1."""
         if self.down:
             raise EmbedderUnavailable("the embedder is down")

@@ -18,9 +18,10 @@ from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Store
 from relayer.domain.outcomes import Outcome, Status
 from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust, encode_record
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
+from relayer.extraction.changes import statement_of
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
+from relayer.extraction.similarity import NEAR, Relation, judged, says_the_same
 from relayer.lib.deadline import Deadline
 from relayer.lib.shares import weight
 from relayer.namespaces.context import Context
@@ -203,17 +204,18 @@ def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
     # Only the user's own word is enough to question what is known.
     if new.suspect or new.trust is not Trust.USER:
         return
-    contradicts: list[bytes] = []
-    for old, _, status in near:
+    said = statement_of(new.text)
+    doubtful: list[tuple[float, bytes]] = []
+    for old, cosine, status in near:
         if status is not Status.LIVE:
             continue
-        relation = relation_of(old.text, new.text)
+        relation, likely = judged(old.text, new.text, said, cosine)
         if relation is Relation.REPLACES and not old.pinned and not _is_later(old, new):
             yield MergeDecision(replaces=old.id)
             return
         if relation is not Relation.NONE:
-            contradicts.append(old.id)
-        yield MergeDecision(contradicts=tuple(contradicts[:_MOST_CONTRADICTED]))
+            doubtful.append((-likely, old.id))
+        yield MergeDecision(contradicts=tuple(old for _, old in sorted(doubtful)[:_MOST_CONTRADICTED]))
 
 
 def _is_later(old: Record, new: Record) -> bool:

@@ -47,6 +47,7 @@ BUCKETS = (
     "format-1-index-2",
     "format-1-index-2-dialogues",
     "format-1-index-3",
+    "format-1-index-4",
 )
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret

@@ -37,9 +37,9 @@ class Counted(LocalEmbedder):
 
     runs = 0
 
-    def _run(self, encoded: Sequence[Sequence[int]]) -> Any:
+    def _run(self, encoded: Sequence[Sequence[int]], query: bool) -> Any:
         self.runs += list(encoded) == [self._loaded().encode(QUERY)]
-        return super()._run(encoded)
+        return super()._run(encoded, query)
 
 
 async def test_the_model_is_asked_again_for_what_another_account_asked() -> None:

@@ -410,6 +410,10 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
             "--fallback-model-url: only with --fallback-model-name",
         ),
         ({"former_embedder": "local"}, "--former-embedder: is the model of --embedder"),
+        (
+            {"embedder": "multilingual", "former_embedder": "multilingual"},
+            "--former-embedder: is the model of --embedder",
+        ),
         ({"former_embedder": "openai"}, "--former-embeddings-model: --former-embedder openai needs it"),
         (
             {"former_embedder": "openai", "former_embeddings_model": "old"},

@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.tier("fast")  # git's list of files takes milliseconds
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 512 * 1024
-BINARY = {".png", ".ico", ".onnx"}
+BINARY = {".png", ".ico", ".npy", ".npz", ".onnx"}
 PACKAGES = ("relayer/", "gateway_plugin/", "memrelay/", "demo/")
 SEALED = re.compile(r"tests/golden/format-[\w-]+/(objects|backup)/")
 # Data of others, and the one text that must quote what is forbidden.

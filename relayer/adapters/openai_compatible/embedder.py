@@ -91,7 +91,7 @@ class OpenAIEmbedder:
             )
         self._model = endpoint_model(self._name, dimension)
 
-    async def embed(self, texts: Sequence[str]) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:  # noqa: ARG002 - servers know no queries
         """Embed texts; shape (len(texts), dimension), float32, rows of length 1, in the order given.
 
         Raises:

@@ -42,6 +42,25 @@ def test_our_own_format_frames_numbers_and_dates_the_memories():
     )
 
 
+def test_memories_that_contradict_each_other_say_so_with_the_hour():
+    old = RecalledMemory(text="Ana works in Porto", at=NOW - timedelta(days=1, hours=2), id="a")
+    new = RecalledMemory(
+        text="Ana works in Braga", at=NOW - timedelta(hours=2), id="b", contradicts=("a", "x")
+    )
+    assert block(new, old, RYE).splitlines()[2:5] == [
+        "1. (today 07:30, contradicts 2) Ana works in Braga",
+        "2. (yesterday 07:30, contradicted by 1) Ana works in Porto",
+        "3. Ana likes rye",
+    ]
+    longer_ago = RecalledMemory(text="Ana works in Porto", at=NOW - timedelta(days=40), id="a")
+    east = timezone(timedelta(hours=9))
+    assert block(new, longer_ago, now=NOW.astimezone(east)).splitlines()[2:4] == [
+        "1. (today 16:30, contradicts 2) Ana works in Braga",
+        "2. (5 weeks ago, 2026-10-12 18:30, contradicted by 1) Ana works in Porto",
+    ]
+    assert "contradict" not in block(new, RYE)
+
+
 @pytest.mark.row("CP-26")
 def test_the_preset_memory_core_plus_gives_its_exact_text():
     path = RecalledMemory(text="Ana likes tea", relevance=0.874, label="memory/2026-05-01.md")

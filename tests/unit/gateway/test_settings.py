@@ -349,7 +349,7 @@ def test_settings_cannot_be_changed_after_they_were_read():
 def test_the_defaults_are_those_of_the_crosswalk():
     settings = PluginSettings()
     capture = settings.capture
-    assert (capture.max_messages, capture.min_length, capture.max_length) == (10, 30, 2000)
+    assert (capture.max_messages, capture.min_length, capture.max_length) == (10, 2, 64_000)
     assert (capture.strategy, capture.debounce_ms) == (CaptureStrategy.AGENT_END, 5000)
     recall = settings.recall
     assert (recall.max_results, recall.min_score, recall.min_prompt_length, recall.max_tokens) == (

@@ -27,14 +27,14 @@ class _Gated:
     def model(self) -> EmbeddingModel:
         return self._inner.model
 
-    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
         gate = asyncio.Event()
         self.begun.append(texts[0])
         self.another.set()
         self._gates.append(gate)
         await gate.wait()
         # One by one, because many at once go to a thread, which ends when it likes.
-        return np.concatenate([await self._inner.embed([text]) for text in texts])
+        return np.concatenate([await self._inner.embed([text], query=query) for text in texts])
 
     def forget(self) -> None: ...
 

@@ -71,7 +71,7 @@ def test_relevance_follows_the_rank_and_respects_the_floor(evidence, relevance, 
     assert all(floor <= relevance <= 1 for _, relevance in passed)
 
 
-@pytest.mark.parametrize("prior", [*PRIORS.values(), LEXICAL_PRIOR], ids=["model", "terms"])
+@pytest.mark.parametrize("prior", [*PRIORS.values(), LEXICAL_PRIOR], ids=["model", "multilingual", "terms"])
 def test_a_shipped_prior_asks_for_more_evidence_among_more_memories(prior):
     sizes = [size for size, _ in prior.points]
     assert sizes[0] == 1

