@@ -2,8 +2,17 @@ import numpy as np
 import pytest
 
 from relayer.search.baseline import Calibration
+from relayer.search.dense import DenseQuery
 from relayer.search.index import MemoryIndex
-from relayer.search.passages import MOST_VECTORS, PASSAGE_BYTES, is_long, passage_at, passages
+from relayer.search.passages import (
+    MOST_VECTORS,
+    PASSAGE_BYTES,
+    PassageWords,
+    VectorIndex,
+    is_long,
+    passage_at,
+    passages,
+)
 from relayer.search.ranking import Baseline, Prior
 
 EAST, NORTH, UP = (np.eye(4, dtype=np.float32)[at] for at in range(3))
@@ -111,3 +120,10 @@ def test_a_passage_is_shown_as_it_stands_in_the_text():
     for start, end in passages(text):
         assert passage_at(text, start) == text[start:end].strip()
         assert len(text[start:end].encode()) <= PASSAGE_BYTES
+
+
+def test_a_namespace_without_long_texts_is_asked_as_if_there_were_no_passages():
+    vectors = VectorIndex(4)
+    vectors.add(0, EAST)
+    assert type(vectors.ask(EAST)) is DenseQuery
+    assert PassageWords().ask("violin") is None
