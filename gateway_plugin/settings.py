@@ -250,7 +250,7 @@ class RecallSettings(_Settings):
     mode: RecallMode = RecallMode.DIRECT
     agents: Names = Field((), description="agents that recall; empty means all")
     allowed_chat_types: tuple[Audience, ...] = (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL)
-    max_results: int = Field(5, ge=1, le=100)
+    max_results: int = Field(10, ge=1, le=100)
     min_score: float = Field(0.3, ge=0, le=1)
     min_prompt_length: int = Field(10, ge=1, le=10_000)
     max_tokens: int = Field(768, ge=1, le=32_000)

@@ -81,11 +81,11 @@ Vector = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Buckets, and a value for each of them."""
 
 
-def vector(text: str) -> Vector:
-    """The features as buckets and signed values of unit length, by hashing (Weinberger et al., 2009)."""
+def vector(text: str, count: int = BUCKETS) -> Vector:
+    """The features as buckets, ``count`` of them, and signed values of unit length, by hashing (Weinberger et al., 2009)."""
     hashes = np.fromiter((crc32(gram.encode()) for gram in set(n_grams(text))), np.uint32)
     signs = np.where(hashes >> 31, 1.0, -1.0)
-    return (hashes % BUCKETS).astype(np.int64), (signs / max(len(hashes), 1) ** 0.5).astype(np.float32)
+    return (hashes % count).astype(np.int64), (signs / max(len(hashes), 1) ** 0.5).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,9 +96,9 @@ class Head:
     bias: NDArray[np.float32]
 
     def logits(self, grams: Vector) -> NDArray[np.float32]:
-        """How likely each class is, in logits."""
+        """How likely each class is, in logits; the buckets are a multiple of the head's, or as many."""
         buckets, values = grams
-        return np.asarray(values @ self.weights[buckets] + self.bias)
+        return np.asarray(values @ self.weights[buckets % len(self.weights)] + self.bias, np.float32)
 
 
 def stored_heads(data: bytes) -> dict[str, Head]:

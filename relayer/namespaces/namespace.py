@@ -45,6 +45,7 @@ from relayer.namespaces.records import Memory, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
+from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
 from relayer.wire import schemas
@@ -368,10 +369,11 @@ class OpenNamespace:
         floor: float = 0.0,
         past: bool = False,
         topic: Vector | None = None,
+        reading: Reading | None = None,
     ) -> SearchResult:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
-        return index.search(vector, text, count, allowed=allowed, floor=floor, topic=topic)
+        return index.search(vector, text, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
 
     def speakers(self, query: str) -> list[str]:
         """Return the names of speakers in a query, as they stand there."""

@@ -18,8 +18,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.prompt_reader import vector
-from relayer.search.terms import UNSPACED
+from relayer.lib.n_grams import UNSPACED, vector
 from relayer.wire.fields import stream_safe
 
 Essential = Literal["harm", "style", "identity"]

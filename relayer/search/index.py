@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.baseline import LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
+from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
 from relayer.search.dense import DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
+from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import (
     JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
@@ -29,10 +30,12 @@ from relayer.search.ranking import (
     Judgement,
     SearchResult,
     abstention_score,
-    baseline_for,
     coverage,
+    evenness_of,
     evidence,
     gate,
+    in_steps,
+    judged_steps,
     prompt_relevance,
     with_neighbours,
 )
@@ -445,6 +448,7 @@ class MemoryIndex:
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.3,
         topic: NDArray[np.float32] | None = None,
+        reading: Reading | None = None,
     ) -> SearchResult:
         """The best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
 
@@ -455,6 +459,7 @@ class MemoryIndex:
             allowed: keys that count.
             floor: 0..1, see `relayer.search.ranking.gate`.
             topic: the query's vector without the names of speakers, see `relayer.search.ranking.without_name`.
+            reading: what was read of the prompt; it has a say in the judgement.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -467,19 +472,18 @@ class MemoryIndex:
         candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
         strange = query_text is not None and self._lacks(names(query_text))
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
+        language = ENGLISH if reading is None else reading.language
         # Chance has as many tries as there are rows, or texts to have a word in common with.
         passages = max(self._dense.passages(keys), self._passages.passages(keys))
-        null = baseline_for(
-            considered + passages, self.calibration.prior, self._own.null, self._own.size + passages
-        )
+        null = self.calibration.baseline(language, considered, self._own, passages)
         by_terms = candidates.by_terms
         if not by_terms.any():
-            passed, judgement = self._judged(candidates, null, doubt, floor, k)
+            passed, judgement = self._judged(candidates, null, doubt, floor, k, reading=reading)
         else:
             by_meaning = candidates.where(~by_terms)
-            passed, judgement = self._judged(by_meaning, null, doubt, floor, k)
+            passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
             prior = LEXICAL_PRIOR.at(considered + passages)
-            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k)
+            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading=reading)
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
             judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
@@ -550,7 +554,14 @@ class MemoryIndex:
         return found if beside <= proposed else Candidates.of(proposed | beside, asked)
 
     def _judged(
-        self, candidates: Candidates, null: Baseline, doubt: float, floor: float, k: int
+        self,
+        candidates: Candidates,
+        null: Baseline,
+        doubt: float,
+        floor: float,
+        k: int,
+        *,
+        reading: Reading | None,
     ) -> tuple[list[Hit], Judgement]:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
         if not candidates.keys:
@@ -558,8 +569,12 @@ class MemoryIndex:
         ranked = self._raised(candidates) + candidates.bonus
         # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
         best = float(candidates.judged.max()) - doubt
-        relevance = prompt_relevance(best, null)
-        passed = gate(ranked, relevance, floor)[:k]
+        steps = in_steps(best, null)
+        evenness = 0.0
+        if reading is not None:
+            steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)
+            evenness = evenness_of(reading.asks)
+        passed = gate(ranked, prompt_relevance(steps), floor, evenness)[:k]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 

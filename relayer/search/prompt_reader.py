@@ -9,13 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from io import BytesIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relayer.lib.n_grams import LANGUAGES, Head, stored_heads, vector
 
 PURPOSES = ("none", "plan", "ask")
 """What a prompt wants of memory: nothing; nothing, but what is known of the person may matter; to be told."""
+PROMPT_BUCKETS = 1 << 17
+LANGUAGE_BUCKETS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +37,43 @@ class Reading:
     concerns: float
 
 
+def _data() -> bytes:
+    return (files("relayer.search") / "data" / "prompt_reader.npz").read_bytes()
+
+
 @cache
 def _heads() -> dict[str, Head]:
     """Weights of a purpose and a language."""
-    return stored_heads((files("relayer.search") / "data" / "prompt_reader.npz").read_bytes())
+    return stored_heads(_data())
 
 
-def read_prompt(text: str) -> Reading:
-    """Read a text; never fails, whatever the text is."""
-    heads, grams = _heads(), vector(text)
-    purpose, language = heads["purpose"].logits(grams), heads["language"].logits(grams)
+@cache
+def _by_model() -> dict[str, NDArray[np.float32]]:
+    """By the SHA-256 of a model, for each class: weights of the n-grams' logits, of its vector, and a bias."""
+    with np.load(BytesIO(_data()), allow_pickle=False) as stored:
+        return {
+            name.removeprefix("purpose_"): stored[name]
+            for name in stored.files
+            if len(name) > len("purpose_") + 32
+        }
+
+
+def read_prompt(text: str, query: NDArray[np.float32] | None = None, model: str = "") -> Reading:
+    """Read a prompt; never fails, whatever the text is.
+
+    Args:
+        text: the prompt.
+        query: its vector, if there is one: a model that knows languages knows better what is asked than n-grams do.
+        model: the SHA-256 of that model; of most nothing has been learnt, and then the n-grams decide.
+    """
+    heads, grams = _heads(), vector(text, PROMPT_BUCKETS)
+    purpose = heads["purpose"].logits(grams)
+    learnt = _by_model().get(model)
+    if learnt is not None and query is not None:
+        purpose = np.concatenate([purpose, query, [1.0]], dtype=np.float32) @ learnt
     none, plan, ask = purpose.tolist()
     return Reading(
-        language=LANGUAGES[int(language.argmax())],
+        language=LANGUAGES[int(heads["language"].logits(grams).argmax())],
         asks=ask - float(np.logaddexp(none, plan)),
         concerns=float(np.logaddexp(ask, plan)) - none,
     )
-
-
-def language_of(text: str) -> str:
-    """The likeliest of `LANGUAGES`."""
-    return LANGUAGES[int(_heads()["language"].logits(vector(text)).argmax())]

@@ -166,12 +166,44 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
     )
 
 
-def prompt_relevance(best: float, null: Baseline) -> float:
-    """Relevance of a prompt whose best memory has this evidence; 0..1, rising, 0.3 at the null's 99 % quantile."""
-    if best <= 0:
-        return 0.0
-    width = max(null.high - null.median, NARROWEST)
-    steps = 1 + (best - null.high) / width
+# What a prompt's form and its best memory's evidence say together, in steps of the null: 1 where one unrelated prompt in a
+# hundred stands. ``python -m bench.judgement`` learns them; the rest is of n-grams alone, and of a model that reads with them.
+EVIDENCE_SHARE = 0.42
+ASKS_SHARE = 0.06
+CONCERNS_SHARE = 0.075
+SHARE_OF_ALL = 0.48
+SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.70}
+# No memory is told for the form of a prompt alone, however surely it asks for one.
+LEAST_STEPS = -1.5
+MOST_LOGITS = 6.0
+
+
+def in_steps(best: float, null: Baseline) -> float:
+    """Where evidence stands in the null: 0 at its median, 1 at its 99 % quantile; none at all stands no higher than 0."""
+    steps = 1 + (best - null.high) / max(null.high - null.median, NARROWEST)
+    return steps if best > 0 else min(steps, 0.0)
+
+
+def judged_steps(steps: float, asks: float, concerns: float, model: str = "") -> float:
+    """What the evidence says, in steps, together with what the prompt's form says.
+
+    Args:
+        steps: see `in_steps`.
+        asks: see `relayer.search.prompt_reader.Reading`.
+        concerns: likewise.
+        model: whose vectors were read.
+    """
+    form = ASKS_SHARE * _bounded(asks) + CONCERNS_SHARE * _bounded(concerns)
+    rest = SHARE_BY_MODEL.get(model, SHARE_OF_ALL)
+    return min(EVIDENCE_SHARE * steps + form + rest, 1 + steps - LEAST_STEPS)
+
+
+def _bounded(logits: float) -> float:
+    return min(max(logits, -MOST_LOGITS), MOST_LOGITS)
+
+
+def prompt_relevance(steps: float) -> float:
+    """Relevance of a prompt at so many steps of the null; 0..1, rising, 0.3 at one step."""
     if steps <= 0:
         return 0.0
     if steps <= 1:
@@ -181,18 +213,27 @@ def prompt_relevance(best: float, null: Baseline) -> float:
     return 1 - rest * exp(-(steps - 1) * CALIBRATION_POINT / rest)
 
 
-def gate(evidence: NDArray[np.float64], relevance: float, floor: float) -> list[tuple[int, float]]:
+def evenness_of(asks: float) -> float:
+    """How little it matters that one memory has more evidence than another, 0..1: who asks wants to be told."""
+    return 1 / (1 + exp(-_bounded(asks)))
+
+
+def gate(
+    evidence: NDArray[np.float64], relevance: float, floor: float, evenness: float = 0.0
+) -> list[tuple[int, float]]:
     """What may leave, as (index, relevance), best first, ties by index; empty when the prompt does not pass.
 
     Args:
         evidence: what each candidate ranks by, see `relayer.search.ranking`; any order.
         relevance: of the prompt, see `prompt_relevance`.
         floor: least relevance; 0 returns everything with its relevance.
+        evenness: see `evenness_of`; 0 shares the relevance out by evidence.
     """
     if not len(evidence) or relevance < floor:
         return []
     best = max(float(evidence.max()), 0.0)
-    each = relevance * (np.maximum(evidence, 0.0) / best) if best > 0 else np.zeros_like(evidence)
+    share = np.maximum(evidence, 0.0) / best if best > 0 else np.zeros_like(evidence)
+    each = relevance * share ** (1 - evenness)
     # Stable: what ties stays in the order of its index.
     order = np.argsort(-evidence, kind="stable")
     order = order[each[order] >= floor]

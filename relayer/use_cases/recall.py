@@ -21,6 +21,7 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import EmbeddingModel
 from relayer.search.passages import passage_at
+from relayer.search.prompt_reader import read_prompt
 from relayer.search.ranking import (
     ABOUT,
     ONESELF,
@@ -224,7 +225,13 @@ def _search(
     now = ctx.clock.now_ms()
     allowed = opened.allowed(request, now)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
-    search = partial(opened.search, vector, request.query, count, floor=request.floor, topic=topic)
+    reading = None
+    # Whoever takes whatever ranks asks no judge.
+    if request.query is not None and request.floor > 0:
+        reading = read_prompt(request.query, vector, opened.model.sha256)
+    search = partial(
+        opened.search, vector, request.query, count, floor=request.floor, topic=topic, reading=reading
+    )
     found = search(allowed=allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
     if statuses:
