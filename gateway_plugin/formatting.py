@@ -2,15 +2,15 @@
 
 The same memories give the same bytes all day: no scores, no latencies, and no times of day but of memories that contradict
 each other, so that a provider's prompt cache survives (the presets that reproduce another plugin's format keep its score
-where it has one). A memory goes in
-whole or not at all. No memories, no text: silence is a valid answer.
+where it has one). A memory goes in whole or not at all; of a long one the passage that matched goes in where there is no
+room for all of it. No memories, no text: silence is a valid answer.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -35,7 +35,8 @@ class RecalledMemory:
         at: when it happened or was said, with a time zone; None when unknown.
         label: who says so, in our words, e.g. ``said by the user``; "" for none.
         reference: where it comes from, in somebody else's, e.g. ``memory/2026-05-01.md``; "" for none.
-        id: what others are marked as contradicting; "" for none.
+        passage: the part of a long text that matched, word for word; "" for none.
+        id: by which ``memory_get`` returns the rest, and what others are marked as contradicting; "" for none.
         contradicts: ids of others that say otherwise.
     """
 
@@ -44,6 +45,7 @@ class RecalledMemory:
     at: datetime | None = None
     label: str = ""
     reference: str = ""
+    passage: str = ""
     id: str = ""
     contradicts: tuple[str, ...] = ()
 
@@ -80,6 +82,8 @@ _FRAMES: Final = {
 
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 _MAX_REFERENCE: Final = 120
+_CUT: Final = " \u2026 "
+_MOST_NAMED: Final = 3
 _PATH: Final = re.compile(r"[\w.#:-]+(?:/[\w.#:-]+)+|[\w-]+\.[A-Za-z]+(?:#\d+)?")
 _BRACKET_WRAPPER: Final = re.compile(r"\[(?=/?auto-recall)", re.IGNORECASE)
 
@@ -87,8 +91,9 @@ _BRACKET_WRAPPER: Final = re.compile(r"\[(?=/?auto-recall)", re.IGNORECASE)
 def format_memories(items: Sequence[RecalledMemory], *, settings: RecallSettings, now: datetime) -> str:
     """Format recalled memories, best first, in the settings' format.
 
-    Memories that alone exceed ``settings.max_tokens`` (estimated, frame included) are left out; then the lowest are
-    dropped until the block fits.
+    Where not all have room in ``settings.max_tokens`` (estimated, frame included), long ones give way to their passages;
+    memories that alone exceed it are left out; then the lowest are dropped until the block fits. What was left out is said
+    where an id tells how to get it, if there is room for that.
 
     Args:
         items: memories, best first.
@@ -148,28 +153,52 @@ def _fitting(
     items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime
 ) -> tuple[str, list[int]]:
     """Return the block, and which of the items are in it."""
-    shown = [
-        place
-        for place, item in enumerate(items)
-        if escape(item.text) and _fits(_block([item], settings, now), settings)
-    ]
-    while shown:
-        block = _block([items[place] for place in shown], settings, now)
-        if _fits(block, settings):
-            return block, shown
+    visible = [place for place, item in enumerate(items) if escape(item.text)]
+    if visible and not _fits(_block([items[place] for place in visible], settings, now), settings):
+        items = [_excerpt(item) for item in items]
+    shown = [place for place in visible if _fits(_block([items[place]], settings, now), settings)]
+    block = _block([items[place] for place in shown], settings, now)
+    while shown and not _fits(block, settings):
         shown.pop()
-    return "", []
+        block = _block([items[place] for place in shown], settings, now)
+    left_out = _left_out([items[place] for place in visible if place not in shown], settings)
+    told = _block([items[place] for place in shown], settings, now, left_out)
+    if left_out and _fits(told, settings):
+        return told, shown
+    return block if shown else "", shown
+
+
+def _excerpt(item: RecalledMemory) -> RecalledMemory:
+    """Return a memory with the passage for its text, if there is one, and how to get the rest."""
+    start = item.text.find(item.passage) if item.passage else -1
+    if start < 0 or item.passage == item.text.strip():
+        return item
+    end = start + len(item.passage)
+    text = f"{_CUT * bool(item.text[:start].strip())}{item.passage}{_CUT * bool(item.text[end:].strip())}"
+    rest = f" (a passage; all of it: memory_get {item.id})" if item.id else ""
+    return replace(item, text=f"{text.strip()}{rest}")
+
+
+def _left_out(items: Sequence[RecalledMemory], settings: RecallSettings) -> str:
+    """Return the line that says what had no room; "" in the formats of others, and where nobody could ask for it."""
+    ids = [item.id for item in items if item.id]
+    if not ids or settings.format is not Format.MEMRELAY:
+        return ""
+    return f"({len(ids)} more found, without room here: memory_get {', '.join(ids[:_MOST_NAMED])})"
 
 
 def _fits(block: str, settings: RecallSettings) -> bool:
     return estimate_tokens(block) <= settings.max_tokens
 
 
-def _block(items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime) -> str:
-    """Return the frame with a numbered line for each item."""
+def _block(
+    items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime, left_out: str = ""
+) -> str:
+    """Return the frame with a numbered line for each item, and what was left out below them."""
     disputes = _disputes(items)
     lines = [_line(item, settings.format, now, disputes[place]) for place, item in enumerate(items)]
-    return framed("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)), settings=settings)
+    numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
+    return framed("\n".join([*numbered, *filter(None, [left_out])]), settings=settings)
 
 
 def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
@@ -292,9 +321,11 @@ def select(
     # A memory counts as injected only if it is in the text.
     shown = [passed[place] for place in places]
     ids = frozenset(hit.id for hit in shown)
-    if shown and session.sticky[0] == ids:
+    # Of a long one, the same passage, too.
+    same = ids | {hit.passage for hit in shown if hit.passage}
+    if shown and session.sticky[0] == same:
         text = session.sticky[1]
-    session.sticky = (ids, text)
+    session.sticky = (same, text)
     session.echoes.injected(hit.text for hit in shown)
     traces = tuple(
         HitTrace(hit.id, hit.relevance, outcomes[hit.id] or (_INJECTED if hit.id in ids else "budget"))
@@ -327,6 +358,7 @@ def _item(hit: RecallHit) -> RecalledMemory:
         at=datetime.fromtimestamp(at / 1000, UTC),
         label=_label(hit),
         reference=hit.source.reference,
+        passage=hit.passage,
         id=hit.id,
         contradicts=hit.contradicts,
     )

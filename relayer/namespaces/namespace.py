@@ -276,7 +276,7 @@ class OpenNamespace:
     def hit(self, number: int) -> Memory:
         """Open what a search found; raises `CorruptNamespace` if it does not open any more."""
         record = self.view.by_number(number)
-        return Memory(record, self.log.state.records[record.id], record.id not in self.view.space.lacking)
+        return Memory(record, self.log.state.records[record.id], self._is_searchable(record.id))
 
     def turn(self, record: bytes) -> Memory | None:
         """Open a turn that was kept word for word: its record is a `Dialogue`."""
@@ -302,7 +302,11 @@ class OpenNamespace:
         state = None if record is None else self.state(record.id)
         if record is None or state is None:
             return None
-        return Memory(record, state, record.id not in self.view.space.lacking)
+        return Memory(record, state, self._is_searchable(record.id))
+
+    def _is_searchable(self, record: bytes) -> bool:
+        """Whether a record has a vector; passages of a long one may still lack theirs."""
+        return record not in self.view.space.lacking or self.view.has_vector(record)
 
     def essential(self, record: bytes) -> Essential | None:
         """Return what a memory says of what always matters; told once, since a record never changes."""
@@ -549,6 +553,7 @@ class OpenNamespace:
         view = self.view
         purge, view.purge_due = view.purge_due, False
         try:
+            await view.read_long()
             for index in (view.index, view.past):
                 await index.maintain(purge=purge)
         except BaseException:

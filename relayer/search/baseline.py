@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from relayer.ports import Embedder
 from relayer.search.dense import DenseQuery
 from relayer.search.lexical import LexicalIndex
+from relayer.search.passages import VectorQuery
 from relayer.search.ranking import (
     ENOUGH_MEMORIES,
     UNKNOWN_NAME_PENALTY,
@@ -122,10 +123,11 @@ class Calibration:
     by_language: Mapping[str, Prior] = field(default_factory=dict)
     model: str = ""
 
-    def baseline(self, language: str, size: int, own: NamespaceBaseline) -> Baseline:
-        """The null among ``size`` memories for a prompt of this language."""
+    def baseline(self, language: str, memories: int, own: NamespaceBaseline, passages: int = 0) -> Baseline:
+        """The null among so many memories, and further passages of long ones, for a prompt of this language."""
+        size = memories + passages
         if language == ENGLISH or language not in self.by_language:
-            return baseline_for(size, self.prior, own.null, own.size)
+            return baseline_for(size, self.prior, own.null, own.size + passages)
         return self.by_language[language].at(size)
 
 
@@ -244,7 +246,7 @@ _ELSEWHERE = -1
 # A text of the sample with the one before it, both short.
 _TEXT_BYTES = 500
 
-Ask = Callable[[Vector], DenseQuery]
+Ask = Callable[[Vector], DenseQuery | VectorQuery]
 
 
 class NullParts(NamedTuple):
@@ -279,6 +281,10 @@ class NamespaceBaseline:
         if key < STEPS[-1]:
             self._texts[key] = (text, context)
             self._changes += key < self._bound()
+
+    def changed(self, key: int) -> None:
+        """Note a memory that has other vectors."""
+        self._changes += key in self._texts and key < self._bound()
 
     def remove(self, key: int) -> None:
         """Note a memory that is gone."""

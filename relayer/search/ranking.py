@@ -258,12 +258,13 @@ class Hit:
     Attributes:
         key: as given to `relayer.search.index.MemoryIndex.put`.
         relevance: 0..1, see `relayer.search.ranking`.
-        cosine: of its row and the query; None if either has no vector.
+        cosine: of its row, or the best of its passages, and the query; None if either has no vector.
         bm25: of its text and the query; 0 if they share no term, None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names its speaker.
         evidence: what it ranks by: cosine, covered share, speaker, how much it tells, and what its neighbours in
             the conversation lend.
+        passage: of a long text, where the passage begins that has the most to say, in characters.
     """
 
     key: int
@@ -273,6 +274,7 @@ class Hit:
     covered: float
     spoken: bool
     evidence: float
+    passage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from relayer.lib.deadline import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import EmbeddingModel
+from relayer.search.passages import passage_at
 from relayer.search.prompt_reader import read_prompt
 from relayer.search.ranking import (
     ABOUT,
@@ -241,14 +242,16 @@ def _search(
     hits = _newest_first(opened, hits, allowed)
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
+    kept = _within(memories, request.max_tokens)
     # One validation for the whole answer: its parts would cost as much again each.
     return schemas.RecallResponse.model_validate(
         {
-            "memories": _within(memories, request.max_tokens),
+            "memories": kept,
             "position": position(opened.position),
             "degraded": found.degraded or vector is None,
             "considered": found.considered,
             "judgement": _judgement(found.judgement) if request.explain else None,
+            "left_out": len(memories) - len(kept),
             "gone": tuple(one for one in request.standing if opened.record(ulid.parse(one)) is None),
         }
     )
@@ -304,6 +307,8 @@ def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None)
             "score": hit.evidence,
             "penalty": penalties.get(hit.key, 0.0),
         }
+    if hit.passage is not None:
+        fields["passage"] = passage_at(memory.record.text, hit.passage)
     return fields | {"relevance": relevance, "distance": round(1 - relevance, 4), "evidence": evidence}
 
 

@@ -380,17 +380,22 @@ class Judgement(Answer):
 
 
 class RecallHit(Memory):
-    """A memory found; ``relevance`` is calibrated, 0..1, and ``distance`` is 1 - relevance."""
+    """A memory found; ``relevance`` is calibrated, 0..1, and ``distance`` is 1 - relevance.
+
+    ``passage`` is the part of a long text that has the most to say, word for word; empty where a text is searched as one.
+    """
 
     relevance: float
     distance: float
     evidence: Evidence | None = None
+    passage: str = ""
 
 
 class RecallResponse(Answer):
     """Hits, best first; an empty answer is a good one. ``considered`` counts what was searched.
 
     ``gone`` are those of the request's ``standing`` that were erased, or never were.
+    ``left_out`` counts the hits that had no room within ``max_tokens``, or in one answer.
     """
 
     memories: tuple[RecallHit, ...]
@@ -399,6 +404,7 @@ class RecallResponse(Answer):
     considered: int = 0
     judgement: Judgement | None = None
     gone: tuple[MemoryId, ...] = ()
+    left_out: int = 0
 
 
 MAX_DELETED = 1000

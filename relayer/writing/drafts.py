@@ -478,8 +478,10 @@ def _seal(
         content=macs[0],
         likeness=macs[1],
         sealed=opened.keys.seal_record(record.id, encoded, salt=ctx.randomness.bytes(SALT_SIZE)),
-        vector=seal_vector(ctx, opened, record.id, "own", own),
-        context_vector=seal_vector(ctx, opened, record.id, "context", context),
+        vector=seal_vector(ctx, opened, record.id, "own", None if own is None else encode_vector(own)),
+        context_vector=seal_vector(
+            ctx, opened, record.id, "context", None if context is None else encode_vector(context)
+        ),
         context_of=record.context_of,
         created_at=record.created_at,
         expires_at=record.expires_at,
@@ -496,9 +498,9 @@ def _seal(
 
 
 def seal_vector(
-    ctx: Context, opened: OpenNamespace, record: bytes, part: str, vector: Vector | None
+    ctx: Context, opened: OpenNamespace, record: bytes, part: str, encoded: bytes | None
 ) -> bytes:
-    """Seal a record's vector, ``own`` or ``context``; empty without one."""
-    if vector is None:
+    """Seal a record's encoded vectors, ``own`` or ``context``; empty without any."""
+    if encoded is None:
         return b""
-    return opened.keys.seal_vector(record, part, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))
+    return opened.keys.seal_vector(record, part, encoded, salt=ctx.randomness.bytes(SALT_SIZE))

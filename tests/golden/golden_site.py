@@ -47,10 +47,12 @@ BUCKETS = (
     "format-1-index-2",
     "format-1-index-2-dialogues",
     "format-1-index-3",
+    "format-1-index-4",
 )
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
 SESSION = "agent:main:one"
+LONG_NOTE = " ".join(f"On day {day} the wind came from the {one} side." for day in range(12) for one in ("north", "sea"))
 WRITTEN_AT = 1_700_000_000_000
 OWN = (".staging", ".locks")
 
@@ -76,6 +78,7 @@ async def write(folder: Path) -> None:
     site.embedder.down = True
     await site.say("the ladder leans on the barn")
     site.embedder.down = False
+    await site.say(LONG_NOTE)  # its passages get their vectors later
     await embed_later(site)
     site.embedder.down = True
     await site.say("a compass needs no battery")  # without a vector, and with a job for it
