@@ -153,9 +153,11 @@ def _fitting(
     items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime
 ) -> tuple[str, list[int]]:
     """Return the block, and which of the items are in it."""
-    visible = [place for place, item in enumerate(items) if escape(item.text)]
-    if visible and not _fits(_block([items[place] for place in visible], settings, now), settings):
-        items = [_excerpt(item) for item in items]
+    visible = [place for place, item in enumerate(items) if one_line(item.text)]
+    whole = _block([items[place] for place in visible], settings, now)
+    if _fits(whole, settings):
+        return whole if visible else "", visible
+    items = [_excerpt(item) for item in items]
     shown = [place for place in visible if _fits(_block([items[place]], settings, now), settings)]
     block = _block([items[place] for place in shown], settings, now)
     while shown and not _fits(block, settings):

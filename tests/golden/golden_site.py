@@ -52,7 +52,9 @@ BUCKETS = (
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
 SESSION = "agent:main:one"
-LONG_NOTE = " ".join(f"On day {day} the wind came from the {one} side." for day in range(12) for one in ("north", "sea"))
+LONG_NOTE = " ".join(
+    f"On day {day} the wind came from the {one} side." for day in range(12) for one in ("north", "sea")
+)
 WRITTEN_AT = 1_700_000_000_000
 OWN = (".staging", ".locks")
 
