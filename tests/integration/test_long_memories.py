@@ -143,7 +143,7 @@ def test_a_chinese_note_shows_its_passage(memory, store):
     sentences = ["".join(parts) for parts in product(*CHINESE)]
     fact = "备用钥匙放在阳台的蓝色花盆下面。"
     store(note(fact, sentences, 600))
-    turn = memory.before_turn("备用钥匙放在哪里", deadline=PATIENCE)
+    turn = memory.before_turn("我的备用钥匙放在阳台的哪个地方来着？", deadline=PATIENCE)
     assert fact in turn.text
     assert estimate_tokens(turn.text) <= 768
 
