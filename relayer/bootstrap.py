@@ -7,9 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 
-from relayer.access.accounts import AccountCaps, Accounts
+from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
-from relayer.access.principal import Access
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.system import MeteredStore, SystemClock, SystemRandomness
@@ -17,17 +16,16 @@ from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
-from relayer.http.connections import ConnectionLimits, Connections
 from relayer.http.health import Metrics, MetricsPage, Readiness
-from relayer.http.limits import Limits
+from relayer.http.limits import ConnectionLimits, Connections, Limits
 from relayer.http.openapi import document
-from relayer.http.request import Front
 from relayer.http.routes import Services, table
+from relayer.http.server import Front
 from relayer.jobs.worker import working
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
-from relayer.lib.shares import WorkPool
+from relayer.lib.work import WorkPool
 from relayer.log.compactor import CompactionLimits
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.maintenance.compaction import Upkeep, UpkeepLimits
 from relayer.maintenance.embeddings import tending
 from relayer.maintenance.expiry import forgetting_inactive
@@ -36,7 +34,7 @@ from relayer.maintenance.indexes import IndexKeeper
 from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
-from relayer.namespaces.embedding_space import CalibratedModel
+from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration

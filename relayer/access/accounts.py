@@ -1,4 +1,4 @@
-"""Which accounts this relayer serves, and what they have taken back.
+"""Who asks, and what accounts have to do with it: which ones this relayer serves, and what they have taken back.
 
 An account comes into being with the first thing that is kept for it, a namespace or a list of revocations: one small
 sealed object, under a name that says nothing without the relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
@@ -18,7 +18,9 @@ import msgspec
 from cachetools import LRUCache
 
 from relayer.access.fleet import create_or_read
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
+from relayer.domain.namespace import Custody
+from relayer.domain.operations import Origin
 from relayer.errors import (
     AccountLost,
     CorruptNamespace,
@@ -28,13 +30,69 @@ from relayer.errors import (
     StoreUnavailable,
     UpgradeRequired,
 )
-from relayer.lib.token_buckets import Buckets, Limit, take
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.lib.work import Buckets, Limit, take
+from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
-from relayer.wire.certificates import Certificate, Revocations
 from relayer.wire.errors import NotAccepted, UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
+from relayer.wire.signing import Certificate, Revocations, Right
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An agent whose certificate and signature were accepted. Times are in ms since the epoch.
+
+    ``nonce`` and ``expires`` are the signature's; together with the signing key they make a write the same write when
+    it is sent twice (I7). ``body_digest`` is the SHA-256 of the request's body; ``peer`` is the name under which the machine that
+    asks is counted, empty for none.
+    """
+
+    certificate: Certificate
+    nonce: bytes
+    expires: int
+    body_digest: bytes
+    peer: str = ""
+
+    @property
+    def account(self) -> str:
+        """The account's id."""
+        return self.certificate.account
+
+    @property
+    def author(self) -> bytes:
+        """The agent's public signing key."""
+        return self.certificate.agent_key
+
+    def may(self, namespace: str, right: Right) -> bool:
+        """Whether the certificate grants a right on a namespace."""
+        return self.certificate.allows(namespace, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A principal's way into one namespace; its right was checked.
+
+    ``secret`` is the namespace secret (from the sealed key, or derived for custody ``relayer``) and ``key_not_after``
+    the time in ms until which the relayer may hold it.
+    """
+
+    principal: Principal
+    namespace: str
+    generation: int
+    custody: Custody
+    key_not_after: int
+    secret: bytes = field(repr=False)
+
+    @property
+    def account(self) -> str:
+        """The account's id."""
+        return self.principal.account
+
+    def origin(self, index: int = 0) -> Origin:
+        """Return whose operation it is: this request's one of that index."""
+        principal = self.principal
+        return Origin(principal.author, principal.nonce, index, principal.expires)
+
 
 _FORMAT = 1
 _FRESH_SECONDS = 15.0

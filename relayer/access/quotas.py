@@ -18,10 +18,9 @@ from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import JobAccepted, JobFinished, Operation, Put, Supersede
 from relayer.domain.outcomes import Outcome, Result
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, UpgradeRequired
-from relayer.lib.single_flight import in_windows
+from relayer.lib.work import in_windows
 from relayer.log.creation import list_pointers
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import ManifestView
+from relayer.log.objects import LogPorts, ManifestView
 
 # How long what was read is believed when a write does not fit, or somebody asks; and how long at all.
 _FRESH_SECONDS = 15.0

@@ -18,32 +18,31 @@ from aiohttp.web import BaseRequest, RequestPayloadError
 from cachetools import LRUCache, TLRUCache
 from pydantic import BaseModel, ValidationError
 
-from relayer.access.accounts import Accounts
+from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
-from relayer.access.principal import Access, Principal
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.http.connections import Connections, UnreadAnswers
-from relayer.http.limits import Limits, Network, peer_behind, peer_name
+from relayer.http.limits import Connections, Limits, Network, UnreadAnswers, peer_behind, peer_name
 from relayer.http.problems import HttpProblem, unauthorized
 from relayer.http.routes import EVENTS, Call, Route, Routes
-from relayer.lib.deadline import Deadline
-from relayer.lib.shares import OnBehalfOf, WorkPool, on_behalf_of
+from relayer.lib.work import Deadline, OnBehalfOf, WorkPool, on_behalf_of
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
-from relayer.wire.certificates import MAX_CERTIFICATE, Certificate, Right
 from relayer.wire.codec import Reader
 from relayer.wire.errors import Malformed, NotAccepted, UnsealError
-from relayer.wire.keys import FIRST_GENERATION
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, MAX_SEALED_KEY, SealedKey, named_fleet_key
+from relayer.wire.sealing import FIRST_GENERATION
 from relayer.wire.service import ProblemField
 from relayer.wire.signing import (
     BODY_OVERHEAD,
+    MAX_CERTIFICATE,
     SEALED_TYPE,
     SKEW_SECONDS,
+    Certificate,
     Prover,
     RequestSignature,
+    Right,
     normal_authority,
     open_body,
 )

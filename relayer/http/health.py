@@ -24,7 +24,7 @@ from relayer.access.fleet import FleetKeys
 from relayer.access.relayer_check import check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
 from relayer.http.problems import HttpProblem
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.ports import Clock
 from relayer.telemetry import log
 from relayer.wire.loopback import is_loopback

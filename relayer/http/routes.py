@@ -13,14 +13,13 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from relayer.access.accounts import Accounts
+from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
-from relayer.access.principal import Access, Principal
 from relayer.access.quotas import Quotas
 from relayer.errors import Refused
 from relayer.http.health import CONTENT_TYPE, MetricsPage, Readiness
 from relayer.http.problems import HttpProblem, unauthorized
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.use_cases.capture import analyze, get_job
 from relayer.use_cases.changes import ChangeStreams, changes
@@ -36,9 +35,9 @@ from relayer.use_cases.remember import import_memories, remember
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, schemas, service
-from relayer.wire.certificates import RevocationsRequest, RevocationsResponse, RevocationsView, Right
 from relayer.wire.errors import Malformed
 from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, AudienceName, KindName, StandingName, TrustName
+from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
 JSON = "application/json"
 JSON_LINES = "application/jsonl"

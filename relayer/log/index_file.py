@@ -26,9 +26,8 @@ from relayer.domain.namespace import Manifest, Position
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.destruction import destroy
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts, ObjectSealer, Place
 from relayer.log.replica import Replica, Start
-from relayer.log.sealed_objects import ObjectSealer, Place
 from relayer.ports import Absent, Created, EmbeddingModel, ObjectStore, Unchanged
 from relayer.wire import codec as ulid
 from relayer.wire.codec import lp

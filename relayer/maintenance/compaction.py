@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from cachetools import LRUCache
 
 from relayer.errors import NamespaceClosed, RelayerError
-from relayer.lib.backoff import uneven
 from relayer.lib.scheduler import OnError, Periodic
+from relayer.lib.work import uneven
 from relayer.log.collector import GRACE_MS, Collector, Stage
 from relayer.log.compactor import CompactionLimits, Work
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire.retries import doubled

@@ -15,9 +15,8 @@ from contextlib import suppress
 from functools import partial
 
 from relayer.domain.erasures import Erasure
-from relayer.domain.operations import JobAccepted, JobFinished, Origin, VectorSet
+from relayer.domain.operations import JobAccepted, JobFinished, Origin, Record, VectorSet
 from relayer.domain.outcomes import Refusal
-from relayer.domain.record import Record
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.jobs.inputs import EXTRACT, SUMMARISE, input_of, seal_input
 from relayer.jobs.summaries import promise_summary

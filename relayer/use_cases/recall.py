@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.access.principal import Access
-from relayer.domain.record import Record
+from relayer.access.accounts import Access
+from relayer.domain.operations import Record
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import EmbeddingModel

@@ -16,12 +16,20 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.admin.backup import back_up
 from relayer.admin.backup_store import BackupStore
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, Supersede
-from relayer.domain.record import Audience, Role, encode_record
+from relayer.domain.operations import (
+    Audience,
+    JobAccepted,
+    JobFinished,
+    Origin,
+    Role,
+    Stored,
+    Supersede,
+    encode_record,
+)
 from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
 from relayer.log.erasure.reports import ErasureReports
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.maintenance.embeddings import tend
 from relayer.maintenance.indexes import IndexKeeper, IndexLimits
 from relayer.search.baseline import calibrate

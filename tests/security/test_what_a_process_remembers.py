@@ -19,7 +19,7 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.maintenance.indexes import IndexKeeper, IndexLimits
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.wire.certificates import Right
+from relayer.wire.signing import Right
 
 # Never as one string in this process but in what is sent: it would be found in this module's constants.
 CANARY = ("quon", "zarb", "tix")

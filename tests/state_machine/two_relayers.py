@@ -9,16 +9,16 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from relayer.access.principal import Access, Principal
+from relayer.access.accounts import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.errors import NamespaceClosed, Refused
 from relayer.extraction.statements import StatementExtractor
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.maintenance.embeddings import tend
 from relayer.maintenance.indexes import IndexKeeper, IndexLimits
 from relayer.namespaces.cache import OpenNamespaces
@@ -34,9 +34,9 @@ from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.certificates import Certificate, Right
-from relayer.wire.keys import RootKeys
 from relayer.wire.memories import EraseNamespaceRequest, EraseNamespaceResponse, SupersedeRequest
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Right
 
 __all__ = ["AGENT", "TwoRelayers"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from relayer.domain.operations import Erase, Forget, Origin, Restore
-from relayer.domain.record import Audience, Kind, Record, Source, Trust
+from relayer.domain.operations import Audience, Erase, Forget, Kind, Origin, Record, Restore, Source, Trust
 from relayer.maintenance.indexes import IndexKeeper, IndexLimits
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace

@@ -14,7 +14,7 @@ import msgspec
 
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
 from relayer.log.erasure.destruction import destroy
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.ports import Found, Swapped
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal

@@ -6,7 +6,7 @@ import pytest
 
 from relayer.http.problems import HttpProblem
 from relayer.http.routes import Call, Reply, Route, Routes
-from relayer.wire.certificates import Right
+from relayer.wire.signing import Right
 
 
 async def _handle(_, call: Call) -> Reply:

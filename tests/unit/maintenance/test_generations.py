@@ -12,7 +12,7 @@ from relayer.domain.operations import Erase, Forget, Origin, Restore
 from relayer.maintenance.embeddings import tend
 from relayer.maintenance.indexes import IndexKeeper
 from relayer.namespaces.cache import OpenNamespaces
-from relayer.namespaces.embedding_space import CalibratedModel, EmbeddingSpace
+from relayer.namespaces.projection import CalibratedModel, EmbeddingSpace
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.use_cases.capture import analyze

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from relayer.domain.bodies import take_out
-from relayer.domain.entry import decode_entry
 from relayer.domain.namespace import Custody
+from relayer.domain.operations import decode_entry
 from relayer.errors import NamespaceClosed, Refused, WrongCustody
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.jobs.worker import working as jobs
 from relayer.lib.job_queue import DailyLimits, JobQueue, ModelBudget
 from relayer.lib.scheduler import Scheduler
 from relayer.log.collector import GRACE_MS
-from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.objects import ObjectSealer, Place
 from relayer.log.segments import PackPlace, open_pack
 from relayer.maintenance.embeddings import tend
 from relayer.namespaces.context import FactWork

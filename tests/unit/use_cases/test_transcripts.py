@@ -7,11 +7,12 @@ import json
 import pytest
 from index_world import opened_of, replica, write_index
 
-from relayer.domain.operations import Erase, Origin
-from relayer.domain.record import (
+from relayer.domain.operations import (
     DIALOGUE,
     Dialogue,
+    Erase,
     Kind,
+    Origin,
     Record,
     Source,
     decode_record,
