@@ -24,7 +24,7 @@ from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.http.limits import Connections, Limits, Network, UnreadAnswers, peer_behind, peer_name
 from relayer.http.problems import HttpProblem, unauthorized
-from relayer.http.routes import EVENTS, Call, Route, Routes
+from relayer.http.routes import EVENTS, AcceptedCall, Route, Routes
 from relayer.lib.work import Deadline, OnBehalfOf, WorkPool, on_behalf_of
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
@@ -109,7 +109,7 @@ class Acceptance:
             _SEALED_KEYS, ttu=lambda _, key, __: key.not_after, timer=lambda: clock.now_ms() // 1000
         )
 
-    async def accept(self, request: BaseRequest, trail: Trail) -> Call:
+    async def accept(self, request: BaseRequest, trail: Trail) -> AcceptedCall:
         """Decide on a request; the first step that fails answers. Before 11 nothing is waited for, before 13 no store is asked.
 
         Raises:
@@ -126,7 +126,9 @@ class Acceptance:
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
         if route.right is None:
             query, authorization = parse_query(raw_query, route.query), head.values.get("authorization", "")
-            return Call(route, deadline, parameter, query, peer=head.peer, authorization=authorization)
+            return AcceptedCall(
+                route, deadline, parameter, query, peer=head.peer, authorization=authorization
+            )
         now = self._clock.now_ms() // 1000
         with self._failures_counted(head.peer):
             certificate_header = head.need(signing.CERTIFICATE_HEADER)
@@ -182,9 +184,11 @@ class Acceptance:
         self.connections.accepted(request.protocol, signer.account)
         on_behalf_of.set(OnBehalfOf(signer.account, urgent=not route.writes))
         last_event = head.values.get("last-event-id", "")
-        return Call(route, deadline, parameter, query, body, signer, access, head.wants_events, last_event)
+        return AcceptedCall(
+            route, deadline, parameter, query, body, signer, access, head.wants_events, last_event
+        )
 
-    async def still_admits(self, call: Call) -> None:
+    async def still_admits(self, call: AcceptedCall) -> None:
         """Hold a call that was let in against what its account has taken back since; nobody else must see an answer.
 
         Raises:
@@ -205,7 +209,7 @@ class Acceptance:
             if sealed is not None and sealed.account == account:
                 self._sealed_keys.pop(digest, None)
 
-    def _prover(self, head: Head) -> Prover | None:
+    def _prover(self, head: RequestHead) -> Prover | None:
         signature = head.values.get(signing.SIGNATURE_HEADER)
         return None if signature is None else Prover(signature, self._keys.identity)
 
@@ -245,7 +249,9 @@ class Acceptance:
             raise NotAccepted("certificate_time")
         return certificate
 
-    def _sealed_key(self, head: Head, certificate: Certificate, route: Route, now: int) -> SealedKey | None:
+    def _sealed_key(
+        self, head: RequestHead, certificate: Certificate, route: Route, now: int
+    ) -> SealedKey | None:
         """Open the memory-key, if there is one, and hold it against certificate and right."""
         header = head.values.get(signing.KEY_HEADER)
         if not header:
@@ -277,7 +283,7 @@ class Acceptance:
     async def _body(
         self,
         request: BaseRequest,
-        head: Head,
+        head: RequestHead,
         route: Route,
         signer: Principal,
         key: SealedKey | None,
@@ -358,7 +364,7 @@ class Acceptance:
         except NotAccepted as error:
             raise unauthorized(error.rule) from error
 
-    def _keep(self, head: Head, key: SealedKey | None) -> None:
+    def _keep(self, head: RequestHead, key: SealedKey | None) -> None:
         # One that ended while its body was on its way is not taken.
         if key is not None:
             self._sealed_keys[_digest(head.values[signing.KEY_HEADER])] = key
@@ -390,7 +396,7 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """Method, raw target and the headers that decide something; absent ones are missing from ``values``.
 
     ``peer`` is the address of who asks, as far as it is known: see `relayer.http.limits.peer_behind`.
@@ -429,7 +435,7 @@ class Head:
         return min(bound, int(text) / 1000)
 
 
-def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> Head:
+def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestHead:
     """Read and bound the head; ``trusted`` are the proxies that are believed whom they forward.
 
     Raises:
@@ -457,14 +463,14 @@ def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> Head:
     peer = peername[0] if isinstance(peername, tuple) else ""
     if trusted:
         peer = peer_behind(peer, ",".join(request.headers.getall("x-forwarded-for", [])), trusted)
-    return Head(request.method, target, peer, values)
+    return RequestHead(request.method, target, peer, values)
 
 
 MAX_BODY = 2 * 1024 * 1024
 READ_SECONDS = 15.0
 
 
-def check_announced(head: Head, *, expects_body: bool) -> None:
+def check_announced(head: RequestHead, *, expects_body: bool) -> None:
     """Refuse what the head alone shows to be wrong with the body, before anything else is looked at.
 
     Raises:
@@ -488,12 +494,12 @@ def check_announced(head: Head, *, expects_body: bool) -> None:
         raise HttpProblem("unsupported_media_type")
 
 
-def is_sealed(head: Head) -> bool:
+def is_sealed(head: RequestHead) -> bool:
     """Whether the body is sealed for who opens the request's memory-key."""
     return head.values.get("content-type") == SEALED_TYPE
 
 
-def _most(head: Head) -> int:
+def _most(head: RequestHead) -> int:
     return MAX_BODY + (BODY_OVERHEAD if is_sealed(head) else 0)
 
 
@@ -529,7 +535,7 @@ _NO_BODY = hashlib.sha256(b"").digest()
 _TOLD = {"window": "window", "not_yet_valid": "clock_skew", "expired": "clock_skew"}
 
 
-def _stated(head: Head, now: int) -> tuple[RequestSignature, bytes]:
+def _stated(head: RequestHead, now: int) -> tuple[RequestSignature, bytes]:
     """Return the signature, its times checked, and the digest that the request states."""
     try:
         signature = RequestSignature.parse(head.need(signing.SIGNATURE_HEADER))
@@ -633,7 +639,7 @@ def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
 _PARSED_AT_ONCE = 4096
 
 
-async def read_body(request: BaseRequest, head: Head, digest: bytes, *, seconds: float) -> bytes:
+async def read_body(request: BaseRequest, head: RequestHead, digest: bytes, *, seconds: float) -> bytes:
     """Read the body and compare it with the signed digest.
 
     Args:

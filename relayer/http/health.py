@@ -208,7 +208,7 @@ class Metrics:
 
     def counter(self, name: str, help_text: str, read: Callable[[], int]) -> None:
         """Publish a count that something else keeps; it is read when somebody asks."""
-        self.registry.register(_Kept(f"memrelay_{name}", help_text, read))
+        self.registry.register(_CountedElsewhere(f"memrelay_{name}", help_text, read))
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Publish a number that is read when somebody asks."""
@@ -219,7 +219,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _Kept(Collector):
+class _CountedElsewhere(Collector):
     """A counter whose number is kept elsewhere."""
 
     def __init__(self, name: str, help_text: str, read: Callable[[], int]) -> None:

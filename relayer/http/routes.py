@@ -225,7 +225,7 @@ class Routes:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AcceptedCall:
     """A request after everything was checked: what a handler works with.
 
     ``signer`` and ``namespace_access`` are there where the route has them. ``events`` says that a stream of server-sent events is
@@ -324,13 +324,13 @@ class Services:
     document: Callable[[], bytes]
 
 
-Handler: TypeAlias = Callable[[Services, Call], Awaitable[Reply]]
+Handler: TypeAlias = Callable[[Services, AcceptedCall], Awaitable[Reply]]
 
 
 def _given(use_case: Callable[[Context, Access, Any, Deadline], Awaitable[BaseModel]]) -> Handler:
     """Return the handler that answers with what a use case makes of the body."""
 
-    async def handle(to: Services, call: Call) -> Reply:
+    async def handle(to: Services, call: AcceptedCall) -> Reply:
         return Reply.of(await use_case(to.context, call.access, call.body, call.deadline))
 
     return handle
@@ -358,7 +358,7 @@ class ListQuery(_Query):
     states: Annotated[tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
 
 
-async def _list(to: Services, call: Call) -> Reply:
+async def _list(to: Services, call: AcceptedCall) -> Reply:
     query, deadline = call.query_as(ListQuery), call.deadline
     limit, cursor, kinds, states = query.limit, query.cursor, query.kinds, query.states
     answer = await list_memories(
@@ -367,7 +367,7 @@ async def _list(to: Services, call: Call) -> Reply:
     return Reply.of(answer)
 
 
-async def _get(to: Services, call: Call) -> Reply:
+async def _get(to: Services, call: AcceptedCall) -> Reply:
     return Reply.of(await get_memory(to.context, call.access, call.parameter, call.deadline))
 
 
@@ -377,20 +377,20 @@ class ForgetQuery(_Query):
     mode: Literal["forget", "erase"] = "forget"
 
 
-async def _forget(to: Services, call: Call) -> Reply:
+async def _forget(to: Services, call: AcceptedCall) -> Reply:
     if call.query_as(ForgetQuery).mode == "erase":
         _check_may_erase(call)
         return Reply.of(await erase_memory(to.context, call.access, call.parameter, call.deadline))
     return Reply.of(await forget_memory(to.context, call.access, call.parameter, call.deadline))
 
 
-def _check_may_erase(call: Call) -> None:
+def _check_may_erase(call: AcceptedCall) -> None:
     """Refuse what only a person may do; raises `HttpProblem`."""
     if not call.access.principal.may(call.access.namespace, Right.ADMIN):
         raise unauthorized("admin_not_granted")
 
 
-async def _analyze(to: Services, call: Call) -> Reply:
+async def _analyze(to: Services, call: AcceptedCall) -> Reply:
     answer = await analyze(to.context, call.access, call.body_as(memories.AnalyzeRequest), call.deadline)
     return Reply.of(answer, 200 if answer.state == "done" else 202)
 
@@ -401,7 +401,7 @@ class JobQuery(_Query):
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 
 
-async def _job(to: Services, call: Call) -> Reply:
+async def _job(to: Services, call: AcceptedCall) -> Reply:
     wait_ms = call.query_as(JobQuery).wait_ms
     return Reply.of(await get_job(to.context, call.access, call.parameter, wait_ms, call.deadline))
 
@@ -413,7 +413,7 @@ class NamespacesQuery(_Query):
     cursor: _Cursor | None = None
 
 
-async def _namespaces(to: Services, call: Call) -> Reply:
+async def _namespaces(to: Services, call: AcceptedCall) -> Reply:
     query = call.query_as(NamespacesQuery)
     answer = await list_namespaces(
         to.context, call.principal, limit=query.limit, cursor=query.cursor, deadline=call.deadline
@@ -421,7 +421,7 @@ async def _namespaces(to: Services, call: Call) -> Reply:
     return Reply.of(answer)
 
 
-async def _account(to: Services, call: Call) -> Reply:
+async def _account(to: Services, call: AcceptedCall) -> Reply:
     account = call.principal.account
     quota = to.quotas.of(account)
     async with call.deadline.step("usage"):
@@ -436,13 +436,13 @@ async def _account(to: Services, call: Call) -> Reply:
     )
 
 
-async def _revocations(to: Services, call: Call) -> Reply:
+async def _revocations(to: Services, call: AcceptedCall) -> Reply:
     async with call.deadline.step("revocations"):
         encoded = await to.accounts.revocations(call.principal.account)
     return Reply.of(RevocationsView(revocations=base64url.encode(encoded)))
 
 
-async def _revoke(to: Services, call: Call) -> Reply:
+async def _revoke(to: Services, call: AcceptedCall) -> Reply:
     try:
         encoded = base64url.decode(call.body_as(RevocationsRequest).revocations)
     except Malformed as error:
@@ -463,7 +463,7 @@ class ContextQuery(_Query):
     trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = ()
 
 
-async def _newest(to: Services, call: Call) -> Reply:
+async def _newest(to: Services, call: AcceptedCall) -> Reply:
     query = call.query_as(ContextQuery)
     answer = await newest_days(
         to.context,
@@ -489,7 +489,7 @@ class ProfileQuery(_Query):
     )
 
 
-async def _profile(to: Services, call: Call) -> Reply:
+async def _profile(to: Services, call: AcceptedCall) -> Reply:
     query = call.query_as(ProfileQuery)
     answer = await profile(
         to.context,
@@ -510,7 +510,7 @@ class ChangesQuery(_Query):
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 
 
-async def _changes(to: Services, call: Call) -> Reply:
+async def _changes(to: Services, call: AcceptedCall) -> Reply:
     query = call.query_as(ChangesQuery)
     if call.events:
         if call.last_event and re.fullmatch(CURSOR, call.last_event) is None:
@@ -524,54 +524,54 @@ async def _changes(to: Services, call: Call) -> Reply:
     return Reply.of(answer)
 
 
-async def _export(to: Services, call: Call) -> Reply:
+async def _export(to: Services, call: AcceptedCall) -> Reply:
     chunks = await export(to.context, call.access, call.body_as(service.ExportRequest), call.deadline)
     return Reply(b"", media_type=JSON_LINES, chunks=chunks)
 
 
-async def _supersede(to: Services, call: Call) -> Reply:
+async def _supersede(to: Services, call: AcceptedCall) -> Reply:
     request = call.body_as(memories.SupersedeRequest)
     return Reply.of(await supersede(to.context, call.access, call.parameter, request, call.deadline))
 
 
-async def _restore(to: Services, call: Call) -> Reply:
+async def _restore(to: Services, call: AcceptedCall) -> Reply:
     return Reply.of(await restore(to.context, call.access, call.parameter, call.deadline))
 
 
-async def _delete(to: Services, call: Call) -> Reply:
+async def _delete(to: Services, call: AcceptedCall) -> Reply:
     request = call.body_as(memories.DeleteRequest)
     if request.mode == "erase":
         _check_may_erase(call)
     return Reply.of(await delete(to.context, call.access, request, call.deadline))
 
 
-async def _erasure(to: Services, call: Call) -> Reply:
+async def _erasure(to: Services, call: AcceptedCall) -> Reply:
     return Reply.of(await get_erasure(to.context, call.principal, call.parameter, call.deadline))
 
 
-async def _health(to: Services, _: Call) -> Reply:
+async def _health(to: Services, _: AcceptedCall) -> Reply:
     return Reply.of(schemas.HealthResponse(status="ok", version=to.version.version))
 
 
-async def _ready(to: Services, _: Call) -> Reply:
+async def _ready(to: Services, _: AcceptedCall) -> Reply:
     answer = await to.readiness.check()
     return Reply.of(answer, 200 if answer.ready else 503)
 
 
-async def _version(to: Services, _: Call) -> Reply:
+async def _version(to: Services, _: AcceptedCall) -> Reply:
     return Reply.of(to.version)
 
 
-async def _metrics(to: Services, call: Call) -> Reply:
+async def _metrics(to: Services, call: AcceptedCall) -> Reply:
     return Reply(await to.metrics.read(call.peer, call.authorization), media_type=CONTENT_TYPE)
 
 
-async def _openapi(to: Services, _: Call) -> Reply:
+async def _openapi(to: Services, _: AcceptedCall) -> Reply:
     # Beside the event loop: requests go on meanwhile.
     return Reply(await asyncio.to_thread(to.document))
 
 
-async def _keys(to: Services, _: Call) -> Reply:
+async def _keys(to: Services, _: AcceptedCall) -> Reply:
     current = to.fleet.current()
     views = tuple(
         schemas.FleetKeyView(

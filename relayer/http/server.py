@@ -22,7 +22,7 @@ from relayer.http.accept import Acceptance, Trail
 from relayer.http.health import Metrics
 from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, taken
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
-from relayer.http.routes import Call, Reply, Services
+from relayer.http.routes import AcceptedCall, Reply, Services
 from relayer.ports import Randomness
 from relayer.telemetry import describe, log
 from relayer.wire.signing import PROOF_HEADER, Prover
@@ -36,7 +36,7 @@ _SERVER_ERROR = 500
 _GONE_LOOK_SECONDS = 0.2
 
 
-class Front:
+class RequestHandler:
     """Answers requests; give it to a `RelayerServer`.
 
     Args:
@@ -120,7 +120,7 @@ class Front:
             await self._send(request, answer)
         return answer
 
-    async def _handle(self, request: web.BaseRequest, call: Call) -> Reply:
+    async def _handle(self, request: web.BaseRequest, call: AcceptedCall) -> Reply:
         route = call.route
         try:
             async with asyncio.timeout(call.deadline.remaining() + _GRACE_SECONDS):
@@ -151,7 +151,7 @@ class Front:
     async def _send_chunks(
         self,
         request: web.BaseRequest,
-        answer: tuple[Call, Reply, AsyncIterator[bytes]],
+        answer: tuple[AcceptedCall, Reply, AsyncIterator[bytes]],
         headers: dict[str, str],
         prover: Prover,
     ) -> web.StreamResponse:
@@ -186,7 +186,7 @@ class Front:
         return response
 
     async def _next(
-        self, call: Call, reply: Reply, chunks: AsyncIterator[bytes], stopping: asyncio.Task[bool]
+        self, call: AcceptedCall, reply: Reply, chunks: AsyncIterator[bytes], stopping: asyncio.Task[bool]
     ) -> bytes | None:
         """Return what is to be sent next, None at the end; it is held against what was taken back since the last one."""
         if not reply.endless:
@@ -305,7 +305,7 @@ class _Protocol(web.RequestHandler):
 
     def __init__(self, server: RelayerServer, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
         super().__init__(server, loop=loop, **options)
-        self._front = server.front
+        self._handler = server.handler
         self._line: asyncio.Transport | None = None
         self.coming: asyncio.Task[None] | None = None
 
@@ -319,11 +319,11 @@ class _Protocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._front.connections.heard(self, self._loop.time())
+        self._handler.connections.heard(self, self._loop.time())
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._line = None
-        self._front.connections.leave(self)
+        self._handler.connections.leave(self)
         super().connection_lost(exc)
 
     def end(self) -> None:
@@ -349,8 +349,8 @@ class _Protocol(web.RequestHandler):
             error = HttpProblem("header_too_large")
         elif status >= 500 and isinstance(exc, Exception):
             error = exc
-        response = self._front.refuse(
-            request, error, self._front.request_id(request), Trail(), perf_counter()
+        response = self._handler.refuse(
+            request, error, self._handler.request_id(request), Trail(), perf_counter()
         )
         response.force_close()
         return response
@@ -359,19 +359,19 @@ class _Protocol(web.RequestHandler):
 class RelayerServer(web.Server):
     """Makes a `_Protocol` for each connection; run it with `aiohttp.web.ServerRunner` and a `Door`."""
 
-    def __init__(self, front: Front) -> None:
-        super().__init__(front)
-        self.front = front
+    def __init__(self, handler: RequestHandler) -> None:
+        super().__init__(handler)
+        self.handler = handler
 
     def pre_shutdown(self) -> None:
         """Close idle connections. A closing one takes no more bytes, so those with a body on its way stay open."""
         for connection in self.connections:
-            if not self.front.busy(connection):
+            if not self.handler.busy(connection):
                 connection.close()
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
         """Finish what is under way within ``timeout`` seconds, then close everything."""
-        await self.front.drain(timeout if timeout is not None else LINGERING_SECONDS)
+        await self.handler.drain(timeout if timeout is not None else LINGERING_SECONDS)
         await super().shutdown(LINGERING_SECONDS)
 
     def __call__(self) -> _Protocol:
@@ -408,7 +408,7 @@ class Door(web.SockSite):
         self._listening = listening
         self._tls = tls
         self._made_by = server
-        self._connections = server.front.connections
+        self._connections = server.handler.connections
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:

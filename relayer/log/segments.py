@@ -52,13 +52,13 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
     rows: tuple[PageRow, ...]
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _PageFormat(msgspec.Struct, frozen=True, array_like=True):
     format: int
 
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Page)
-_HEAD = msgspec.msgpack.Decoder(_Head)
+_HEAD = msgspec.msgpack.Decoder(_PageFormat)
 
 
 def encode_page(page: Page) -> bytes:

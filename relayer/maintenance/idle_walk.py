@@ -61,7 +61,7 @@ class IdleLimits:
     Attributes:
         every: seconds from the end of a walk to the next one, give or take a half.
         requests: to the store, in a second.
-        collect_after_ms: see `relayer.maintenance.compaction.UpkeepLimits`.
+        collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
     """
 
     every: float = 86_400.0

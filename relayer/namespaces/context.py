@@ -68,7 +68,7 @@ class Context:
         embedder: of the model that every memory is to have a vector of.
         former: of the model before it, as long as namespaces are searched by that one.
         redacts: whether secrets are taken out of what is stored.
-        collect_after_ms: see `relayer.maintenance.compaction.UpkeepLimits`.
+        collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
         texts: where work on texts is done that would hold the event loop.
         polls: places for requests that wait for something to happen.
         erasures: what this process does about erasures.

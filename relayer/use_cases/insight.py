@@ -259,12 +259,12 @@ SCHEMA: dict[str, object] = {
 }
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _CitedAnswer(msgspec.Struct, frozen=True):
     answer: str | None = None
     citations: list[int] = []
 
 
-_DECODER = msgspec.json.Decoder(_Answer)
+_DECODER = msgspec.json.Decoder(_CitedAnswer)
 
 
 def ask_for_answer(request: AskRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:

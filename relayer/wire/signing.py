@@ -85,6 +85,16 @@ class Right(StrEnum):
     ADMIN = "admin"
 
 
+def grants(pattern: str, target: str) -> bool:
+    """Whether a certificate's namespace pattern covers a namespace.
+
+    ``researcher`` covers exactly itself; ``researcher/*`` covers everything below it, not itself.
+    """
+    if pattern.endswith("/*"):
+        return target.startswith(pattern[:-1])
+    return pattern == target
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """What the account says of an agent's key. Times are in seconds since the epoch."""
@@ -105,7 +115,7 @@ class Certificate:
 
     def allows(self, namespace: str, right: Right) -> bool:
         """Whether a pattern covers the namespace and the right is granted."""
-        return right in self.rights and any(names.grants(pattern, namespace) for pattern in self.namespaces)
+        return right in self.rights and any(grants(pattern, namespace) for pattern in self.namespaces)
 
     def issue(self, account_identity: SigningKey) -> bytes:
         """Sign and encode.
