@@ -22,8 +22,8 @@ from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.http.limits import Connections, Limits, Network, UnreadAnswers, peer_behind, peer_name
-from relayer.http.problems import HttpProblem, unauthorized
+from relayer.http.limits import Connections, Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
+from relayer.http.problems import HttpProblem
 from relayer.http.routes import EVENTS, AcceptedCall, Route, Routes
 from relayer.lib.work import Deadline, OnBehalfOf, WorkPool, on_behalf_of
 from relayer.ports import Clock
@@ -113,7 +113,7 @@ class Acceptance:
         """Decide on a request; the first step that fails answers. Before 11 nothing is waited for, before 13 no store is asked.
 
         Raises:
-            HttpProblem: the request ends here.
+            HttpProblem, NotAccepted: the request ends here.
             StoreError: what is known of its account is too old and the store does not answer.
         """
         # 1. Target and headers within their sizes, each given once.
@@ -192,7 +192,7 @@ class Acceptance:
         """Hold a call that was let in against what its account has taken back since; nobody else must see an answer.
 
         Raises:
-            HttpProblem: ``unauthorized``.
+            NotAccepted: it does not.
             StoreError: as for `accept`.
         """
         if call.signer is not None and not self._accounts.admits_now(call.signer.certificate):
@@ -215,12 +215,12 @@ class Acceptance:
 
     @contextmanager
     def _failures_counted(self, peer: str) -> Iterator[None]:
-        """Make of what depends on keys the one 401, which costs the peer."""
+        """Let what depends on keys cost the peer; all of it is the one 401."""
         try:
             yield
-        except NotAccepted as error:
+        except NotAccepted:
             self._limits.note_failure(peer)
-            raise unauthorized(error.rule) from error
+            raise
 
     def _claimed_agent_key(self, header: str, peer: str) -> bytes:
         """Return the agent key that a certificate names, before its own signature is looked at."""
@@ -301,7 +301,7 @@ class Acceptance:
         self._limits.charge_body(signer.account, signer.author, len(raw) // route.bytes_a_token)
 
         def parsed() -> tuple[BaseModel, Principal]:
-            if not is_sealed(head):
+            if not head.is_sealed:
                 return parse_body(raw, schema), signer
             opened = unsealed(raw, key, signer.nonce)
             # The same request in clear is the same write: what identifies it is what it says.
@@ -318,11 +318,12 @@ class Acceptance:
         """Return the way into the request's one namespace, if its route is about one, the body's (``namespace``) being known now.
 
         Raises:
-            HttpProblem: ``missing_header`` when neither body nor sealed key names one; ``unauthorized``.
+            HttpProblem: ``missing_header`` when neither body nor sealed key names one.
+            NotAccepted: it is not granted, or not the one of the sealed key.
         """
         if not route.namespaced:
             if right not in signer.certificate.rights:
-                raise unauthorized("right_not_granted")
+                raise NotAccepted("right_not_granted")
             return None
         now = self._clock.now_ms()
         if key is None:
@@ -331,12 +332,12 @@ class Acceptance:
                     "missing_header", "Send memory-key, or name a namespace of custody relayer in the body."
                 )
             if not signer.may(namespace, right):
-                raise unauthorized("namespace_not_granted")
+                raise NotAccepted("namespace_not_granted")
             secret = self._keys.namespace_secret(signer.account, namespace, FIRST_GENERATION)
             until = now + MAX_LIFE_SECONDS * 1000
             return Access(signer, namespace, FIRST_GENERATION, Custody.RELAYER, until, secret)
         if namespace is not None and namespace != key.namespace:
-            raise unauthorized("namespace_mismatch")
+            raise NotAccepted("namespace_mismatch")
         custody, secret = Custody.AGENT, key.secret
         if not secret:
             custody = Custody.RELAYER
@@ -359,10 +360,7 @@ class Acceptance:
     async def _hold(self, signer: Principal, route: Route) -> None:
         # The list of revocations is all that admin rights without a namespace lead to.
         revokes = route.right is Right.ADMIN and not route.namespaced
-        try:
-            await self._accounts.admit(signer.certificate, revokes=revokes)
-        except NotAccepted as error:
-            raise unauthorized(error.rule) from error
+        await self._accounts.admit(signer.certificate, revokes=revokes)
 
     def _keep(self, head: RequestHead, key: SealedKey | None) -> None:
         # One that ended while its body was on its way is not taken.
@@ -418,6 +416,16 @@ class RequestHead:
     def has_body(self) -> bool:
         """Whether the request announces a body."""
         return self.values.get("content-length", "0").strip("0") != "" or "transfer-encoding" in self.values
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the body is sealed for who opens the request's memory-key."""
+        return self.values.get("content-type") == SEALED_TYPE
+
+    @property
+    def longest_body(self) -> int:
+        """The most bytes that its body may have."""
+        return MAX_BODY + (BODY_OVERHEAD if self.is_sealed else 0)
 
     @property
     def wants_events(self) -> bool:
@@ -482,9 +490,9 @@ def check_announced(head: RequestHead, *, expects_body: bool) -> None:
         if head.has_body:
             raise HttpProblem("malformed", "This route takes no body.")
         return
-    if int(head.values.get("content-length", "0")) > _most(head):
+    if int(head.values.get("content-length", "0")) > head.longest_body:
         raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
-    if is_sealed(head):
+    if head.is_sealed:
         return
     media_type, _, parameters = head.values.get("content-type", "").lower().partition(";")
     if media_type.strip() != "application/json" or parameters.strip().replace('"', "") not in {
@@ -492,15 +500,6 @@ def check_announced(head: RequestHead, *, expects_body: bool) -> None:
         "charset=utf-8",
     }:
         raise HttpProblem("unsupported_media_type")
-
-
-def is_sealed(head: RequestHead) -> bool:
-    """Whether the body is sealed for who opens the request's memory-key."""
-    return head.values.get("content-type") == SEALED_TYPE
-
-
-def _most(head: RequestHead) -> int:
-    return MAX_BODY + (BODY_OVERHEAD if is_sealed(head) else 0)
 
 
 _MOST_SPELLINGS = 256
@@ -563,47 +562,6 @@ def _decoded(header: str, name: str) -> bytes:
         raise HttpProblem("malformed", f"{name}: {error}.") from error
 
 
-_SLICE = 60
-# A signature lives at most 120 s and is accepted 60 s around that: five slices, some 100 bytes for each read.
-_MOST = 1_000_000
-
-
-class SeenReads:
-    """Remembers reads until their signatures have run out, in slices of a minute."""
-
-    def __init__(self, *, most: int = _MOST) -> None:
-        self._most = most
-        self._slices: dict[int, set[bytes]] = {}
-        self._count = 0
-
-    def note(self, agent_key: bytes, nonce: bytes, *, expires: int, now: int) -> None:
-        """Remember a read; times in seconds since the epoch.
-
-        Raises:
-            HttpProblem: ``replayed``, or ``queue_full`` when there is no room: what cannot be remembered is not served.
-        """
-        seen = self._slices.get(expires // _SLICE)
-        if seen is None:
-            self._drop(now)
-            seen = self._slices[expires // _SLICE] = set()
-        read = agent_key[:16] + nonce
-        if read in seen:
-            raise HttpProblem("replayed")
-        if self._count >= self._most:
-            self._drop(now)
-            if self._count >= self._most:
-                raise HttpProblem("queue_full", retry_after=float(_SLICE), rule="seen_reads_full")
-        seen.add(read)
-        self._count += 1
-
-    def __len__(self) -> int:
-        return self._count
-
-    def _drop(self, now: int) -> None:
-        for over in [at for at in self._slices if (at + 1) * _SLICE + SKEW_SECONDS < now]:
-            self._count -= len(self._slices.pop(over))
-
-
 _MOST_FIELDS = 16
 
 
@@ -655,7 +613,7 @@ async def read_body(request: BaseRequest, head: RequestHead, digest: bytes, *, s
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
     stream = request.content
-    received = _Received(_most(head))
+    received = _Received(head.longest_body)
     if stream.is_eof():
         received.take(stream.read_nowait())
     if not stream.at_eof():
@@ -737,15 +695,9 @@ def parse_json(body: bytes) -> Any:
         raise _invalid("A string contains a lone surrogate.") from error
     except RecursionError as error:
         raise _invalid("The body is nested too deeply.") from error
-    except _Rule as error:
-        raise _invalid(str(error)) from None
     except ValueError as error:
         raise _invalid("The body is not one JSON document.") from error
     return value
-
-
-class _Rule(ValueError):
-    pass
 
 
 def _invalid(detail: str) -> HttpProblem:
@@ -759,7 +711,7 @@ def _decoder() -> json.JSONDecoder:
         nonlocal left
         left -= 1
         if left < 0:
-            raise _Rule(f"The body has more than {_MOST_OBJECTS} objects.")
+            raise _invalid(f"The body has more than {_MOST_OBJECTS} objects.")
         return _object(pairs)
 
     return json.JSONDecoder(object_pairs_hook=counted, parse_constant=_constant)
@@ -767,15 +719,15 @@ def _decoder() -> json.JSONDecoder:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > _MOST_KEYS:
-        raise _Rule(f"An object has more than {_MOST_KEYS} keys.")
+        raise _invalid(f"An object has more than {_MOST_KEYS} keys.")
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise _Rule("An object has the same key twice.")
+        raise _invalid("An object has the same key twice.")
     return value
 
 
 def _constant(_: str) -> Never:
-    raise _Rule("NaN and Infinity are not JSON.")
+    raise _invalid("NaN and Infinity are not JSON.")
 
 
 _MOST_ERRORS = 20

@@ -22,6 +22,7 @@ from relayer.errors import QueueFull
 from relayer.http.problems import HttpProblem
 from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
+from relayer.wire.signing import SKEW_SECONDS
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -158,6 +159,47 @@ class Limits:
 
 
 _NO_LINGERING = struct.pack("ii", 1, 0)
+
+
+_SLICE = 60
+# A signature lives at most 120 s and is accepted 60 s around that: five slices, some 100 bytes for each read.
+_MOST_SEEN = 1_000_000
+
+
+class SeenReads:
+    """Remembers reads until their signatures have run out, in slices of a minute."""
+
+    def __init__(self, *, most: int = _MOST_SEEN) -> None:
+        self._most = most
+        self._slices: dict[int, set[bytes]] = {}
+        self._count = 0
+
+    def note(self, agent_key: bytes, nonce: bytes, *, expires: int, now: int) -> None:
+        """Remember a read; times in seconds since the epoch.
+
+        Raises:
+            HttpProblem: ``replayed``, or ``queue_full`` when there is no room: what cannot be remembered is not served.
+        """
+        seen = self._slices.get(expires // _SLICE)
+        if seen is None:
+            self._drop(now)
+            seen = self._slices[expires // _SLICE] = set()
+        read = agent_key[:16] + nonce
+        if read in seen:
+            raise HttpProblem("replayed")
+        if self._count >= self._most:
+            self._drop(now)
+            if self._count >= self._most:
+                raise HttpProblem("queue_full", retry_after=float(_SLICE), rule="seen_reads_full")
+        seen.add(read)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _drop(self, now: int) -> None:
+        for over in [at for at in self._slices if (at + 1) * _SLICE + SKEW_SECONDS < now]:
+            self._count -= len(self._slices.pop(over))
 
 
 @dataclass(frozen=True, slots=True)

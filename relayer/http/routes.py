@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -118,8 +118,8 @@ def table() -> tuple[Route, ...]:
     return (
         Route("POST", "/v1/memories", write, 2, memories.RememberRequest, memories.RememberResponse, _given(remember),
               "Remember 1 to 100 items; durable and recallable when it answers."),
-        Route("GET", "/v1/memories", read, 1, ListQuery, memories.ListResponse, _list, "List memories, newest first."),
-        Route("GET", "/v1/memories/{id}", read, 1, None, memories.MemoryResponse, _get, "One memory with its history."),
+        Route("GET", "/v1/memories", read, 1, ListQuery, memories.ListResponse, _given(list_memories), "List memories, newest first."),
+        Route("GET", "/v1/memories/{id}", read, 1, None, memories.MemoryResponse, _given(get_memory), "One memory with its history."),
         Route("DELETE", "/v1/memories/{id}", write, 2, ForgetQuery, memories.ForgetResponse, _forget,
               "Forget a memory: hidden from recall, kept in its history; or erase it with its history."),
         Route("POST", "/v1/recall", read, 1, memories.RecallRequest, memories.RecallResponse, _given(recall),
@@ -128,10 +128,10 @@ def table() -> tuple[Route, ...]:
               "Keep what is worth keeping of a turn.", seconds=ANALYZE_SECONDS, statuses=(200, 202)),
         Route("POST", "/v1/transcript", read, 1, service.TranscriptRequest, service.TranscriptResponse, _given(transcript),
               "The turns of a session that were kept word for word."),
-        Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, memories.JobResponse, _job,
+        Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, memories.JobResponse, _given(get_job),
               "The truth about a job, waiting for its end up to wait_ms."),
         # Each page opens up to a hundred pointers.
-        Route("GET", "/v1/namespaces", read, 5, NamespacesQuery, service.NamespacesResponse, _namespaces,
+        Route("GET", "/v1/namespaces", read, 5, NamespacesQuery, service.NamespacesResponse, _given(list_namespaces),
               "The account's namespaces that the certificate covers.", namespaced=False, rows_a_token=2),
         Route("GET", "/v1/account", read, 5, None, service.AccountResponse, _account,
               "What the account keeps, and what it may keep.", namespaced=False),
@@ -139,9 +139,9 @@ def table() -> tuple[Route, ...]:
               "The account's list of revocations, as it signed it.", namespaced=False),
         Route("PUT", "/v1/account/revocations", admin, 10, RevocationsRequest, RevocationsResponse, _revoke,
               "Replace the account's list of revocations by a newer one.", namespaced=False),
-        Route("GET", "/v1/context", read, 1, ContextQuery, memories.ContextResponse, _newest,
+        Route("GET", "/v1/context", read, 1, ContextQuery, memories.ContextResponse, _given(newest_days),
               "The newest memories of the newest days, for a session that begins."),
-        Route("GET", "/v1/profile", read, 2, ProfileQuery, service.ProfileResponse, _profile,
+        Route("GET", "/v1/profile", read, 2, ProfileQuery, service.ProfileResponse, _given(profile),
               "What is known of the user and their work, as one Markdown document that cites its memories."),
         Route("GET", "/v1/changes", read, 1, ChangesQuery, memories.ChangesResponse, _changes,
               "What became of memories after a point in the log, waiting for it up to wait_ms; with the header "
@@ -151,9 +151,9 @@ def table() -> tuple[Route, ...]:
               seconds=EXPORT_SECONDS, media_type=JSON_LINES),
         Route("POST", "/v1/import", write, 5, service.ImportRequest, service.ImportResponse, _given(import_memories),
               "Store a page of what an export showed; the same page again stores nothing twice."),
-        Route("POST", "/v1/memories/{id}/supersede", write, 2, memories.SupersedeRequest, memories.SupersedeResponse, _supersede,
+        Route("POST", "/v1/memories/{id}/supersede", write, 2, memories.SupersedeRequest, memories.SupersedeResponse, _given(supersede),
               "Store a new version of a memory; the old one stays in its history."),
-        Route("POST", "/v1/memories/{id}/restore", write, 2, None, memories.RestoreResponse, _restore,
+        Route("POST", "/v1/memories/{id}/restore", write, 2, None, memories.RestoreResponse, _given(restore),
               "Bring back a forgotten memory, or an old version of one."),
         Route("POST", "/v1/memories/delete", write, 5, memories.DeleteRequest, memories.DeleteResponse, _delete,
               "Forget, or erase, the memories that pass a filter; dry_run counts them."),
@@ -163,7 +163,7 @@ def table() -> tuple[Route, ...]:
               "Carry out proposals of a consolidation whose memories did not change meanwhile."),
         Route("POST", "/v1/namespaces/erase", admin, 10, memories.EraseNamespaceRequest, memories.EraseNamespaceResponse,
               _given(erase_namespace), "Erase a namespace; a dry run says what would go."),
-        Route("GET", "/v1/erasures/{id}", read, 1, None, memories.ErasureView, _erasure,
+        Route("GET", "/v1/erasures/{id}", read, 1, None, memories.ErasureView, _given(get_erasure),
               "How far an erasure is: erased, destroyed, confirmed.", namespaced=False),
         Route("POST", "/v1/active-recall", read, 5, memories.ActiveRecallRequest, memories.ActiveRecallResponse, _given(active_recall),
               "What to remind an assistant of before it answers; may be nothing.", seconds=MODEL_SECONDS, ends_with_caller=True),
@@ -327,11 +327,17 @@ class Services:
 Handler: TypeAlias = Callable[[Services, AcceptedCall], Awaitable[Reply]]
 
 
-def _given(use_case: Callable[[Context, Access, Any, Deadline], Awaitable[BaseModel]]) -> Handler:
-    """Return the handler that answers with what a use case makes of the body."""
+def _given(use_case: Callable[..., Awaitable[BaseModel]]) -> Handler:
+    """Return the handler that answers with what a use case makes of a call.
+
+    It gets who asks, then the id in the path and the body where the route has them, and the fields of the query by name.
+    """
 
     async def handle(to: Services, call: AcceptedCall) -> Reply:
-        return Reply.of(await use_case(to.context, call.access, call.body, call.deadline))
+        who = call.access if call.route.namespaced else call.principal
+        given = [one for one in (call.parameter, call.body) if one]
+        asked = dict(call.query) if call.query is not None else {}
+        return Reply.of(await use_case(to.context, who, *given, **asked, deadline=call.deadline))
 
     return handle
 
@@ -356,19 +362,6 @@ class ListQuery(_Query):
     cursor: _Cursor | None = None
     kinds: Annotated[tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _Comma] = ()
     states: Annotated[tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
-
-
-async def _list(to: Services, call: AcceptedCall) -> Reply:
-    query, deadline = call.query_as(ListQuery), call.deadline
-    limit, cursor, kinds, states = query.limit, query.cursor, query.kinds, query.states
-    answer = await list_memories(
-        to.context, call.access, limit=limit, cursor=cursor, kinds=kinds, states=states, deadline=deadline
-    )
-    return Reply.of(answer)
-
-
-async def _get(to: Services, call: AcceptedCall) -> Reply:
-    return Reply.of(await get_memory(to.context, call.access, call.parameter, call.deadline))
 
 
 class ForgetQuery(_Query):
@@ -401,24 +394,11 @@ class JobQuery(_Query):
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 
 
-async def _job(to: Services, call: AcceptedCall) -> Reply:
-    wait_ms = call.query_as(JobQuery).wait_ms
-    return Reply.of(await get_job(to.context, call.access, call.parameter, wait_ms, call.deadline))
-
-
 class NamespacesQuery(_Query):
     """``GET /v1/namespaces``."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = MAX_LIMIT
     cursor: _Cursor | None = None
-
-
-async def _namespaces(to: Services, call: AcceptedCall) -> Reply:
-    query = call.query_as(NamespacesQuery)
-    answer = await list_namespaces(
-        to.context, call.principal, limit=query.limit, cursor=query.cursor, deadline=call.deadline
-    )
-    return Reply.of(answer)
 
 
 async def _account(to: Services, call: AcceptedCall) -> Reply:
@@ -463,21 +443,6 @@ class ContextQuery(_Query):
     trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = ()
 
 
-async def _newest(to: Services, call: AcceptedCall) -> Reply:
-    query = call.query_as(ContextQuery)
-    answer = await newest_days(
-        to.context,
-        call.access,
-        days=query.days,
-        items=query.items,
-        offset_minutes=query.offset_minutes,
-        audiences=query.audiences,
-        trusts=query.trusts,
-        deadline=call.deadline,
-    )
-    return Reply.of(answer)
-
-
 class ProfileQuery(_Query):
     """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
 
@@ -489,19 +454,6 @@ class ProfileQuery(_Query):
     )
 
 
-async def _profile(to: Services, call: AcceptedCall) -> Reply:
-    query = call.query_as(ProfileQuery)
-    answer = await profile(
-        to.context,
-        call.access,
-        max_tokens=query.max_tokens,
-        audiences=query.audiences,
-        trusts=query.trusts,
-        deadline=call.deadline,
-    )
-    return Reply.of(answer)
-
-
 class ChangesQuery(_Query):
     """``GET /v1/changes``."""
 
@@ -511,17 +463,13 @@ class ChangesQuery(_Query):
 
 
 async def _changes(to: Services, call: AcceptedCall) -> Reply:
-    query = call.query_as(ChangesQuery)
-    if call.events:
-        if call.last_event and re.fullmatch(CURSOR, call.last_event) is None:
-            raise HttpProblem("malformed", "The header last-event-id is no id of an event of this feed.")
-        chunks = await to.streams.open(call.access, call.last_event or query.after, call.deadline)
-        return Reply(b"", media_type=EVENTS, chunks=chunks, endless=True)
-    after, limit, wait_ms = query.after, query.limit, query.wait_ms
-    answer = await changes(
-        to.context, call.access, after=after, limit=limit, wait_ms=wait_ms, deadline=call.deadline
-    )
-    return Reply.of(answer)
+    if not call.events:
+        return await _given(changes)(to, call)
+    if call.last_event and re.fullmatch(CURSOR, call.last_event) is None:
+        raise HttpProblem("malformed", "The header last-event-id is no id of an event of this feed.")
+    after = call.last_event or call.query_as(ChangesQuery).after
+    chunks = await to.streams.open(call.access, after, call.deadline)
+    return Reply(b"", media_type=EVENTS, chunks=chunks, endless=True)
 
 
 async def _export(to: Services, call: AcceptedCall) -> Reply:
@@ -529,24 +477,10 @@ async def _export(to: Services, call: AcceptedCall) -> Reply:
     return Reply(b"", media_type=JSON_LINES, chunks=chunks)
 
 
-async def _supersede(to: Services, call: AcceptedCall) -> Reply:
-    request = call.body_as(memories.SupersedeRequest)
-    return Reply.of(await supersede(to.context, call.access, call.parameter, request, call.deadline))
-
-
-async def _restore(to: Services, call: AcceptedCall) -> Reply:
-    return Reply.of(await restore(to.context, call.access, call.parameter, call.deadline))
-
-
 async def _delete(to: Services, call: AcceptedCall) -> Reply:
-    request = call.body_as(memories.DeleteRequest)
-    if request.mode == "erase":
+    if call.body_as(memories.DeleteRequest).mode == "erase":
         _check_may_erase(call)
-    return Reply.of(await delete(to.context, call.access, request, call.deadline))
-
-
-async def _erasure(to: Services, call: AcceptedCall) -> Reply:
-    return Reply.of(await get_erasure(to.context, call.principal, call.parameter, call.deadline))
+    return await _given(delete)(to, call)
 
 
 async def _health(to: Services, _: AcceptedCall) -> Reply:

@@ -10,9 +10,9 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from aiohttp import web
@@ -25,7 +25,10 @@ from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, Services
 from relayer.ports import Randomness
 from relayer.telemetry import describe, log
+from relayer.wire.errors import NotAccepted
 from relayer.wire.signing import PROOF_HEADER, Prover
+
+T = TypeVar("T")
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
@@ -195,7 +198,7 @@ class RequestHandler:
             return None
         try:
             await self._acceptance.still_admits(call)
-        except HttpProblem:
+        except NotAccepted:
             if reply.endless:
                 return None
             raise
@@ -252,30 +255,29 @@ class RequestHandler:
 
 async def _while_there(request: web.BaseRequest, work: Awaitable[Reply]) -> Reply:
     """Wait for work, and cancel it when the connection of its request is gone: nobody would read the answer."""
-    task = asyncio.ensure_future(work)
-    try:
+    async with _running(work) as task:
         while not (await asyncio.wait([task], timeout=_GONE_LOOK_SECONDS))[0]:
             if request.transport is None or request.transport.is_closing():
                 raise HttpProblem("caller_gone")
         return task.result()
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def _before(stopping: asyncio.Task[bool], chunks: AsyncIterator[bytes]) -> bytes | None:
     """Return the next chunk; None when there is none, or the relayer stops."""
-    task = asyncio.ensure_future(_next(chunks))
-    try:
+    async with _running(anext(chunks, None)) as task:
         await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
+
+
+@asynccontextmanager
+async def _running(work: Awaitable[T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Work as a task that is over when the block is, cancelled if need be."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(chunks, None)
 
 
 async def _ended(chunks: AsyncIterator[bytes]) -> None:
