@@ -325,25 +325,22 @@ class Acceptance:
             if right not in signer.certificate.rights:
                 raise NotAccepted("right_not_granted")
             return None
-        now = self._clock.now_ms()
-        if key is None:
-            if namespace is None:
-                raise HttpProblem(
-                    "missing_header", "Send memory-key, or name a namespace of custody relayer in the body."
-                )
-            if not signer.may(namespace, right):
-                raise NotAccepted("namespace_not_granted")
-            secret = self._keys.namespace_secret(signer.account, namespace, FIRST_GENERATION)
-            until = now + MAX_LIFE_SECONDS * 1000
-            return Access(signer, namespace, FIRST_GENERATION, Custody.RELAYER, until, secret)
-        if namespace is not None and namespace != key.namespace:
-            raise NotAccepted("namespace_mismatch")
-        custody, secret = Custody.AGENT, key.secret
-        if not secret:
-            custody = Custody.RELAYER
-            secret = self._keys.namespace_secret(signer.account, key.namespace, key.generation)
-        until = min(key.not_after, now // 1000 + MAX_LIFE_SECONDS) * 1000
-        return Access(signer, key.namespace, key.generation, custody, until, secret)
+        generation, secret = FIRST_GENERATION, b""
+        until = self._clock.now_ms() + MAX_LIFE_SECONDS * 1000
+        if key is not None:
+            if namespace not in {None, key.namespace}:
+                raise NotAccepted("namespace_mismatch")
+            namespace, generation, secret = key.namespace, key.generation, key.secret
+            until = min(until, key.not_after * 1000)
+        elif namespace is None:
+            raise HttpProblem(
+                "missing_header", "Send memory-key, or name a namespace of custody relayer in the body."
+            )
+        elif not signer.may(namespace, right):
+            raise NotAccepted("namespace_not_granted")
+        custody = Custody.AGENT if secret else Custody.RELAYER
+        secret = secret or self._keys.namespace_secret(signer.account, namespace, generation)
+        return Access(signer, namespace, generation, custody, until, secret)
 
     async def _admit(self, signer: Principal, route: Route) -> None:
         """Hold a request against what its account has taken back.
