@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -179,8 +179,9 @@ class Life:
         await self._plugin.after_turn(messages, session_key=self._next_session())
 
     async def ask(self, prompt: str) -> Injection:
-        """One prompt in a session of its own."""
-        return await self._plugin.before_turn(prompt, session_key=self._next_session(), deadline=_DEADLINE)
+        """One prompt in a session of its own; the text is all that stands in the prompt."""
+        found = await self._plugin.before_turn(prompt, session_key=self._next_session(), deadline=_DEADLINE)
+        return replace(found, text="\n".join(filter(None, (found.standing, found.text))))
 
     async def fill(self, notes: Sequence[str]) -> None:
         """Store other notes."""
@@ -237,8 +238,9 @@ def _count_stored(tally: Tally, texts: Sequence[str], raw: dict[str, Any]) -> No
 
 def _judge_correction(tally: Tally, found: Injection, item: dict[str, Any]) -> None:
     """The new value must be there; the old one nowhere, or after the new one, whose date tells the order."""
+    shown = [line.text for line in found.always] + [hit.text for hit in found.hits]
     places = {
-        which: next((at for at, hit in enumerate(found.hits) if _has(hit.text, item[which])), None)
+        which: next((at for at, text in enumerate(shown) if _has(text, item[which])), None)
         for which in ("old", "new")
     }
     old, new = places["old"], places["new"]

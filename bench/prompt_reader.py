@@ -1,14 +1,15 @@
 """Make the weights of `relayer.search.prompt_reader` from labelled prompts, and say how right they are.
 
-    python -m bench.prompt_reader            # five folds, then what the seen half of the day's sets says
+    python -m bench.prompt_reader            # three folds, then what the seen half of the day's sets says
     python -m bench.prompt_reader --write    # learns from all of it and writes relayer/search/data/prompt_reader.npz
 
-Needs scikit-learn, of the extra ``bench``. The same prompts give the same file.
+Needs scikit-learn, of the extra ``bench``. The same prompts give the same file. With the package of the multilingual model
+installed, what its vectors say is learnt as well.
 """
 
 from __future__ import annotations
 
-import sys
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,15 +25,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from bench.day import personas
-from relayer.search.prompt_reader import BUCKETS, LANGUAGES, PURPOSES, vector
+from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.lib.n_grams import BUCKETS, LANGUAGES, vector
+from relayer.search.prompt_reader import LANGUAGE_BUCKETS, PROMPT_BUCKETS, PURPOSES
 
 PROMPTS = Path(__file__).parent / "sets" / "prompts"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "prompt_reader.npz"
 # Inverse strengths of regularisation, chosen by folds.
-_STRENGTH = {"purpose": 30.0, "language": 100.0}
-_FOLDS = 5
+_STRENGTH = {"purpose": 30.0, "language": 100.0, "model": 10.0}
+FOLDS = 3
 Case = tuple[str, str, str]
 """Language, purpose, text."""
+Numbers = NDArray[np.float32]
 
 
 def labelled() -> list[Case]:
@@ -64,105 +68,27 @@ def said(half: str) -> list[tuple[str, str]]:
     ]
 
 
-def matrix(texts: Sequence[str]) -> csr_matrix:
+def matrix(texts: Sequence[str], buckets: int = PROMPT_BUCKETS) -> csr_matrix:
     """One row a text."""
-    rows = [vector(text) for text in texts]
-    at = np.concatenate([np.full(len(buckets), row) for row, (buckets, _) in enumerate(rows)])
-    values = np.concatenate([values for _, values in rows])
+    rows = [vector(text, buckets) for text in texts]
+    at = np.concatenate([np.full(len(found), row) for row, (found, _) in enumerate(rows)])
+    columns = np.concatenate([found for found, _ in rows])
     return csr_matrix(
-        (values, (at, np.concatenate([buckets for buckets, _ in rows]))), shape=(len(rows), BUCKETS)
+        (np.concatenate([values for _, values in rows]), (at, columns)), shape=(len(rows), buckets)
     )
 
 
 def learn(
     texts: Sequence[str], labels: Sequence[str], classes: Sequence[str], strength: float
 ) -> tuple[Any, Any]:
-    """Weights (buckets by classes) and biases."""
-    model = LogisticRegression(C=strength, max_iter=1000, tol=1e-5)
-    model.fit(matrix(texts), np.array([classes.index(label) for label in labels]))
-    return model.coef_.T.astype(np.float32), model.intercept_.astype(np.float32)
+    """Weights (buckets by classes) and biases of a small classifier."""
+    head = Head(matrix(texts, BUCKETS), [classes.index(label) for label in labels], strength)
+    return head.weights, head.bias
 
 
-def scores(texts: Sequence[str], weights: tuple[Any, Any]) -> NDArray[np.float32]:
-    """Logits, one row a text."""
-    return np.asarray(matrix(texts) @ weights[0] + weights[1])
-
-
-def asks(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """As `relayer.search.prompt_reader.Reading.asks`."""
-    return np.asarray(logits[:, 2] - np.logaddexp(logits[:, 0], logits[:, 1]))
-
-
-def report(
-    console: Console,
-    title: str,
-    cases: Sequence[Case],
-    purpose: NDArray[np.float32],
-    right: NDArray[np.bool_],
-) -> None:
-    """A line a language: how well asking is told from not asking, and languages from each other."""
-    table = Table(title=title, title_justify="left")
-    for name in (
-        "language",
-        "cases",
-        "AUC ask/none",
-        "asks found at 1 % of none",
-        "plan above that",
-        "language right",
-    ):
-        table.add_column(name, justify="right")
-    groups: dict[str, list[int]] = defaultdict(list)
-    for at, case in enumerate(cases):
-        groups[case[0]].append(at)
-    groups["all"] = list(range(len(cases)))
-    asking = asks(purpose)
-    for language, members in groups.items():
-        labels = np.array([cases[at][1] for at in members])
-        value = asking[members]
-        plain, asked = value[labels == "none"], value[labels == "ask"]
-        if not len(plain) or not len(asked):
-            continue
-        auc = roc_auc_score(np.r_[np.zeros(len(plain)), np.ones(len(asked))], np.r_[plain, asked])
-        bar = np.quantile(plain, 0.99)
-        planned = value[labels == "plan"]
-        table.add_row(
-            language,
-            str(len(members)),
-            f"{auc:.3f}",
-            f"{100 * (asked > bar).mean():.1f}",
-            f"{100 * (planned > bar).mean():.1f}" if len(planned) else "",
-            f"{100 * right[members].mean():.1f}",
-        )
-    console.print(table)
-
-
-def main(*, write: Annotated[bool, typer.Option("--write", help="Write the weights.")] = False) -> None:
-    """Learn in folds, or from everything."""
-    console = Console(width=120)
-    cases = labelled()
-    texts = [text for _, _, text in cases]
-    fold = np.array([hash_of(text) % _FOLDS for text in texts])
-    purpose = np.zeros((len(cases), len(PURPOSES)), np.float32)
-    right = np.zeros(len(cases), np.bool_)
-    for number in range(_FOLDS):
-        inside, outside = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        heads = _heads([cases[at] for at in inside], [])
-        held_out = [texts[at] for at in outside]
-        purpose[outside] = scores(held_out, heads["purpose"])
-        guessed = scores(held_out, heads["language"]).argmax(axis=1)
-        right[outside] = [
-            LANGUAGES[guess] == cases[at][0] for guess, at in zip(guessed, outside, strict=True)
-        ]
-    report(console, f"{_FOLDS} folds of the prompts to learn from", cases, purpose, right)
-    seen = of_the_day("seen")
-    heads = _heads(cases, [])
-    guessed = scores([text for _, _, text in seen], heads["language"]).argmax(axis=1)
-    known = np.array([LANGUAGES[guess] == case[0] for guess, case in zip(guessed, seen, strict=True)])
-    report(
-        console, "the day's seen half", seen, scores([text for _, _, text in seen], heads["purpose"]), known
-    )
-    if write:
-        _write(_heads([*cases, *seen], said("seen")))
+def scores(texts: Sequence[str], weights: tuple[Any, Any]) -> Numbers:
+    """Logits of a small classifier, one row a text."""
+    return np.asarray(matrix(texts, BUCKETS) @ weights[0] + weights[1])
 
 
 def hash_of(text: str) -> int:
@@ -170,26 +96,132 @@ def hash_of(text: str) -> int:
     return sum(text.encode())
 
 
-def _heads(cases: Sequence[Case], more: Sequence[tuple[str, str]]) -> dict[str, tuple[Any, Any]]:
-    texts = [text for _, _, text in cases]
-    spoken = [language for language, _, _ in cases] + [language for language, _ in more]
+class Head:
+    """A multinomial logistic regression."""
+
+    def __init__(self, rows: Any, labels: Sequence[int], strength: float) -> None:
+        self._model = LogisticRegression(C=strength, max_iter=400, tol=1e-3).fit(rows, np.array(labels))
+        self.weights: Numbers = self._model.coef_.T.astype(np.float32)
+        self.bias: Numbers = self._model.intercept_.astype(np.float32)
+
+    def logits(self, rows: Any) -> Numbers:
+        """One row a row."""
+        return np.asarray(rows @ self.weights + self.bias, np.float32)
+
+
+def purposes(cases: Sequence[Case]) -> list[int]:
+    """Numbers of the labels."""
+    return [PURPOSES.index(label) for _, label, _ in cases]
+
+
+def folds(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Which fold a text is in; does not change from run to run."""
+    return np.array([hash_of(text) % FOLDS for text in texts])
+
+
+def held_out(cases: Sequence[Case]) -> Numbers:
+    """Logits of each prompt by what was learnt from the other folds."""
+    rows, labels, fold = (
+        matrix([text for *_, text in cases]),
+        np.array(purposes(cases)),
+        folds([c[2] for c in cases]),
+    )
+    found = np.zeros((len(cases), len(PURPOSES)), np.float32)
+    for number in range(FOLDS):
+        head = Head(rows[fold != number], labels[fold != number], _STRENGTH["purpose"])
+        found[fold == number] = head.logits(rows[fold == number])
+    return found
+
+
+def with_model(logits: Numbers, vectors: Numbers) -> Numbers:
+    """What a model's head reads."""
+    return np.hstack([logits, vectors]).astype(np.float32)
+
+
+def asks(logits: Numbers) -> Numbers:
+    """As `relayer.search.prompt_reader.Reading.asks`."""
+    return np.asarray(logits[:, 2] - np.logaddexp(logits[:, 0], logits[:, 1]), np.float32)
+
+
+def concerns(logits: Numbers) -> Numbers:
+    """As `relayer.search.prompt_reader.Reading.concerns`."""
+    return np.asarray(np.logaddexp(logits[:, 1], logits[:, 2]) - logits[:, 0], np.float32)
+
+
+async def embedded(embedder: LocalEmbedder, texts: Sequence[str]) -> Numbers:
+    """The texts' vectors, as queries."""
+    return await embedder.embed(texts, query=True)
+
+
+def report(console: Console, title: str, cases: Sequence[Case], logits: Numbers) -> None:
+    """A line a language: how well asking is told from not asking."""
+    table = Table(title=title, title_justify="left")
+    for name in ("language", "cases", "AUC ask/none", "asks found at 1 % of none", "plan concerned at 1 %"):
+        table.add_column(name, justify="right")
+    groups: dict[str, list[int]] = defaultdict(list)
+    for at, case in enumerate(cases):
+        groups[case[0]].append(at)
+    groups["all"] = list(range(len(cases)))
+    asking, concerning, labels = asks(logits), concerns(logits), np.array(purposes(cases))
+    for language, members in groups.items():
+        mine, value, touched = labels[members], asking[members], concerning[members]
+        plain, asked = value[mine == 0], value[mine == 2]
+        auc = roc_auc_score(np.r_[np.zeros(len(plain)), np.ones(len(asked))], np.r_[plain, asked])
+        found = 100 * (asked > np.quantile(plain, 0.99)).mean()
+        plans = 100 * (touched[mine == 1] > np.quantile(touched[mine == 0], 0.99)).mean()
+        table.add_row(language, str(len(members)), f"{auc:.3f}", f"{found:.1f}", f"{plans:.1f}")
+    console.print(table)
+
+
+def main(*, write: Annotated[bool, typer.Option("--write", help="Write the weights.")] = False) -> None:
+    """Learn in folds, or from everything."""
+    asyncio.run(_main(write=write))
+
+
+async def _main(*, write: bool) -> None:
+    console = Console(width=120)
+    cases, day = labelled(), of_the_day("seen")
+    both = [*cases, *day] if write else cases
+    learnt = held_out(both)
+    if not write:
+        report(console, f"{FOLDS} folds of the prompts to learn from", cases, learnt)
+    rows = matrix([text for *_, text in both])
+    head = Head(rows, purposes(both), _STRENGTH["purpose"])
+    in_day = head.logits(matrix([text for *_, text in day]))
+    spoken = [(case[0], case[2]) for case in both] + (said("seen") if write else [])
+    language = Head(
+        matrix([text for _, text in spoken], LANGUAGE_BUCKETS),
+        [LANGUAGES.index(name) for name, _ in spoken],
+        _STRENGTH["language"],
+    )
+    stored = _bytes("purpose", head) | _bytes("language", language)
+    if not write:
+        report(console, "the day's seen half, by n-grams", day, in_day)
+        guessed = language.logits(matrix([text for *_, text in day], LANGUAGE_BUCKETS)).argmax(axis=1)
+        right = [LANGUAGES[guess] == case[0] for guess, case in zip(guessed, day, strict=True)]
+        console.print(f"languages right: {100 * sum(right) / len(right):.1f} % of {len(right)}")
+    embedder = LocalEmbedder("multilingual")
+    await embedder.load()
+    vectors = await embedded(embedder, [text for *_, text in both])
+    # What the n-grams say of prompts that they were not learnt from: of their own they are too sure.
+    by_model = Head(with_model(learnt, vectors), purposes(both), _STRENGTH["model"])
+    stored[f"purpose_{embedder.model.sha256}"] = np.vstack([by_model.weights, by_model.bias])
+    if not write:
+        found = by_model.logits(with_model(in_day, await embedded(embedder, [text for *_, text in day])))
+        report(console, "the day's seen half, by n-grams and the multilingual model", day, found)
+    else:
+        np.savez_compressed(WEIGHTS, **stored)
+        console.print(f"{WEIGHTS.stat().st_size:,} bytes written")
+    await embedder.close()
+
+
+def _bytes(name: str, head: Head) -> dict[str, Any]:
+    scale = np.abs(head.weights).max(axis=0) / 127
     return {
-        "purpose": learn(texts, [label for _, label, _ in cases], PURPOSES, _STRENGTH["purpose"]),
-        "language": learn([*texts, *(text for _, text in more)], spoken, LANGUAGES, _STRENGTH["language"]),
+        name: np.round(head.weights / scale).astype(np.int8),
+        f"{name}_scale": scale,
+        f"{name}_bias": head.bias,
     }
-
-
-def _write(heads: dict[str, tuple[Any, Any]]) -> None:
-    stored: dict[str, Any] = {}
-    for head, (weights, bias) in heads.items():
-        scale = np.abs(weights).max(axis=0) / 127
-        stored |= {
-            head: np.round(weights / scale).astype(np.int8),
-            f"{head}_scale": scale,
-            f"{head}_bias": bias,
-        }
-    np.savez_compressed(WEIGHTS, **stored)
-    sys.stdout.write(f"{WEIGHTS.stat().st_size:,} bytes written\n")
 
 
 if __name__ == "__main__":

@@ -143,6 +143,20 @@ class RelayerClient(Caller):
         target = "/v1/profile" + (f"?{urlencode(query, safe=',', errors='replace')}" if query else "")
         return await self._run(ApiCall("profile", "GET", target, identity), service.ProfileResponse, deadline)
 
+    async def standing(
+        self,
+        identity: Identity,
+        *,
+        lines: int = 20,
+        audiences: Sequence[str] = (),
+        deadline: float = _RECALL_DEADLINE,
+    ) -> service.StandingResponse:
+        """Fetch what should stand in every prompt of a session."""
+        query = [("lines", lines), *_filters(audiences=audiences)]
+        target = f"/v1/standing?{urlencode(query, safe=',')}"
+        call = ApiCall("standing", "GET", target, identity, attempts=1)
+        return await self._run(call, service.StandingResponse, deadline)
+
     async def remember(
         self, identity: Identity, request: schemas.RememberRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.RememberResponse:

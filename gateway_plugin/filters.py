@@ -15,9 +15,10 @@ from typing import Final
 
 from gateway_plugin.injection import InjectionClass, scan
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.text.measures import effective_length, folded, one_line
+from gateway_plugin.text.measures import clip_middle, effective_length, folded, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import is_control_text, is_slash_command
+from relayer.wire.fields import MAX_TEXT_BYTES
 
 FILLER: Final = frozenset(
     (files("gateway_plugin.text") / "data" / "filler.txt")
@@ -98,6 +99,14 @@ _TRIGGER_FLOOR: Final = 5
 
 _MAX_EMOJI: Final = 3
 
+# People state facts in three words; what others say as briefly ("Noted.") is an echo or a courtesy.
+_SHORTEST_ANSWER: Final = 30
+
+# An assistant's longer answer explains or drafts; `assistant_tail` keeps the end of it.
+_LONGEST_ANSWER: Final = 2_000
+
+_MOST_BYTES: Final = MAX_TEXT_BYTES - 64
+
 _MAX_FILLER_WORDS: Final = 4
 _FILLER_CHARS: Final = 80
 
@@ -147,19 +156,32 @@ def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) ->
         cleaned = strip_system_noise(cleaned)
     if origin is Origin.ASSISTANT and settings.assistant_tail:
         cleaned = _tail(cleaned, settings.assistant_tail)
-        settings = settings.model_copy(update={"max_length": max(settings.max_length, len(cleaned))})
+    elif origin is Origin.ASSISTANT and len(cleaned) > _LONGEST_ANSWER:
+        return Judgement(cleaned, DropReason.TOO_LONG)
+    cleaned = _fitting(cleaned, settings.max_length)
     line = one_line(cleaned)
-    dropped = _shape(cleaned, line, settings)
+    dropped = _shape(cleaned, line)
     if dropped is not None:
         return Judgement(cleaned, dropped)
     verdict = scan(cleaned)
     if verdict.blocked:
         return Judgement(cleaned, DropReason.INJECTION)
     triggered = origin is Origin.USER and TRIGGERS.search(line) is not None and not _QUESTION.search(line)
-    floor = _TRIGGER_FLOOR if triggered else settings.min_length
+    floor = min(_TRIGGER_FLOOR, settings.min_length) if triggered else settings.min_length
+    if origin is not Origin.USER and "min_length" not in settings.model_fields_set:
+        floor = max(floor, _SHORTEST_ANSWER)
     if effective_length(line) < floor:
         return Judgement(cleaned, DropReason.TOO_SHORT)
     return Judgement(cleaned, priority=triggered, suspect=verdict.suspicious)
+
+
+def _fitting(text: str, limit: int) -> str:
+    """Return a text whose middle is cut out where it is longer than the limit, or than the protocol takes."""
+    fitting = clip_middle(text, limit)
+    # Characters outside ASCII take up to four bytes.
+    if len(text) * 4 > _MOST_BYTES and (size := len(fitting.encode(errors="replace"))) > _MOST_BYTES:
+        return _fitting(text, len(fitting) * _MOST_BYTES // size - 16)
+    return fitting
 
 
 def _tail(text: str, limit: int) -> str:
@@ -175,20 +197,24 @@ def strip_system_noise(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if not _NOISE.match(line)).strip()
 
 
-def _shape(cleaned: str, line: str, settings: CaptureSettings) -> DropReason | None:
+def _shape(cleaned: str, line: str) -> DropReason | None:
     if not line:
         return DropReason.EMPTY
-    if len(cleaned) > settings.max_length:
-        return DropReason.TOO_LONG
     shapes = (
         (DropReason.COMMAND, is_slash_command(line)),
         (DropReason.CONTROL, is_control_text(line)),
         (DropReason.FILLER, _is_filler(line)),
         (DropReason.MARKUP, _is_markup(cleaned)),
-        (DropReason.EMOJI, len(_EMOJI.findall(cleaned)) > _MAX_EMOJI),
+        (DropReason.EMOJI, _is_emoji(cleaned, line)),
         (DropReason.TRANSCRIPT, _is_transcript(cleaned)),
     )
     return next((reason for reason, found in shapes if found), None)
+
+
+def _is_emoji(cleaned: str, line: str) -> bool:
+    """Tell whether a message is hardly more than emoji."""
+    count = len(_EMOJI.findall(cleaned))
+    return count > _MAX_EMOJI and sum(map(str.isalnum, line)) < 4 * count
 
 
 def _is_filler(line: str) -> bool:

@@ -1,15 +1,16 @@
 """The text that enters a prompt: what the filters let through, escaped, framed as untrusted history, within a token budget.
 
-The same memories give the same bytes all day: no scores, no latencies, no times of day, so that a provider's prompt
-cache survives (the presets that reproduce another plugin's format keep its score where it has one). A memory goes in
-whole or not at all. No memories, no text: silence is a valid answer.
+The same memories give the same bytes all day: no scores, no latencies, and no times of day but of memories that contradict
+each other, so that a provider's prompt cache survives (the presets that reproduce another plugin's format keep its score
+where it has one). A memory goes in whole or not at all; of a long one the passage that matched goes in where there is no
+room for all of it. No memories, no text: silence is a valid answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -34,6 +35,9 @@ class RecalledMemory:
         at: when it happened or was said, with a time zone; None when unknown.
         label: who says so, in our words, e.g. ``said by the user``; "" for none.
         reference: where it comes from, in somebody else's, e.g. ``memory/2026-05-01.md``; "" for none.
+        passage: the part of a long text that matched, word for word; "" for none.
+        id: by which ``memory_get`` returns the rest, and what others are marked as contradicting; "" for none.
+        contradicts: ids of others that say otherwise.
     """
 
     text: str
@@ -41,6 +45,9 @@ class RecalledMemory:
     at: datetime | None = None
     label: str = ""
     reference: str = ""
+    passage: str = ""
+    id: str = ""
+    contradicts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,8 @@ _FRAMES: Final = {
 
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 _MAX_REFERENCE: Final = 120
+_CUT: Final = " \u2026 "
+_MOST_NAMED: Final = 3
 _PATH: Final = re.compile(r"[\w.#:-]+(?:/[\w.#:-]+)+|[\w-]+\.[A-Za-z]+(?:#\d+)?")
 _BRACKET_WRAPPER: Final = re.compile(r"\[(?=/?auto-recall)", re.IGNORECASE)
 
@@ -82,8 +91,9 @@ _BRACKET_WRAPPER: Final = re.compile(r"\[(?=/?auto-recall)", re.IGNORECASE)
 def format_memories(items: Sequence[RecalledMemory], *, settings: RecallSettings, now: datetime) -> str:
     """Format recalled memories, best first, in the settings' format.
 
-    Memories that alone exceed ``settings.max_tokens`` (estimated, frame included) are left out; then the lowest are
-    dropped until the block fits.
+    Where not all have room in ``settings.max_tokens`` (estimated, frame included), long ones give way to their passages;
+    memories that alone exceed it are left out; then the lowest are dropped until the block fits. What was left out is said
+    where an id tells how to get it, if there is room for that.
 
     Args:
         items: memories, best first.
@@ -143,41 +153,98 @@ def _fitting(
     items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime
 ) -> tuple[str, list[int]]:
     """Return the block, and which of the items are in it."""
-    lines = [_line(item, settings.format, now) for item in items]
-    shown = [place for place, line in enumerate(lines) if line and _fits(_block([line], settings), settings)]
-    while shown:
-        block = _block([lines[place] for place in shown], settings)
-        if _fits(block, settings):
-            return block, shown
+    visible = [place for place, item in enumerate(items) if one_line(item.text)]
+    whole = _block([items[place] for place in visible], settings, now)
+    if _fits(whole, settings):
+        return whole if visible else "", visible
+    items = [_excerpt(item) for item in items]
+    shown = [place for place in visible if _fits(_block([items[place]], settings, now), settings)]
+    block = _block([items[place] for place in shown], settings, now)
+    while shown and not _fits(block, settings):
         shown.pop()
-    return "", []
+        block = _block([items[place] for place in shown], settings, now)
+    left_out = _left_out([items[place] for place in visible if place not in shown], settings)
+    told = _block([items[place] for place in shown], settings, now, left_out)
+    if left_out and _fits(told, settings):
+        return told, shown
+    return block if shown else "", shown
+
+
+def _excerpt(item: RecalledMemory) -> RecalledMemory:
+    """Return a memory with the passage for its text, if there is one, and how to get the rest."""
+    start = item.text.find(item.passage) if item.passage else -1
+    if start < 0 or item.passage == item.text.strip():
+        return item
+    end = start + len(item.passage)
+    text = f"{_CUT * bool(item.text[:start].strip())}{item.passage}{_CUT * bool(item.text[end:].strip())}"
+    rest = f" (a passage; all of it: memory_get {item.id})" if item.id else ""
+    return replace(item, text=f"{text.strip()}{rest}")
+
+
+def _left_out(items: Sequence[RecalledMemory], settings: RecallSettings) -> str:
+    """Return the line that says what had no room; "" in the formats of others, and where nobody could ask for it."""
+    ids = [item.id for item in items if item.id]
+    if not ids or settings.format is not Format.MEMRELAY:
+        return ""
+    return f"({len(ids)} more found, without room here: memory_get {', '.join(ids[:_MOST_NAMED])})"
 
 
 def _fits(block: str, settings: RecallSettings) -> bool:
     return estimate_tokens(block) <= settings.max_tokens
 
 
-def _block(lines: Sequence[str], settings: RecallSettings) -> str:
-    return framed("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)), settings=settings)
+def _block(
+    items: Sequence[RecalledMemory], settings: RecallSettings, now: datetime, left_out: str = ""
+) -> str:
+    """Return the frame with a numbered line for each item, and what was left out below them."""
+    disputes = _disputes(items)
+    lines = [_line(item, settings.format, now, disputes[place]) for place, item in enumerate(items)]
+    numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
+    return framed("\n".join([*numbered, *filter(None, [left_out])]), settings=settings)
 
 
-def _line(item: RecalledMemory, style: Format, now: datetime) -> str:
-    """Return what stands behind the number; "" when there is nothing to see."""
+def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
+    """Return what each item contradicts, or what contradicts it, by the numbers of their lines; "" for most."""
+    numbers = {item.id: number for number, item in enumerate(items, 1) if item.id}
+    against = [sorted({numbers[other] for other in item.contradicts if other in numbers}) for item in items]
+    found = []
+    for number, others in enumerate(against, 1):
+        by = [other for other, theirs in enumerate(against, 1) if number in theirs]
+        notes = [f"contradicts {', '.join(map(str, others))}"] if others else []
+        notes += [f"contradicted by {', '.join(map(str, by))}"] if by else []
+        found.append(", ".join(notes))
+    return found
+
+
+def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str) -> str:
+    """Return what stands behind the number."""
     text = escape(item.text)
-    if not text:
-        return ""
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
         source = _quoted(item.reference) or escape(item.label) or "memory"
         return f"[{source}] {text} (score: {percent}%)"
     if style is not Format.MEMRELAY:
         return text
-    notes = [age_in_words(item.at, now)] if item.at is not None else []
+    notes = [_when(item.at, now, to_the_minute=bool(dispute))] if item.at is not None else []
+    notes += [dispute] if dispute else []
     if label := escape(item.label):
         notes.append(label)
     if reference := _reference(item.reference):
         notes.append(f'from "{reference}"')
     return f"({', '.join(notes)}) {text}" if notes else text
+
+
+def _when(at: datetime, now: datetime, *, to_the_minute: bool) -> str:
+    """Say when something was; to the minute where the order of two must be told, in ``now``'s time zone."""
+    words = age_in_words(at, now)
+    if not to_the_minute:
+        return words
+    local = at.astimezone(now.tzinfo)
+    return (
+        f"{words} {local:%H:%M}"
+        if words in {"today", "yesterday", "tomorrow"}
+        else f"{words}, {local:%Y-%m-%d %H:%M}"
+    )
 
 
 def _quoted(reference: str) -> str:
@@ -220,7 +287,12 @@ def may_be_shown(memory: Memory, audible: Sequence[str]) -> bool:
     """Whether a memory may be said as it is to those that `audible_to` names, whatever a relayer was asked for."""
     if memory.suspect or memory.trust not in TRUSTED or (audible and memory.audience not in audible):
         return False
-    verdict = scan(memory.text)
+    return may_be_told(memory.text)
+
+
+def may_be_told(text: str) -> bool:
+    """Whether a text does not read like an attempt to command the model."""
+    verdict = scan(text)
     return not verdict.blocked and not verdict.suspect
 
 
@@ -231,6 +303,7 @@ def select(
     audience: Audience | None,
     session: Session,
     now: datetime,
+    standing: Collection[str] = (),
 ) -> Selected:
     """Filter, format, and keep the bytes of the last block when it holds the same memories.
 
@@ -240,16 +313,21 @@ def select(
         audience: who reads the answer.
         session: where the last block is kept, and the echoes of this one.
         now: with a time zone; only its day matters.
+        standing: memories that stand in the prompt anyway.
     """
-    outcomes = {hit.id: _objection(hit, settings, audience) for hit in found}
+    outcomes = {
+        hit.id: "standing" if hit.id in standing else _objection(hit, settings, audience) for hit in found
+    }
     passed = [hit for hit in found if not outcomes[hit.id]][: settings.max_results]
     text, places = _fitting([_item(hit) for hit in passed], settings, now)
     # A memory counts as injected only if it is in the text.
     shown = [passed[place] for place in places]
     ids = frozenset(hit.id for hit in shown)
-    if shown and session.sticky[0] == ids:
+    # Of a long one, the same passage, too.
+    same = ids | {hit.passage for hit in shown if hit.passage}
+    if shown and session.sticky[0] == same:
         text = session.sticky[1]
-    session.sticky = (ids, text)
+    session.sticky = (same, text)
     session.echoes.injected(hit.text for hit in shown)
     traces = tuple(
         HitTrace(hit.id, hit.relevance, outcomes[hit.id] or (_INJECTED if hit.id in ids else "budget"))
@@ -282,6 +360,9 @@ def _item(hit: RecallHit) -> RecalledMemory:
         at=datetime.fromtimestamp(at / 1000, UTC),
         label=_label(hit),
         reference=hit.source.reference,
+        passage=hit.passage,
+        id=hit.id,
+        contradicts=hit.contradicts,
     )
 
 

@@ -101,12 +101,14 @@ class AsyncMemoryPlugin:
             outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
         self._outbox = outbox
         self._positions = Positions(self._outbox, kept=self.settings.capture.enabled)
+        self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
         self._sender = Sender(
             self._client,
             self._outbox,
             self._identities.of_owner,
             notify=notify,
             heard=self._positions.saw,
+            judged=self._last.captured,
             meanwhile=self._persist,
         )
         traces = active_traces(self.settings, environ)
@@ -115,7 +117,6 @@ class AsyncMemoryPlugin:
         )
         self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
-        self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
         notify_once = NotifyOnce()
         self._toggles = Toggles(self._outbox, self._identities.gateway)
         self._turns = Turns(self._toggles, self._identities, self.settings, notify_once)
@@ -154,6 +155,7 @@ class AsyncMemoryPlugin:
             turn = self._turns.of(session_key, host, _BEGINNING, Purpose.RECALL)
             if not turn.decision.allowed:
                 return f"skipped:{turn.decision.gate}"
+            self._recaller.standing.begin(turn)
             await self._client.list_memories(turn.identity, limit=1)
         except GatewayError as error:
             return status_of(error)
@@ -250,6 +252,9 @@ class AsyncMemoryPlugin:
             TypeError: a message is no mapping.
         """
         report = await self.after_turn(messages, session_key=session_key, host=host)
+        if ended:
+            with contextlib.suppress(GatewayError):
+                self._recaller.standing.forget(self._turns.known(session_key, host))
         if ended and self.settings.capture.summary:
             report = replace(report, ended=await self._capture.end(session_key, host))
         if seconds > 0:
@@ -365,6 +370,7 @@ class AsyncMemoryPlugin:
     async def aclose(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""
         await self._sender.flush(CLOSING_SECONDS)
+        await self._recaller.standing.aclose()
         await self._sender.aclose()
         await self._client.aclose()
         waiting, (dead, _) = self._outbox.waiting(), self._dead()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from gateway_plugin.active import ActiveRecaller, ActiveTraces, Reminder
 from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.formatting import (
     TRUSTED,
     Selected,
@@ -27,6 +27,7 @@ from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
 from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
+from gateway_plugin.standing import StandingBlocks
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
 from gateway_plugin.turn import HostTurn, Purpose, Turn
@@ -56,6 +57,7 @@ async def fetch(
     *,
     now: datetime,
     seconds: float,
+    standing: Collection[str] = (),
 ) -> ColdStart:
     """Fetch and format what was said lately; raises as the client does.
 
@@ -65,6 +67,7 @@ async def fetch(
         turn: whose memories, and who reads the answer.
         now: with a time zone, which says where a day begins.
         seconds: the deadline.
+        standing: memories that stand in the prompt anyway.
     """
     offset, audible = now.utcoffset(), audible_to(turn.heard_by)
     answer = await client.context(
@@ -76,10 +79,15 @@ async def fetch(
         trusts=TRUSTED,
         deadline=seconds,
     )
-    return format_days(answer, settings, audible)
+    return format_days(answer, settings, audible, standing)
 
 
-def format_days(answer: ContextResponse, settings: RecallSettings, audible: Sequence[str]) -> ColdStart:
+def format_days(
+    answer: ContextResponse,
+    settings: RecallSettings,
+    audible: Sequence[str],
+    standing: Collection[str] = (),
+) -> ColdStart:
     """Format days, newest first, within the budget of a recall: the oldest lines are the first to go.
 
     Without a line to show, a hint says how much there is to search; without any memory, nothing is said.
@@ -90,7 +98,7 @@ def format_days(answer: ContextResponse, settings: RecallSettings, audible: Sequ
             [
                 (one.text, line)
                 for one in day.memories
-                if may_be_shown(one, audible) and (line := escape(one.text))
+                if one.id not in standing and may_be_shown(one, audible) and (line := escape(one.text))
             ],
         )
         for day in answer.days
@@ -111,6 +119,8 @@ _SPARE: Final = 4
 # After these, the relayer is known to be there.
 _ANSWERED: Final = frozenset({"ok", "empty"})
 _LEAST_SECONDS: Final = 0.001
+# Of a turn's time, what waiting for the standing block leaves.
+_SPARE_SECONDS: Final = 0.05
 
 
 class Recaller:
@@ -130,6 +140,7 @@ class Recaller:
         client.watch_writes(self.cache.drop)
         self._active = ActiveRecaller(client, settings, clock, traces=traces)
         self.recalls = 0
+        self.standing = StandingBlocks(client, settings.recall.standing, clock)
         self._client = client
         self._sender = sender
         self._settings = settings
@@ -154,6 +165,7 @@ class Recaller:
         """
         start = self._clock.monotonic()
         end = start + seconds
+        self.standing.begin(turn)
         injection, trace = await self._recalled(turn, earlier, session, seconds)
         if (
             not turn.host.first_turn
@@ -168,6 +180,7 @@ class Recaller:
                 turn,
                 now=datetime.fromtimestamp(self._clock.now(), UTC).astimezone(),
                 seconds=max(end - self._clock.monotonic(), _LEAST_SECONDS),
+                standing=self.standing.now(turn).ids,
             )
         except GatewayError:
             # The turn has its memories; what was said lately is only a beginning.
@@ -195,9 +208,8 @@ class Recaller:
         grace = limits.setup_grace_timeout_ms / 1000 if active is not None and active.allowed else 0.0
         soon = min(end, start + self._settings.recall.deadline_ms / 1000 + grace) if active else end
         try:
-            answer, cached = await self._find(
-                self._request(query.search, audible_to(turn.heard_by)), identity, soon
-            )
+            request = self._request(query.search, audible_to(turn.heard_by), self.standing.now(turn).ids)
+            answer, cached = await self._find(request, identity, soon)
         except GatewayError as error:
             injection = self._injection(status_of(error), start, detail=str(error))
             return injection, replace(
@@ -212,9 +224,16 @@ class Recaller:
             trace = replace(trace, active=reminder.outcome, detail=reminder.detail)
             if reminder.decided:
                 return self._reminded(reminder, replace(trace, cached=cached), session, start)
+        self.standing.erased(turn, answer.gone)
+        standing = await self.standing.wait(turn, end - self._clock.monotonic() - _SPARE_SECONDS)
         now = datetime.fromtimestamp(self._clock.now(), UTC).astimezone()
         selected = select(
-            answer.memories, settings=self._settings.recall, audience=turn.heard_by, session=session, now=now
+            answer.memories,
+            settings=self._settings.recall,
+            audience=turn.heard_by,
+            session=session,
+            now=now,
+            standing=standing.ids,
         )
         injection = self._injection(
             "ok" if selected.text else "empty", start, selected, answer, detail=trace.detail
@@ -285,16 +304,20 @@ class Recaller:
             self._sender.wake()
         return answer
 
-    def _request(self, query: str, audible: tuple[AudienceName, ...]) -> RecallRequest:
+    def _request(
+        self, query: str, audible: tuple[AudienceName, ...], standing: tuple[str, ...]
+    ) -> RecallRequest:
         recall = self._settings.recall
         # Filters of our own may drop some: ask for a few more than are wanted.
         return RecallRequest(
             query=query,
-            limit=min(recall.max_results + _SPARE, 100),
+            limit=min(recall.max_results + _SPARE + len(standing), 100),
             floor=recall.min_score,
             audiences=audible,
             trusts=("user", "imported", "assistant"),
             **({} if recall.source_penalties is None else {"penalties": _penalties(recall)}),
+            # What was not set is left out: a relayer that does not know it answers all the same.
+            **({"standing": standing} if standing else {}),
         )
 
     def _injection(
@@ -323,6 +346,8 @@ def _penalties(settings: RecallSettings) -> tuple[SourcePenalty, ...]:
     )
 
 
+# Gates that object to what was said, not to the session.
+_OF_THE_MESSAGE: Final = frozenset({"slash_command", "control_text", "min_length", "skip_pattern"})
 # Not what a person switched off, said to the host, or had nothing to do with.
 _WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
 _ROLLED_BACK: Final = (
@@ -390,7 +415,7 @@ class TurnRecall:
         objection = self.recaller.gated(turn)
         if objection is not None:
             self._note_stopped(turn, objection[1])
-            return objection
+            return self._with_standing(turn, objection[0]), objection[1]
         identity = turn.identity
         self.watchdog.recalled()
         session = self.sessions.of(identity.namespace, turn.session.key)
@@ -400,11 +425,22 @@ class TurnRecall:
             injection, trace = self._silent("failed", defect(error))
         if self.settings.recall.namespace_instruction:
             injection = replace(injection, instruction=namespace_instruction(identity.namespace))
+        injection = self._with_standing(turn, injection)
         if injection.status == "refused:rollback_detected":
             self.notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         trace = replace(trace, gates=turn.gates)
         self.last.note(identity.ref, trace)
         return injection, trace
+
+    def _with_standing(self, turn: Turn, injection: Injection) -> Injection:
+        """Add what the session's prompts begin with; a message that asks for nothing does not change that."""
+        gate = turn.decision.gate
+        if isinstance(turn.whose, IdentityError) or (gate and gate not in _OF_THE_MESSAGE):
+            return injection
+        session = self.sessions.of(turn.identity.namespace, turn.session.key)
+        standing = self.recaller.standing.now(turn)
+        session.echoes.injected(line.text for line in standing.lines)
+        return replace(injection, standing=standing.text, always=standing.lines)
 
     def _note_stopped(self, turn: Turn, trace: TurnTrace) -> None:
         """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""

@@ -17,11 +17,12 @@ from cachetools import LRUCache
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import Identity, KeyHolder, NamespaceRef, SessionRef, identify, parse_session_key
-from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate
+from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import NotifyOnce, TurnTrace
 from gateway_plugin.text.measures import folded
 from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
+from relayer.wire.schemas import AnalyzeResponse
 
 
 class Identities:
@@ -281,6 +282,8 @@ class Sessions:
 
 WHY_MARK: Final = "why"
 """Under this name the outbox keeps the trace of an agent's last turn."""
+WHY_CAPTURED: Final = "why_captured"
+"""Under this name, what the relayer kept of an agent's last captured turn, and why not of the rest; no text."""
 
 
 class LastTurn:
@@ -297,6 +300,7 @@ class LastTurn:
         self._noted = noted
         self._known: LRUCache[tuple[str, str], TurnTrace] = LRUCache(MAX_SESSIONS)
         self._owed: tuple[NamespaceRef, TurnTrace] | None = None
+        self._captured: dict[NamespaceRef, dict[str, object]] = {}
 
     def of(self, namespace: str, session: str) -> TurnTrace:
         """Return the trace of a session of a namespace; an empty one if none is known."""
@@ -310,12 +314,25 @@ class LastTurn:
         """Have a trace written with the next `persist`."""
         self._owed = (owner, trace)
 
+    def captured(self, item: OutboxItem, answer: AnalyzeResponse) -> None:
+        """Have what the relayer said of a captured turn written with the next `persist`."""
+        roles = [turn.role for turn in item.request.turns]
+        self._captured[item.owner] = {
+            "session": item.request.session,
+            "queued_at": item.queued_at,
+            "messages": roles,
+            "verdicts": [verdict.model_dump() for verdict in answer.verdicts if verdict.turn < len(roles)],
+        }
+
     def persist(self) -> None:
         """Write what was noted since.
 
         Raises:
             OutboxUnavailable: the file cannot be written; the trace is not tried again.
         """
+        while self._captured and self._noted:
+            owner, said = self._captured.popitem()
+            self._outbox.compare_and_set(ValueUpdate(owner, WHY_CAPTURED, json.dumps(said).encode()))
         owed, self._owed = self._owed, None
         if owed is not None and self._noted:
             owner, trace = owed

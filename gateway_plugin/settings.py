@@ -225,6 +225,13 @@ class ColdStartSettings(_Settings):
     lines: int = Field(15, ge=1, le=200)
 
 
+class StandingSettings(_Settings):
+    """What stands in every prompt of a session: dangers, how to answer, who the person is."""
+
+    enabled: bool = True
+    max_tokens: int = Field(150, ge=50, le=2000)
+
+
 class SourcePenalty(_Settings):
     """How much less a source counts (AR-19).
 
@@ -243,7 +250,7 @@ class RecallSettings(_Settings):
     mode: RecallMode = RecallMode.DIRECT
     agents: Names = Field((), description="agents that recall; empty means all")
     allowed_chat_types: tuple[Audience, ...] = (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL)
-    max_results: int = Field(5, ge=1, le=100)
+    max_results: int = Field(10, ge=1, le=100)
     min_score: float = Field(0.3, ge=0, le=1)
     min_prompt_length: int = Field(10, ge=1, le=10_000)
     max_tokens: int = Field(768, ge=1, le=32_000)
@@ -264,6 +271,7 @@ class RecallSettings(_Settings):
     logging: bool = Field(False, description="a line for each recall, without any text of it")
     log_queries: bool = Field(False, description="with logging: the first 80 characters of a query, too")
     cold_start: ColdStartSettings = ColdStartSettings()
+    standing: StandingSettings = StandingSettings()
 
 
 class CaptureSettings(_Settings):
@@ -271,8 +279,13 @@ class CaptureSettings(_Settings):
 
     enabled: bool = True
     max_messages: int = Field(10, ge=1, le=50)
-    min_length: int = Field(30, ge=1, le=2000)
-    max_length: int = Field(2000, ge=10, le=64_000)
+    min_length: int = Field(2, ge=1, le=2000, description="of a message; wide characters count as two")
+    max_length: int = Field(
+        64_000,
+        ge=10,
+        le=64_000,
+        description="of a message; of a longer one its beginning and its end are kept",
+    )
     min_turn_length: int = Field(0, ge=0, le=10_000, description="of all messages of a turn together")
     min_messages: int = Field(1, ge=1, le=10, description="with fewer new ones a turn is not kept")
     assistant_tail: int = Field(

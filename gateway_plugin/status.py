@@ -22,6 +22,7 @@ from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import Decision
 from relayer.wire.schemas import RecallHit
+from relayer.wire.service import StandingLine
 
 _DEBUG_CHARS: Final = 500
 _WORDS: Final = (
@@ -62,6 +63,8 @@ class Injection:
         summary: in active mode, what the model said, without its frame.
         instruction: a sentence for the system prompt that names the namespace, where the settings ask for one; it
             stands also when nothing was found, or nothing could be searched (MW-10).
+        standing: what stands in every prompt of the session, best in its system part: the bytes stay the same; "" for none.
+        always: the memories in it, in their order; none of them is among the hits.
     """
 
     text: str
@@ -74,6 +77,8 @@ class Injection:
     active: str = ""
     summary: str = field(default="", repr=False)
     instruction: str = ""
+    standing: str = field(default="", repr=False)
+    always: tuple[StandingLine, ...] = field(default=(), repr=False)
 
     @property
     def line(self) -> str:

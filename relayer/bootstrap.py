@@ -358,6 +358,8 @@ def _publish_counters(metrics: Metrics, relayer: Relayer) -> None:
     counter("memories_embedded_later", later, lambda: namespaces.embedded)
     broken_off = "Connections broken off: to make room, or because no request came."
     counter("connections_ended", broken_off, lambda: connections.ended)
+    judged = "Turns of captures, and parts of long ones: kept, or left and why."
+    metrics.counters("capture_verdicts", judged, "reason", lambda: relayer.context.verdicts)
     counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)
     in_vain = "Indexes stored in vain: somebody was quicker, or erased a memory."
     counter("indexes_lost", in_vain, lambda: indexes.lost)

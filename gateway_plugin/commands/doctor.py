@@ -45,7 +45,7 @@ from gateway_plugin.hosts.openclaw.examination import (
 )
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, Identity, KeyHolder, RootHolder, named
 from gateway_plugin.outbox.sender import Positions
-from gateway_plugin.sessions import WHY_MARK
+from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
 from relayer.wire import names
@@ -125,8 +125,19 @@ def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json:
     _print(guarded(lambda: asyncio.run(used(context.settings, run))), as_json=as_json)
 
 
-def why(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Show why the last turn was given what it was given: gate by gate, hit by hit."""
+def why(
+    *,
+    capture: Annotated[
+        bool, typer.Option("--capture", help="Show what was kept of the last captured turn instead.")
+    ] = False,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show why the last turn was given what it was given, gate by gate, hit by hit; or what was kept of one, and why not the rest."""
+    if capture:
+        _why_captured(agent, url, as_json=as_json)
+        return
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
     kept = guarded(lambda: outbox.get(context.identity.ref, WHY_MARK))
@@ -154,6 +165,34 @@ def why(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption
         output.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
     for hit in trace["hits"]:
         output.say(f"  memory {hit['id']}: {hit['outcome']}, relevance {hit['relevance']:.2f}")
+
+
+def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
+    context = find_context(url, agent)
+    outbox = open_file_outbox(url)
+    noted = guarded(lambda: outbox.get(context.identity.ref, WHY_CAPTURED))
+    outbox.close()
+    if not noted.value:
+        fail(
+            FAILED,
+            f"no captured turn of {context.identity.namespace} was answered yet",
+            "a gateway notes it when it delivered a turn; another agent's: --agent NAME",
+        )
+    said: dict[str, Any] = json.loads(noted.value)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json(said)
+        return
+    output.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
+    if not said["verdicts"]:
+        output.say("  this relayer says nothing of single messages; a newer one does")
+    for verdict in said["verdicts"]:
+        where = f", by characters {verdict['start']} to {verdict['end']}" if verdict["kept"] else ""
+        state = "kept" if verdict["kept"] else "left out"
+        why = "" if verdict["reason"] == "kept" else f": {verdict['reason']}"
+        output.say(
+            f"  message {verdict['turn'] + 1}, {said['messages'][verdict['turn']]}: {state}{why}{where}"
+        )
 
 
 def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None:

@@ -10,6 +10,7 @@ import typer
 from gateway_plugin.commands.run import (
     USAGE,
     AgentOption,
+    CliContext,
     JsonOption,
     Output,
     UrlOption,
@@ -20,6 +21,7 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.injection import scan
+from gateway_plugin.standing import AUDIENCES, fitting
 from gateway_plugin.transfer.profile_file import put_profile
 from relayer.wire.service import ProfileLine, ProfileResponse, render
 
@@ -40,11 +42,19 @@ def profile(
         list[str] | None, typer.Option(help="user, imported, assistant, tool; without it user and imported.")
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, max=20_000, help="How long at most.")] = 1000,
+    standing: Annotated[
+        bool, typer.Option("--standing", help="What stands in every prompt of a session instead.")
+    ] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay."""
+    if standing:
+        if out is not None or audience or trust:
+            fail(USAGE, "--standing goes with no other choice", "leave --out, --audience and --trust away")
+        _show_standing(find_context(url, agent), as_json=as_json)
+        return
     audiences = _names("--audience", audience or ["agent", "group"], _AUDIENCES)
     trusts = _names("--trust", trust or ["user", "imported"], _TRUSTS)
     context = find_context(url, agent)
@@ -67,6 +77,20 @@ def profile(
         output.raw(told.document.removesuffix("\n"))
     else:
         as_error("nothing is known yet that these options let through", "see: memrelay-gateway list")
+
+
+def _show_standing(context: CliContext, *, as_json: bool) -> None:
+    answer = with_client(
+        context.settings, lambda client: client.standing(context.identity, audiences=AUDIENCES)
+    )
+    block = fitting(answer.lines, context.settings.recall.standing.max_tokens)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
+    elif block.text:
+        output.raw(block.text)
+    else:
+        as_error("nothing of this is known yet", "see: memrelay-gateway list")
 
 
 def add_to(app: typer.Typer) -> None:

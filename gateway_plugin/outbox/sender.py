@@ -142,6 +142,7 @@ class Sender:
         first_pause: seconds before the first retry; doubled up to a minute.
         notify: told a sentence for a person when turns are given up, or wait for room at the relayer; once for each agent and reason.
         heard: told the position that the relayer gave with a delivery.
+        judged: told what the relayer kept of a captured turn, and what not.
         meanwhile: called, off the event loop, whenever the outbox was worked on and at the end.
     """
 
@@ -154,6 +155,7 @@ class Sender:
         first_pause: float = 1.0,
         notify: Callable[[str], None] | None = None,
         heard: Callable[[NamespaceRef, Position], None] | None = None,
+        judged: Callable[[OutboxItem, AnalyzeResponse], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> None:
         self.delivered = 0
@@ -162,6 +164,7 @@ class Sender:
         self._identity_of = identity_of
         self._notify = notify
         self._heard = heard
+        self._judged = judged
         self._meanwhile = meanwhile
         self._strange: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
@@ -330,6 +333,8 @@ class Sender:
             answer = await self._sent(item)
             if self._heard is not None and answer.position is not None:
                 self._heard(item.owner, answer.position)
+            if self._judged is not None and item.request.turns:
+                self._judged(item, answer)
         except RelayerRefused as error:
             # The key says what the item says: under the same key, the relayer has it already.
             if error.code != "idempotency_conflict":

@@ -15,6 +15,7 @@ from pathlib import PurePath
 from typing import Final
 
 from gateway_plugin.text.measures import one_line
+from relayer.wire.passages import cut
 from relayer.wire.schemas import Memory, SourceInfo
 from relayer.wire.service import ImportItem
 
@@ -26,6 +27,8 @@ _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
 _MAX_REFERENCE: Final = 512
+# A longer paragraph is several memories: about what a prompt has room for.
+_MOST_BYTES: Final = 2_000
 
 
 def render_daily(memories: Iterable[Memory], place: tzinfo) -> dict[str, str]:
@@ -87,7 +90,7 @@ class _Place:
 
 
 def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
-    """Read a daily log of either layout, or notes: each bullet and each paragraph is a memory.
+    """Read a daily log of either layout, or notes: each bullet and each paragraph is a memory, a very long one several.
 
     Args:
         text: of the file.
@@ -147,9 +150,10 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
     if not one_line(said) or block.lstrip().startswith("<!--"):
         return []
     at = here.moment or here.date
+    said = said.strip()
     return [
         ImportItem(
-            text=said.strip(),
+            text=part,
             kind="imported",
             trust="imported",
             occurred_at=None if at is None else round(at.timestamp() * 1000),
@@ -157,6 +161,8 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
                 session=here.session, transcript=here.transcript, reference=reference[-_MAX_REFERENCE:]
             ),
         )
+        for start, end in cut(said, _MOST_BYTES)
+        if one_line(part := said[start:end].strip())
     ]
 
 

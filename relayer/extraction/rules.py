@@ -93,17 +93,6 @@ def judge_assistant_sentence(sentence: str, addressees: frozenset[str]) -> Verdi
     return Verdict(round(score, 3), _kind(words, sentence))
 
 
-def says_nothing_in_english(sentence: str, addressees: frozenset[str]) -> bool:
-    """Whether the sentence is small talk or a bare command, for texts too short to tell their language."""
-    full = words_of(sentence)
-    words = _without_interjections(full, addressees)
-    if words == full and len(words) < 2:
-        return False  # one word of a script without spaces may be a whole sentence
-    if len(words) < 2 or _is_small_talk(words) or words[0].lower in en.COMMANDS:
-        return True
-    return en.OFFERS.at(words, 0) > 0 or all(word.lower in en.EMPTY_WORDS for word in words)
-
-
 def _without_interjections(words: Sequence[Word], addressees: frozenset[str]) -> list[Word]:
     """Drop leading interjections and names of people being addressed: "Oh wow, Sam, I moved" says "I moved"."""
     position = 0

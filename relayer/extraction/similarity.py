@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
-from relayer.extraction.gist import Gist, Slot, Token, gist_of, joined, tokens_of
+from relayer.extraction.changes import LINKED, SURE, Statement, likelihood, statement_of, tells_a_change
+from relayer.extraction.gist import LONGEST, Gist, Slot, Token, gist_of, joined, tokens_of
 from relayer.extraction.words import split_sentences, word_set
 
 
@@ -94,7 +95,10 @@ _OPPOSITES = tuple(
         "early/late",
         "left/right",
         "always/never",
-        "hot/cold drop/keep add/remov start/stop",
+        "hot/cold",
+        "drop/keep",
+        "add/remov",
+        "start/stop",
     ]
 )
 # Who holds such a part holds it alone: another name there is a conflict. "Plays the cello" is no such part.
@@ -125,6 +129,25 @@ def relation_of(old: str, new: str) -> Relation:
     ):
         return Relation.NONE
     return Relation.REPLACES if _CORRECTS.search(new) else Relation.CONFLICTS
+
+
+def judged(old: str, new: str, said: Statement, cosine: float) -> tuple[Relation, float]:
+    """Return what a new statement does to an older one, in any language, and how likely that is.
+
+    Args:
+        old: the older text.
+        new: the newer one.
+        said: what the newer one comes down to.
+        cosine: of their vectors.
+    """
+    relation = relation_of(old, new)
+    if relation is not Relation.NONE or len(old) > LONGEST:
+        return relation, float(relation is not Relation.NONE)
+    before = statement_of(old)
+    likely = likelihood(before, said, cosine)
+    if likely >= SURE and tells_a_change(before, said) and len(split_sentences(old)) == 1:
+        return Relation.REPLACES, likely
+    return (Relation.CONFLICTS if likely >= LINKED else Relation.NONE), likely
 
 
 def _sentences(text: str) -> list[str]:

@@ -1,11 +1,12 @@
-"""The ``statements`` extractor: keeps whole turns that say something, without a model.
+"""The ``statements`` extractor: keeps turns that say something that lasts, without a language model.
 
-A sentence that passes the rules keeps its whole turn, because a memory read months later needs the words around it,
-and because facts cut out of their turns lose a quarter of what questions ask for. It leans towards recall: ranking can
-push a triviality down, nothing can bring back what was dropped.
+A sentence that passes keeps its whole turn, because a memory read months later needs the words around it, and because
+facts cut out of their turns lose a quarter of what questions ask for; a long turn is cut to such sentences and what
+stands beside them. It leans towards recall: ranking can push a triviality down, nothing can bring back what was dropped.
 
-English is judged by rules. Any other language, and any text whose language is not clear, is kept unless it only asks
-or only exchanges courtesies. What tools and the system say is never kept.
+Fifteen languages are judged by `relayer.extraction.message_reader`, English by rules, too. Any other language is kept
+unless it only asks or only exchanges courtesies. What tools and the system say is never kept, nor what an assistant
+repeats.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Protocol
 
 from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.language import UNDETERMINED, guess_language
+from relayer.extraction.message_reader import Reading, read_message
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.rules import (
     NOTHING,
@@ -24,7 +26,6 @@ from relayer.extraction.rules import (
     Verdict,
     judge_assistant_sentence,
     judge_user_sentence,
-    says_nothing_in_english,
 )
 from relayer.extraction.words import (
     Phrases,
@@ -36,7 +37,9 @@ from relayer.extraction.words import (
     split_sentences,
     words_of,
 )
+from relayer.lib.n_grams import LANGUAGES, UNSPACED
 
+READ_LANGUAGES = frozenset({*LANGUAGES, UNDETERMINED})
 _COURTESIES = Phrases(read_text("courtesies.txt"))
 
 _DENSE_FROM = 0x2E80
@@ -118,6 +121,21 @@ class Candidate:
     trust: Trust
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A turn that is not worth remembering.
+
+    Attributes:
+        turn: its index in the sequence given to the extractor.
+        reason: one word: ``role`` (a tool or the system said it), ``empty`` (it has no words), ``code``, ``echo``,
+            ``question``, ``courtesy``, ``hedge``, ``one_off`` (a request or its answer that is of use once), ``reply`` (an
+            assistant's, which brings no result) or ``too_short``.
+    """
+
+    turn: int
+    reason: str
+
+
 class Extractor(Protocol):
     """Chooses what of a conversation is worth remembering."""
 
@@ -131,8 +149,8 @@ class Extractor(Protocol):
         """Changes whenever the same turns may give other candidates."""
         ...
 
-    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | None]:
-        """Look at one of ``turns`` after the other, in their order; None for one that is not worth remembering."""
+    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | Left | None]:
+        """Look at one of ``turns`` after the other, in their order; None where nothing is decided yet."""
         ...
 
 
@@ -144,22 +162,48 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.EVENT: 0.5,
     Kind.STATEMENT: 0.35,
 }
-_TOO_FEW_TO_TELL = 3
-# What of a turn is judged: its beginning, in sentences of so many characters and in so many of them. A turn is kept whole
-# or not at all, and one that says nothing worth keeping in three pages is a document.
-_READ_CHARACTERS = 8_192
+# How likely a message, or a sentence of several, must be worth keeping, in logits; `bench.message_reader` measures it.
+_WORTH = {Role.USER: -0.5, Role.ASSISTANT: -0.5}
+# From where on what the English rules let pass stays out all the same.
+_WORTHLESS = {Role.USER: -2.5, Role.ASSISTANT: -3.5}
+# How much more likely a question must be, that may hold a fact, and what the English rules did not let pass.
+_ASKING = 1.0
+_RULED = 1.0
+# A sentence stands for a message only when it is sure; so does one of a long text, much of which is no news.
+_SURE = 0.7
+# Longer turns are cut to their statements: memories of about so many characters, and at most so many of them.
+_LONG = 2_000
+_PIECE = 1_200
+_MOST_PIECES = 20
+# What of a turn is judged: all that the protocol lets through, in sentences of so many characters and in so many of them.
 _LONGEST_SENTENCE = 1_000
-_MOST_SENTENCES = 250
+_MOST_SENTENCES = 2_000
+# Between two looks at the clock of who waits.
+_SENTENCES_A_STEP = 50
+# An assistant that repeats so much of what was said shortly before says nothing of its own.
+_ECHOED = 0.6
+_REMEMBERED_TURNS = 4
+_STEM = 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
     span: tuple[int, int]
     verdict: Verdict
+    worth: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What is known when a turn is judged: who is there, whether it answers, and the pieces of words said before."""
+
+    present: frozenset[str]
+    answering: bool
+    said: frozenset[str]
 
 
 class StatementExtractor:
-    """Keeps the turns that state something worth remembering; see the module for the rules' intent."""
+    """Keeps what states something worth remembering; see the module for the intent."""
 
     @property
     def name(self) -> str:
@@ -168,59 +212,95 @@ class StatementExtractor:
 
     @property
     def version(self) -> str:
-        """Version of the rules."""
-        return "2"
+        """Version of the rules and weights."""
+        return "3"
 
     def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
-        """Return one candidate for each turn worth keeping, in order."""
-        return [candidate for candidate in self.steps(turns) if candidate is not None]
+        """Return candidates, in order: one for each turn worth keeping, several for a long one."""
+        return [found for found in self.steps(turns) if isinstance(found, Candidate)]
 
-    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | None]:
+    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | Left | None]:
         """Look at one turn after the other; linear in the length of the texts, and bounded for each."""
         present = frozenset(
             part.lower() for turn in turns if turn.speaker for part in turn.speaker.split() if len(part) > 1
         )
         for index, turn in enumerate(turns):
             answering = index > 0 and turns[index - 1].role != Role.TOOL and _asks(turns[index - 1].text)
-            yield _candidate(turn, index, present, answering=answering)
+            earlier = turns[max(0, index - _REMEMBERED_TURNS) : index] if turn.role is Role.ASSISTANT else ()
+            said = frozenset[str]().union(*(_pieces(other.text[:_LONG]) for other in earlier))
+            yield from _judged(turn, index, _Before(present, answering, said))
 
 
-def _candidate(turn: Turn, index: int, present: frozenset[str], *, answering: bool) -> Candidate | None:
+def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Left | None]:
     if turn.role in {Role.TOOL, Role.SYSTEM}:
-        return None
+        yield Left(index, "role")
+        return
     text = clean(turn.text)
-    prose = mask_non_prose(text[:_READ_CHARACTERS])
+    prose = mask_non_prose(text)
     if not has_words(prose):
-        return None
+        yield Left(index, "code" if has_words(text) else "empty")
+        return
     lang = guess_language(prose)
-    best = _best_sentence(turn, prose, lang, present, answering=answering)
-    if best is None:
-        return None
+    hits: list[_Hit] = []
+    spans = list(islice(_sentences(prose), _MOST_SENTENCES))
+    whole = read_message(prose, turn.role) if len(text) <= _LONG else Reading(float("-inf"), "one_off")
+    for number, span in enumerate(spans):
+        hits.append(_judge(turn, prose, span, lang, before, whole=whole, alone=len(spans) == 1))
+        if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
+            yield None
+    passed = [hit for hit in hits if hit.verdict.passes]
+    if not passed:
+        yield Left(index, _reason(turn, prose, spans, whole, before))
+    elif len(text) <= _LONG:
+        yield _candidate(turn, index, text, lang, ((0, len(text)), max(passed, key=_rank)))
+    else:
+        for part in _cut(spans, hits):
+            yield _candidate(turn, index, text, lang, part)
+
+
+def _rank(hit: _Hit) -> tuple[float, float]:
+    return hit.verdict.score, hit.worth
+
+
+def _candidate(turn: Turn, index: int, text: str, lang: str, part: tuple[tuple[int, int], _Hit]) -> Candidate:
+    (start, end), hit = part
     return Candidate(
-        text=text,
-        kind=best.verdict.kind,
-        importance=_importance(best.verdict),
+        text=text[start:end],
+        kind=hit.verdict.kind,
+        importance=_importance(hit.verdict),
         lang=lang,
         speaker=turn.speaker,
         role=turn.role,
         occurred_at_ms=turn.occurred_at_ms,
         turn_ids=() if turn.turn_id is None else (turn.turn_id,),
-        evidence=best.span,
+        evidence=(hit.span[0] - start, hit.span[1] - start),
         context_index=index - 1 if index else None,
         trust=Trust.USER if turn.role == Role.USER else Trust.ASSISTANT,
     )
 
 
-def _best_sentence(
-    turn: Turn, prose: str, lang: str, present: frozenset[str], *, answering: bool
-) -> _Hit | None:
-    """Return the passing sentence with the highest score, the first of equals."""
-    best: _Hit | None = None
-    for start, end in islice(_sentences(prose), _MOST_SENTENCES):
-        verdict = _judge(turn, prose[start:end], lang, present, answering=answering)
-        if verdict.passes and (best is None or verdict.score > best.verdict.score):
-            best = _Hit((start, end), verdict)
-    return best
+def _cut(spans: Sequence[tuple[int, int]], hits: Sequence[_Hit]) -> list[tuple[tuple[int, int], _Hit]]:
+    """Return the parts of a long text that say something, each with its best sentence: the best parts, in their order.
+
+    A part is sentences that pass, each with the one before and the one after it.
+    """
+    parts: list[tuple[int, int, _Hit]] = []
+    for number, hit in enumerate(hits):
+        if not hit.verdict.passes:
+            continue
+        start = spans[max(0, number - 1)][0]
+        end = spans[min(len(spans) - 1, number + 1)][1]
+        if parts and start <= parts[-1][1] and end - parts[-1][0] <= _PIECE:
+            begun, _, best = parts.pop()
+            parts.append((begun, end, max(best, hit, key=_rank)))
+            continue
+        start = max(start, parts[-1][1]) if parts else start
+        parts.append((min(start, hit.span[0]), end, hit))
+    best_parts = sorted(parts, key=lambda part: _rank(part[2]), reverse=True)[:_MOST_PIECES]
+    return [
+        ((start, max(end, hit.span[1])), hit)
+        for start, end, hit in sorted(best_parts, key=lambda part: part[:2])
+    ]
 
 
 def _sentences(prose: str) -> Iterator[tuple[int, int]]:
@@ -235,24 +315,59 @@ def _sentences(prose: str) -> Iterator[tuple[int, int]]:
         yield at, end
 
 
-def _judge(turn: Turn, sentence: str, lang: str, present: frozenset[str], *, answering: bool) -> Verdict:
-    """Judge by English rules what is English, and leniently what is not."""
-    if lang not in {"en", UNDETERMINED}:
-        # Of two or three words the guess is hardly one: "go on" has a word of Polish.
-        brief = len(sentence.split()) <= _TOO_FEW_TO_TELL and says_nothing_in_english(sentence, present)
-        return NOTHING if brief else judge_unruled_sentence(sentence)
-    if turn.role == Role.USER:
-        verdict = judge_user_sentence(sentence, present, answering=answering)
-    else:
-        verdict = judge_assistant_sentence(sentence, present)
-    if verdict.passes:
-        return verdict
-    own_lang = guess_language(sentence)
-    if turn.role == Role.ASSISTANT and own_lang == UNDETERMINED and sentence.isascii():
-        return verdict  # words without grammar: a list that was asked for, an echo, a name
-    if own_lang == "en" or (own_lang == UNDETERMINED and lang == "en"):
-        return verdict
-    return NOTHING if says_nothing_in_english(sentence, present) else judge_unruled_sentence(sentence)
+def _judge(
+    turn: Turn, prose: str, span: tuple[int, int], lang: str, before: _Before, *, whole: Reading, alone: bool
+) -> _Hit:
+    """Judge a sentence by how its message and itself read, and what may be English by rules as well."""
+    sentence = prose[slice(*span)]
+    asks = is_question(sentence)
+    if is_courtesy(sentence) or (turn.role is Role.ASSISTANT and (asks or _echoes(sentence, before.said))):
+        return _Hit(span, NOTHING, 0.0)
+    if lang not in READ_LANGUAGES:
+        return _Hit(span, judge_unruled_sentence(sentence), 0.0)
+    reading = whole if alone else read_message(sentence, turn.role)
+    ruled = NOTHING
+    if lang in {"en", UNDETERMINED}:
+        ruled = (
+            judge_user_sentence(sentence, before.present, answering=before.answering)
+            if turn.role is Role.USER
+            else judge_assistant_sentence(sentence, before.present)
+        )
+    worth = max(whole.worth, reading.worth)
+    if ruled.passes and worth > _WORTHLESS[turn.role]:
+        return _Hit(span, ruled, reading.worth)
+    doubt = _ASKING if asks else _RULED if lang == "en" else 0.0
+    if whole.worth >= _WORTH[turn.role] + doubt or (not alone and reading.worth >= _SURE + doubt):
+        return _Hit(span, Verdict(max(PASSES, ruled.score), ruled.kind), reading.worth)
+    return _Hit(span, NOTHING, reading.worth)
+
+
+def _reason(turn: Turn, prose: str, spans: Sequence[tuple[int, int]], whole: Reading, before: _Before) -> str:
+    """Say in a word why nothing of a turn is kept."""
+    said = [prose[slice(*span)] for span in spans[:_SENTENCES_A_STEP]]
+    if all(map(is_courtesy, said)):
+        return "courtesy"
+    if turn.role is Role.ASSISTANT and any(_echoes(sentence, before.said) for sentence in said):
+        return "echo"
+    if all(map(is_question, said)):
+        return "question"
+    return whole.otherwise
+
+
+def _pieces(text: str) -> frozenset[str]:
+    """What is compared to tell an echo: beginnings of words, and pairs of characters where words have no spaces."""
+    found: set[str] = set()
+    for word in words_of(text):
+        if UNSPACED.search(word.lower):
+            found.update(word.lower[at : at + 2] for at in range(len(word.lower) - 1))
+        elif len(word.lower) > 2 or word.lower.isdecimal():
+            found.add(word.lower[:_STEM])
+    return frozenset(found)
+
+
+def _echoes(sentence: str, said: frozenset[str]) -> bool:
+    pieces = _pieces(sentence)
+    return bool(pieces) and len(pieces & said) >= _ECHOED * len(pieces)
 
 
 def _importance(verdict: Verdict) -> float:

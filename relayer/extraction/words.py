@@ -166,7 +166,9 @@ _CODE_START = re.compile(
 _CODE_MARKS = re.compile(r"[{}()\[\];=<>|\\&+*%]|::|->|=>")
 _CODE_END = re.compile(r"[{};,(\[\]]\s{0,20}$|\)[:;]?\s{0,20}$|^\s{2,40}\S.{0,200}:\s{0,20}$")
 _LOG_LINE = re.compile(
-    r"^\s{0,8}(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d|at [\w.$<>]{1,200}\(|File \"|Traceback )"
+    r"^\s{0,8}(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d|at [\w.$<>]{1,200} ?\(|File \"|Traceback |"
+    r"(?:Uncaught )?(?:[\w.]{1,200}\.)?[A-Z]\w{0,80}(?:Error|Exception)\b: |Caused by: |thread '[^']{1,80}' panicked|panic: |"
+    r"fatal: |error(?:\[\w{1,20}\])?: |Execution halted|Error in [\w.]{1,80}\(|goroutine \d)"
 )
 
 

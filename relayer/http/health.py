@@ -210,6 +210,10 @@ class Metrics:
         """Publish a count that something else keeps; it is read when somebody asks."""
         self.registry.register(_CountedElsewhere(f"memrelay_{name}", help_text, read))
 
+    def counters(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, int]]) -> None:
+        """Publish counts that something else keeps, by a label; they are read when somebody asks."""
+        self.registry.register(_KeptByLabel(f"memrelay_{name}", help_text, label, read))
+
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Publish a number that is read when somebody asks."""
         Gauge(f"memrelay_{name}", help_text, registry=self.registry).set_function(read)
@@ -229,6 +233,22 @@ class _CountedElsewhere(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         yield CounterMetricFamily(self._name, self._help, value=self._read())
+
+
+class _KeptByLabel(Collector):
+    """A counter whose numbers are kept elsewhere, one for each value of a label."""
+
+    def __init__(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, int]]) -> None:
+        self._name = name
+        self._help = help_text
+        self._label = label
+        self._read = read
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(self._name, self._help, labels=(self._label,))
+        for value, count in sorted(self._read().items()):
+            family.add_metric((value,), count)
+        yield family
 
 
 # Rendering takes about 15 ms, and scrapes are seconds apart.

@@ -32,6 +32,7 @@ from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.overview import list_namespaces, newest_days, profile
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import import_memories, remember
+from relayer.use_cases.standing import standing
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, schemas, service
@@ -143,6 +144,8 @@ def table() -> tuple[Route, ...]:
               "The newest memories of the newest days, for a session that begins."),
         Route("GET", "/v1/profile", read, 2, ProfileQuery, service.ProfileResponse, _given(profile),
               "What is known of the user and their work, as one Markdown document that cites its memories."),
+        Route("GET", "/v1/standing", read, 2, StandingQuery, service.StandingResponse, _given(standing),
+              "What should stand in every prompt of a session: dangers, how to answer, who the person is."),
         Route("GET", "/v1/changes", read, 1, ChangesQuery, memories.ChangesResponse, _changes,
               "What became of memories after a point in the log, waiting for it up to wait_ms; with the header "
               "accept: text/event-stream, as server-sent events."),
@@ -447,6 +450,17 @@ class ProfileQuery(_Query):
     """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
 
     max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 1000
+    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = (
+        "user",
+        "imported",
+    )
+
+
+class StandingQuery(_Query):
+    """``GET /v1/standing``; only what the user said or had imported, unless other voices are asked for."""
+
+    lines: Annotated[int, Field(ge=1, le=100)] = 20
     audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
     trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = (
         "user",

@@ -23,7 +23,8 @@ from relayer.jobs.summaries import promise_summary
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.projection import header_of
+from relayer.namespaces.projection import encode_meaning, encode_vector, headed, header_of
+from relayer.search.passages import MOST_VECTORS, Meaning, is_long, passages
 from relayer.search.rows import Vector
 from relayer.wire.codec import lp
 from relayer.writing.drafts import EMBED, embed_with_contexts, new_id, seal_vector
@@ -106,6 +107,8 @@ def _promise(ctx: Context, opened: OpenNamespace, job: bytes, records: Sequence[
 INTERVAL_SECONDS = 1.0
 _SHORTEST_PAUSE = 0.05
 _BATCH = 32
+# At most a tenth of a second, before whoever else has texts to embed gets a turn.
+_PASSAGES_AT_ONCE = 16
 
 
 def embedding_maintenance(ctx: Context) -> Periodic:
@@ -143,6 +146,8 @@ async def maintain(ctx: Context) -> None:
 async def _maintain(ctx: Context, opened: OpenNamespace) -> None:
     if opened.frozen or opened.broken or not opened.needs_maintenance:
         return
+    # What takes milliseconds first: a long text is found by its words before its vectors are there.
+    await opened.tidy_indexes()
     with suppress(EmbedderUnavailable, QueueFull):
         await embed_missing(ctx, opened)
     await opened.tidy_indexes()
@@ -161,7 +166,7 @@ async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
         wanted = [record for record in job.records if record in opened.lacking]
         await opened.append([JobFinished(job.job, vectors=await _vector_sets(ctx, opened, wanted))])
     missing = _some(ctx, list(opened.lacking))
-    sets = await _vector_sets(ctx, opened, missing) if missing else ()
+    sets = await _vector_sets(ctx, opened, missing, whole=True) if missing else ()
     if sets:
         job_id = new_id(ctx)
         promise = JobAccepted(Origin(b"", job_id), job_id, EMBED, tuple(item.record for item in sets))
@@ -179,15 +184,16 @@ def _some(ctx: Context, records: list[bytes]) -> list[bytes]:
 
 
 async def _vector_sets(
-    ctx: Context, opened: OpenNamespace, records: Sequence[bytes]
+    ctx: Context, opened: OpenNamespace, records: Sequence[bytes], *, whole: bool = False
 ) -> tuple[VectorSet, ...]:
-    vectors = await _vectors(ctx, opened, records)
+    """Embed records; with the passages of long ones if they are to be ``whole``, and then fewer of them at once."""
+    vectors = await _vectors(ctx, opened, records, whole=whole)
     ctx.namespaces.embedded += len(vectors)
     return tuple(
         VectorSet(
             one,
-            seal_vector(ctx, opened, one, "own", own),
-            seal_vector(ctx, opened, one, "context", context),
+            seal_vector(ctx, opened, one, "own", encode_meaning(own)),
+            seal_vector(ctx, opened, one, "context", None if context is None else encode_vector(context)),
             record.context_of if context is not None else b"",
             ctx.embedder.model.sha256,
         )
@@ -197,13 +203,14 @@ async def _vector_sets(
 
 
 async def _vectors(
-    ctx: Context, opened: OpenNamespace, wanted: Sequence[bytes]
-) -> dict[bytes, tuple[Vector, Vector | None]]:
+    ctx: Context, opened: OpenNamespace, wanted: Sequence[bytes], *, whole: bool
+) -> dict[bytes, tuple[Meaning, Vector | None]]:
     """Embed records, each alone and with its context, in batches that leave room for queries in between.
 
     What is erased meanwhile has no vector.
     """
-    vectors: dict[bytes, tuple[Vector, Vector | None]] = {}
+    vectors: dict[bytes, tuple[Meaning, Vector | None]] = {}
+    embedded = 0
     for start in range(0, len(wanted), _BATCH):
         records = [record for one in wanted[start : start + _BATCH] if (record := opened.record(one))]
         neighbours = [opened.record(record.context_of) for record in records]
@@ -212,6 +219,29 @@ async def _vectors(
             for record, before in zip(records, neighbours, strict=True)
         ]
         computed = await embed_with_contexts(ctx.embedder.embed, texts)
-        vectors.update(zip((record.id for record in records), computed, strict=True))
+        for record, (own, context) in zip(records, computed, strict=True):
+            parts = _parts(record) if whole else []
+            embedded += len(parts)
+            if vectors and embedded > MOST_VECTORS:
+                # One entry of the log is taken in in one step of the event loop.
+                return vectors
+            vectors[record.id] = Meaning(own, await _further(ctx, record, parts)), context
         await asyncio.sleep(0)
     return vectors
+
+
+def _parts(record: Record) -> list[tuple[int, int]]:
+    """Return the passages of a long record but for the first, which its own vector is of."""
+    return list(passages(record.text, MOST_VECTORS))[1:] if is_long(record.text) else []
+
+
+async def _further(
+    ctx: Context, record: Record, parts: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, Vector], ...]:
+    found: list[tuple[int, Vector]] = []
+    for at in range(0, len(parts), _PASSAGES_AT_ONCE):
+        some = parts[at : at + _PASSAGES_AT_ONCE]
+        vectors = await ctx.embedder.embed([headed(record, record.text[start:end]) for start, end in some])
+        found += zip((start for start, _ in some), vectors, strict=True)
+        await asyncio.sleep(0)
+    return tuple(found)

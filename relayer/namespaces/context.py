@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -72,6 +73,7 @@ class Context:
         texts: where work on texts is done that would hold the event loop.
         polls: places for requests that wait for something to happen.
         erasures: what this process does about erasures.
+        verdicts: how many turns this process kept and left, by `relayer.wire.memories.Verdict.reason`.
     """
 
     ports: LogPorts
@@ -85,6 +87,7 @@ class Context:
     former: Embedder | None = None
     texts: WorkPool = field(default_factory=WorkPool)
     polls: Shares = field(default_factory=lambda: Shares("polls", most=1024, per_account=128))
+    verdicts: Counter[str] = field(default_factory=Counter)
     erasures: Erasures = field(init=False)
 
     def __post_init__(self) -> None:

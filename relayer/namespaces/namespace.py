@@ -41,6 +41,8 @@ from relayer.namespaces.projection import CalibratedModel, Change, Mark, Namespa
 from relayer.namespaces.records import Memory, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
+from relayer.search.essentials import Essential, essential_of
+from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
 from relayer.wire import schemas
@@ -57,6 +59,9 @@ _EMPTY_BYTES = 24 * 1024
 # Vectors that are kept of what was embedded alone, and what one takes beside its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
+# Memories of which it is known whether they always matter, and what an entry takes.
+_ESSENTIALS = 100_000
+_ESSENTIAL_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,10 @@ class WrittenIndex:
     seq: int
     records: int
     nbytes: int
+
+
+# Of those that contradict one memory, as many are told before it: the rest of a recall is for what was asked.
+_MOST_BESIDE = 2
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -111,6 +120,7 @@ class OpenNamespace:
     # Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
     # They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
     _vectors: LRUCache[bytes, NDArray[np.float32]] = field(init=False)
+    _essentials: LRUCache[bytes, Essential | None] = field(default_factory=lambda: LRUCache(_ESSENTIALS))
 
     def __post_init__(self) -> None:
         self._free.set()
@@ -175,7 +185,8 @@ class OpenNamespace:
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + len(self._vectors) * self._vector_bytes
+        kept = len(self._vectors) * self._vector_bytes + len(self._essentials) * _ESSENTIAL_BYTES
+        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + kept
 
     # What the log says.
 
@@ -262,7 +273,7 @@ class OpenNamespace:
     def hit(self, number: int) -> Memory:
         """Open what a search found; raises `CorruptNamespace` if it does not open any more."""
         record = self.view.by_number(number)
-        return Memory(record, self.log.state.records[record.id], record.id not in self.view.space.lacking)
+        return Memory(record, self.log.state.records[record.id], self._is_searchable(record.id))
 
     def turn(self, record: bytes) -> Memory | None:
         """Open a turn that was kept word for word: its record is a `Dialogue`."""
@@ -288,7 +299,20 @@ class OpenNamespace:
         state = None if record is None else self.state(record.id)
         if record is None or state is None:
             return None
-        return Memory(record, state, record.id not in self.view.space.lacking)
+        return Memory(record, state, self._is_searchable(record.id))
+
+    def _is_searchable(self, record: bytes) -> bool:
+        """Whether a record has a vector; passages of a long one may still lack theirs."""
+        return record not in self.view.space.lacking or self.view.has_vector(record)
+
+    def essential(self, record: bytes) -> Essential | None:
+        """Return what a memory says of what always matters; told once, since a record never changes."""
+        if record not in self._essentials:
+            memory = self.view.get(record)
+            if memory is None:
+                return None
+            self._essentials[record] = essential_of(memory.text)
+        return self._essentials[record]
 
     def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:
         """Whether there is such a memory, of one of these kinds if any are given, that can be opened; it is not."""
@@ -341,10 +365,16 @@ class OpenNamespace:
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.0,
         past: bool = False,
+        topic: Vector | None = None,
+        reading: Reading | None = None,
     ) -> SearchResult:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
-        return index.search(vector, text, count, allowed=allowed, floor=floor)
+        return index.search(vector, text, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
+
+    def speakers(self, query: str) -> list[str]:
+        """Return the names of speakers in a query, as they stand there."""
+        return self.view.index.speakers(query)
 
     def state_of_hit(self, number: int) -> RecordState:
         """Return what the log says of what a search found, which is not opened for that."""
@@ -373,6 +403,15 @@ class OpenNamespace:
             return allowed
         numbers = self.view.table.numbers.values() if allowed is None else allowed
         return {number for number in numbers if self._held_at(number, request.as_of)}
+
+    def newer_beside(self, number: int) -> list[int]:
+        """Return the numbers of what contradicts a memory and was said after it, newest first; of many the newest two."""
+        beside = self.view.table.beside(number)
+        if not beside:
+            return []
+        said = {each: (self.hit(each).record.said_at, each) for each in (*beside, number)}
+        newer = sorted((each for each in beside if said[each] > said[number]), key=said.__getitem__)
+        return newer[: -_MOST_BESIDE - 1 : -1]
 
     def _held_at(self, number: int, at: int) -> bool:
         """Whether a memory held at a time in ms; its first instant counts, its last does not."""
@@ -511,6 +550,7 @@ class OpenNamespace:
         view = self.view
         purge, view.purge_due = view.purge_due, False
         try:
+            await view.read_long()
             for index in (view.index, view.past):
                 await index.maintain(purge=purge)
         except BaseException:

@@ -7,6 +7,7 @@ order: the same on every relayer that read the same log.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,7 +40,8 @@ from relayer.namespaces.records import RecordCache, RecordTable
 from relayer.ports import EmbeddingModel, Randomness
 from relayer.search.baseline import Calibration
 from relayer.search.index import MemoryIndex
-from relayer.search.rows import Vector, search_row
+from relayer.search.passages import Meaning, is_long, passages
+from relayer.search.rows import search_row
 from relayer.search.terms import indexed_text
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
@@ -216,6 +218,7 @@ def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[What, by
 
 
 _VECTOR_TYPE = np.dtype("<f2")
+_START_BYTES = 4
 
 
 def encode_vector(vector: NDArray[np.float32]) -> bytes:
@@ -228,9 +231,43 @@ def decode_vector(data: bytes) -> NDArray[np.float32]:
     return np.frombuffer(data, _VECTOR_TYPE).astype(np.float32)
 
 
+def encode_meaning(meaning: Meaning) -> bytes:
+    """Encode a memory's own vector, and behind it, for each further passage, where it begins (uint32) and its vector."""
+    further = (
+        start.to_bytes(_START_BYTES, "little") + encode_vector(vector) for start, vector in meaning.passages
+    )
+    return encode_vector(meaning.row) + b"".join(further)
+
+
+def decode_meaning(data: bytes, dimension: int) -> Meaning:
+    """Decode what `encode_meaning` made; what does not divide into vectors is one of a wrong length, which no index takes."""
+    size = dimension * _VECTOR_TYPE.itemsize
+    step = _START_BYTES + size
+    if (len(data) - size) % step:
+        return Meaning(decode_vector(data[: len(data) // _VECTOR_TYPE.itemsize * _VECTOR_TYPE.itemsize]))
+    further = (data[at : at + step] for at in range(size, len(data), step))
+    return Meaning(
+        decode_vector(data[:size]),
+        tuple(
+            (int.from_bytes(one[:_START_BYTES], "little"), decode_vector(one[_START_BYTES:]))
+            for one in further
+        ),
+    )
+
+
 def header_of(record: Record) -> str:
     """Return a record's text as it is embedded and indexed."""
-    return indexed_text(record.source.speaker or None, record.occurred_at, record.text)
+    return headed(record, record.text)
+
+
+def headed(record: Record, text: str) -> str:
+    """Return a part of a record's text with who said it and when, as it is embedded and indexed."""
+    return indexed_text(record.source.speaker or None, record.occurred_at, text)
+
+
+def _is_whole(record: Record, meaning: Meaning | None) -> bool:
+    """Whether a record has all the vectors that are due to it."""
+    return meaning is not None and (bool(meaning.passages) or not is_long(record.text))
 
 
 class NamespaceView:
@@ -261,6 +298,8 @@ class NamespaceView:
         self.journal = Journal()
         self.purge_due = False
         self.plaintexts: dict[tuple[bytes, str, bytes], bytes] = {}
+        # Long texts whose passages are still to be searched by their words; the value is one's own to be told by.
+        self._unread: dict[int, object] = {}
 
     def prepare(self, newest: CalibratedModel) -> None:
         """Collect vectors of another model from now on, for everything that is there and will be."""
@@ -359,7 +398,7 @@ class NamespaceView:
         try:
             encoded = self._open(stored.record, "record", stored.sealed)
             record = self.records.put(number, stored.record, stored.sealed, encoded)
-            row = self._row(record, stored)
+            meaning = self._meaning(record, stored)
         except (UnsealError, msgspec.MsgspecError):
             # One damaged record must not take the others with it; `verify` finds it, the count shows it.
             self._let_go(number)
@@ -369,21 +408,22 @@ class NamespaceView:
             self.table.add_dialogue(record)
             return
         self.table.add(record)
-        rows: list[Vector | None] = []
+        found: list[Meaning | None] = []
         for space in (self.space, self.coming):
             is_of = space is not None and record.embedding.detail == space.model.sha256
-            rows.append(row if is_of else None)
-            if space is not None and rows[-1] is None:
+            found.append(meaning if is_of else None)
+            if space is not None and not _is_whole(record, found[-1]):
                 space.lacking[stored.record] = None
-        self._index(number, record, *rows)
+        self._index(number, record, *found)
 
-    def _row(self, record: Record, stored: Stored) -> Vector | None:
-        models = {self.space.model.sha256, self.newest.model.sha256}
-        if not stored.vector or record.embedding.detail not in models:
+    def _meaning(self, record: Record, stored: Stored) -> Meaning | None:
+        space = self._space_of(record.embedding.detail)
+        if not stored.vector or space is None:
             return None
-        # What was said after something that is erased by now is found by its own words alone.
-        context = stored.context_vector if record.context_of in self else b""
-        return search_row(*self._open_vectors(stored.record, stored.vector, context))
+        return self._open_vectors(record, space, stored.vector, stored.context_vector)
+
+    def _space_of(self, model: str) -> EmbeddingSpace | None:
+        return next((space for space in (self.space, self.newest) if space.model.sha256 == model), None)
 
     def _open(self, record: bytes, part: str, sealed: bytes) -> bytes:
         known = self.plaintexts.get((record, part, sealed))
@@ -393,69 +433,103 @@ class NamespaceView:
             return self._keys.unseal_record(record, sealed)
         return self._keys.unseal_vector(record, part, sealed)
 
-    def _open_vectors(self, record: bytes, own: bytes, context: bytes) -> tuple[Vector, Vector | None]:
-        vector = decode_vector(self._open(record, "own", own))
-        return vector, decode_vector(self._open(record, "context", context)) if context else None
+    def _open_vectors(self, record: Record, space: EmbeddingSpace, own: bytes, context: bytes) -> Meaning:
+        meaning = decode_meaning(self._open(record.id, "own", own), space.model.dimension)
+        # What was said after something that is erased by now is found by its own words alone.
+        known = context and record.context_of in self
+        before = decode_vector(self._open(record.id, "context", context)) if known else None
+        if before is not None and before.shape != meaning.row.shape:
+            before = None
+        return meaning._replace(row=search_row(meaning.row, before))
 
     def _attach(self, vectors: Iterable[VectorSet]) -> None:
         """Make records findable by meaning, with vectors of some model that were computed after they were stored."""
         for item in vectors:
             if item.record not in self or not item.vector:
                 continue
+            number = self.table.numbers[item.record]
+            record = self.by_number(number)
+            space = self._space_of(item.model or record.embedding.detail)
+            if space is None:
+                continue
             try:
-                own, context = self._open_vectors(item.record, item.vector, item.context_vector)
+                meaning = self._open_vectors(record, space, item.vector, item.context_vector)
             except UnsealError:
                 self.table.unreadable += 1
                 continue
-            number = self.table.numbers[item.record]
-            record = self.by_number(number)
-            model = item.model or record.embedding.detail
-            row = search_row(own, context if record.context_of in self else None)
-            if model == self.space.model.sha256:
-                self.space.lacking.pop(record.id, None)
-                self._index(number, record, row, self._index_of(number).coming_row(number))
-            elif self.coming is not None and model == self.coming.model.sha256:
-                self.coming.lacking.pop(record.id, None)
-                self._index_coming(number, row)
+            if _is_whole(record, meaning):
+                space.lacking.pop(record.id, None)
+            if space is self.space:
+                # What cannot be ranked is found by its terms alone, or by what it had before.
+                with suppress(ValueError):
+                    self._index_of(number).put_vectors(number, *meaning)
+            else:
+                self._index_coming(number, meaning)
 
     def _index_of(self, number: int) -> MemoryIndex:
         return self.index if number in self.table.shown else self.past
 
-    def _index_coming(self, number: int, row: Vector) -> None:
+    def _index_coming(self, number: int, meaning: Meaning) -> None:
         # What cannot be ranked is found by its terms alone, before and after.
         with suppress(ValueError):
-            self._index_of(number).put_coming(number, row)
+            self._index_of(number).put_coming(number, *meaning)
 
-    def _index(self, number: int, record: Record, row: Vector | None, coming: Vector | None = None) -> None:
+    def _index(
+        self, number: int, record: Record, meaning: Meaning | None, coming: Meaning | None = None
+    ) -> None:
         neighbour = self.get(record.context_of) if record.context_of else None
         text, context = header_of(record), header_of(neighbour) if neighbour else None
         before, speaker = self.table.numbers.get(record.context_of), record.source.speaker
         index = self._index_of(number)
+        row, further = meaning or (None, ())
         try:
-            index.put(number, row, text, context, speaker=speaker, before=before)
+            index.put(number, row, text, context, speaker=speaker, before=before, passages=further)
         except ValueError:
             # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
             index.put(number, None, text, context, speaker=speaker, before=before)
+        if is_long(record.text) and not index.has_passages(number):
+            self._unread[number] = object()
         if coming is not None:
             self._index_coming(number, coming)
+
+    def has_vector(self, record: bytes) -> bool:
+        """Whether a memory is found by meaning."""
+        number = self.table.numbers.get(record)
+        return number is not None and self._index_of(number).row(number) is not None
+
+    async def read_long(self) -> None:
+        """Make the passages of long texts findable by their words, one in each step of the event loop."""
+        while self._unread:
+            number, mark = next(iter(self._unread.items()))
+            record = self.records.get(number)
+            if record is None:
+                del self._unread[number]
+                continue
+            for start, end in passages(record.text):
+                self._index_of(number).put_passage(number, start, headed(record, record.text[start:end]))
+                await asyncio.sleep(0)
+                if self._unread.get(number) is not mark:
+                    break
+            else:
+                self._unread.pop(number, None)
 
     def _hide(self, record: bytes) -> None:
         number = self.table.numbers.get(record)
         if number in self.table.shown:
-            row, coming = self.index.row(number), self.index.coming_row(number)
+            meaning, coming = self.index.meaning(number), self.index.coming_meaning(number)
             self.table.shown.discard(number)
             self.index.remove(number)
-            self._index(number, self.by_number(number), row, coming)
+            self._index(number, self.by_number(number), meaning, coming)
 
     def _show(self, record: bytes) -> None:
         number = self.table.numbers.get(record)
         if number is not None:
-            row, coming = self.past.row(number), self.past.coming_row(number)
+            meaning, coming = self.past.meaning(number), self.past.coming_meaning(number)
             self.table.shown.add(number)
             self.past.remove(number)
-            if row is None:
+            if meaning is None:
                 self.space.lacking[record] = None
-            self._index(number, self.by_number(number), row, coming)
+            self._index(number, self.by_number(number), meaning, coming)
 
     def _drop(self, state: NamespaceState, records: Sequence[bytes]) -> None:
         spaces = [space for space in (self.space, self.coming) if space is not None]
@@ -466,6 +540,7 @@ class NamespaceView:
             if number is not None:
                 self.index.remove(number)
                 self.past.remove(number)
+                self._unread.pop(number, None)
                 self._let_go(number)
         for record in state.following(records):
             number = self.table.numbers.get(record)

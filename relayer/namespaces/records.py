@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -207,6 +208,8 @@ class Dialogues:
 _NEVER = -(2**63)
 # What a session's dialogues are stored as: a facet that no filter asks for.
 _DIALOGUE = "dialogue"
+# What memories contradict which is stored as one, too: pairs of numbers, the older one first.
+_CONTRADICTS = "contradicts"
 # Measured: id, number and facets of a record in their dictionaries and sets; a chat session with its newest record.
 _RECORD_BYTES = 420
 _SESSION_BYTES = 220
@@ -250,6 +253,7 @@ class RecordTable:
         self._expiring: dict[int, int] = {}
         self._occurred = array("q")
         self._last_of_session: dict[str, bytes] = {}
+        self._contradicted_by: dict[int, list[int]] = defaultdict(list)
 
     def __len__(self) -> int:
         """How many numbers were given."""
@@ -268,6 +272,16 @@ class RecordTable:
     def last_of_session(self, session: str) -> bytes | None:
         """Return the newest record of a host's chat session."""
         return self._last_of_session.get(session)
+
+    def beside(self, number: int) -> set[int]:
+        """Return the numbers of what recall may return and contradicts a record, or contradicts what does."""
+        found: set[int] = set()
+        left = [number]
+        while left:
+            new = set(self._contradicted_by.get(left.pop(), ())) - found
+            found |= new
+            left += new
+        return found & self.shown - {number}
 
     def is_of_kind(self, record: bytes, kinds: Iterable[str]) -> bool:
         """Whether a readable record is of one of these kinds."""
@@ -300,6 +314,9 @@ class RecordTable:
             self._facets["suspect", "yes"].add(number)
         if record.expires_at is not None:
             self._expiring[number] = record.expires_at
+        for other in record.contradicts:
+            if (older := self.numbers.get(other)) is not None:
+                self._contradicted_by[older].append(number)
         return number
 
     def drop(self, record: bytes) -> int | None:
@@ -310,6 +327,7 @@ class RecordTable:
         if number is not None:
             self.shown.discard(number)
             self._expiring.pop(number, None)
+            self._contradicted_by.pop(number, None)
             self._occurred[number] = _NEVER
             for members in self._facets.values():
                 members.discard(number)
@@ -359,16 +377,21 @@ class RecordTable:
             hidden=_packed(set(known) - self.shown),
             lacking=_packed(self.numbers[record] for record in lacking),
             occurred=np.array(self._occurred, "<i8").tobytes(),
-            facets=[
-                (facet, value, _packed(members))
-                for (facet, value), members in self._facets.items()
-                if members
-            ]
-            + [(_DIALOGUE, session, _packed(numbers)) for session, numbers in self.dialogues.numbers()],
+            facets=list(self._stored_facets()),
             expiring=list(self._expiring.items()),
             sessions=list(self._last_of_session.items()),
             unreadable=self.unreadable,
         )
+
+    def _stored_facets(self) -> Iterator[tuple[str, str, bytes]]:
+        for (facet, value), members in self._facets.items():
+            if members:
+                yield facet, value, _packed(members)
+        for session, numbers in self.dialogues.numbers():
+            yield _DIALOGUE, session, _packed(numbers)
+        pairs = [(older, newer) for older, found in self._contradicted_by.items() for newer in found]
+        if pairs:
+            yield _CONTRADICTS, "", _packed(chain.from_iterable(pairs))
 
     @classmethod
     def of_parts(cls, parts: RosterParts) -> tuple[RecordTable, dict[bytes, None]]:
@@ -386,6 +409,10 @@ class RecordTable:
             if facet == _DIALOGUE:
                 for number in _unpacked(members):
                     table.dialogues.add(number, parts.ids[number], value)
+            elif facet == _CONTRADICTS:
+                pairs = _unpacked(members)
+                for older, newer in zip(pairs[::2], pairs[1::2], strict=True):
+                    table._contradicted_by[older].append(newer)
             else:
                 table._facets[facet, value] = set(_unpacked(members))
         table._expiring = dict(parts.expiring)

@@ -29,6 +29,8 @@ from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
 _BLOCK_BYTES = 512 * 1024
+# Arrays of the vectors of memories and of passages, and of the words of both.
+_LISTS = 22
 # Hashed in about a millisecond; more of it in a thread of its own.
 _HASH_BYTES = 1024 * 1024
 # As many records are rebuilt in about two milliseconds, for which no thread is asked.
@@ -37,9 +39,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
-    """What of a `MemoryIndex` is no array: `LexicalParts.total`, and `NullParts`."""
+    """What of a `MemoryIndex` is no array: `LexicalParts.total` of texts and of passages, and `NullParts`."""
 
     total: float
+    passages_total: float
     null: tuple[int, list[tuple[int, str, str | None]], bool, tuple[float, float] | None, int]
 
 
@@ -61,6 +64,7 @@ async def write_view(
     Raises:
         UnsealError: a record in memory does not open any more.
     """
+    await view.read_long()
     digest = hashlib.sha256()
     for number, records in enumerate(view.records.encoded_blocks(len(view.table))):
         name = block_id(builder.key, Part.TEXTS, number)
@@ -126,34 +130,33 @@ def _rebuilt(
 def _about(parts: IndexParts) -> _Index:
     null = parts.null
     quantiles = None if null.null is None else (null.null.median, null.null.high)
-    return _Index(parts.lexical.total, (null.reached, null.texts, null.known, quantiles, null.size))
+    total, of_passages = parts.lexical.total, parts.passage_words.total
+    return _Index(total, of_passages, (null.reached, null.texts, null.known, quantiles, null.size))
 
 
 def _arrays_of(parts: IndexParts) -> tuple[Buffer, ...]:
     # The last of the lexical parts is a number, and stands with what is small.
-    return (*parts.dense, *parts.lexical[:-1], parts.links)
+    return (*parts.dense, *parts.passages, *parts.lexical[:-1], *parts.passage_words[:-1], parts.links)
 
 
 def _parts(about: _Index, arrays: list[bytearray]) -> IndexParts:
-    keys, graph, rows, *lexical, links = arrays
-    terms, counts, slots, weights, document_counts, document_terms, lexical_keys, lengths = lexical
+    *lists, links = arrays
+    if len(lists) != _LISTS:
+        raise ValueError("a stored view has other sections")
     reached, texts, known, quantiles, size = about.null
     return IndexParts(
-        DenseParts(keys, graph, rows),
-        LexicalParts(
-            terms,
-            counts,
-            slots,
-            weights,
-            document_counts,
-            document_terms,
-            lexical_keys,
-            lengths,
-            about.total,
-        ),
+        DenseParts(*lists[:3]),
+        DenseParts(*lists[3:6]),
+        _lexical(lists[6:14], about.total),
+        _lexical(lists[14:], about.passages_total),
         links,
         NullParts(reached, texts, known, None if quantiles is None else Baseline(*quantiles), size),
     )
+
+
+def _lexical(arrays: list[bytearray], total: float) -> LexicalParts:
+    terms, counts, slots, weights, document_counts, document_terms, keys, lengths = arrays
+    return LexicalParts(terms, counts, slots, weights, document_counts, document_terms, keys, lengths, total)
 
 
 async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[bytearray]:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from math import log
@@ -19,12 +20,14 @@ from numpy.typing import NDArray
 from relayer.ports import Embedder
 from relayer.search.dense import DenseQuery
 from relayer.search.lexical import LexicalIndex
+from relayer.search.passages import VectorQuery
 from relayer.search.ranking import (
     ENOUGH_MEMORIES,
     UNKNOWN_NAME_PENALTY,
     Baseline,
     Prior,
     abstention_score,
+    baseline_for,
     coverage,
 )
 from relayer.search.rows import Vector
@@ -84,8 +87,9 @@ UNRELATED_PROMPTS = tuple(_lines("unrelated_prompts.txt"))
 Whatever they score against a memory is what *unrelated* looks like to a model. All of it was written for this purpose.
 """
 
-# Sizes of the sample namespaces, and how many of each are looked at.
-SIZES = (1, 3, 10, 30, 100, len(STATEMENTS))
+ENGLISH = "en"
+# Sizes of the sample namespaces, and all statements; how many of each are looked at.
+SIZES = (1, 3, 10, 30, 100)
 SAMPLES = 40
 # Steps through the statements so that neighbours, often by one speaker, end up in different samples.
 STRIDE = 61
@@ -108,12 +112,33 @@ class Calibration:
     """What turns evidence into relevance for one embedding model.
 
     Attributes:
-        prior: the null by namespace size.
-        probes: for measuring a namespace's own null; empty means that the prior is all there is.
+        prior: the null by namespace size, of prompts in English.
+        probes: for measuring a namespace's own null, in English; empty means that the prior is all there is.
+        by_language: the prior of prompts in other languages, as far as it was measured.
+        model: the SHA-256 of the model.
     """
 
     prior: Prior
     probes: tuple[Probe, ...] = ()
+    by_language: Mapping[str, Prior] = field(default_factory=dict)
+    model: str = ""
+
+    def baseline(self, language: str, memories: int, own: NamespaceBaseline, passages: int = 0) -> Baseline:
+        """The null among so many memories, and further passages of long ones, for a prompt of this language."""
+        size = memories + passages
+        if language == ENGLISH or language not in self.by_language:
+            return baseline_for(size, self.prior, own.null, own.size + passages)
+        return self.by_language[language].at(size)
+
+
+@cache
+def shipped_priors(model: str) -> Mapping[str, Prior]:
+    """The measured priors of a model by language, without English; none for a model that nobody measured."""
+    stored = json.loads((files("relayer.search") / "data" / "priors.json").read_text("utf-8"))
+    return {
+        language: Prior(tuple((size, Baseline(median, high)) for size, median, high in points))
+        for language, points in stored.get(model, {}).items()
+    }
 
 
 async def first_calibration(embedder: Embedder) -> Calibration:
@@ -123,7 +148,10 @@ async def first_calibration(embedder: Embedder) -> Calibration:
         EmbedderUnavailable, QueueFull: as `calibrate`.
     """
     prior = PRIORS.get(embedder.model.sha256)
-    return await calibrate(embedder) if prior is None else Calibration(prior)
+    if prior is None:
+        return await calibrate(embedder)
+    model = embedder.model.sha256
+    return Calibration(prior, (), shipped_priors(model), model)
 
 
 async def calibrate(embedder: Embedder) -> Calibration:
@@ -138,7 +166,8 @@ async def calibrate(embedder: Embedder) -> Calibration:
         rows = await embedder.embed(statement_texts())
         prior = await asyncio.to_thread(fit_prior, rows, prompts)
     probes = tuple(Probe(text, vector) for text, vector in zip(UNRELATED_PROMPTS, prompts, strict=True))
-    return Calibration(prior, probes)
+    model = embedder.model.sha256
+    return Calibration(prior, probes, shipped_priors(model), model)
 
 
 def statement_texts() -> list[str]:
@@ -149,16 +178,28 @@ def statement_texts() -> list[str]:
     ]
 
 
-def fit_prior(rows: NDArray[np.float32] | None, prompts: NDArray[np.float32] | None) -> Prior:
-    """The prior of a model from its vectors of `statement_texts` and `UNRELATED_PROMPTS`; None: of terms alone.
+def fit_prior(
+    rows: NDArray[np.float32] | None,
+    prompts: NDArray[np.float32] | None,
+    statements: tuple[str, ...] | None = None,
+    unrelated: tuple[str, ...] = UNRELATED_PROMPTS,
+) -> Prior:
+    """The prior of a model, or of terms alone, for one language.
 
     Quantiles of the best evidence over sample namespaces of each size. Takes about a second: for a worker thread.
+
+    Args:
+        rows: vectors of the statements; None: of terms alone.
+        prompts: vectors of the unrelated prompts, likewise.
+        statements: as they are indexed; None: those that are shipped.
+        unrelated: the prompts.
     """
+    texts = tuple(statement_texts()) if statements is None else statements
     cosines = None if rows is None or prompts is None else prompts @ rows.T
     points: list[tuple[int, Baseline]] = []
-    for size in SIZES:
+    for size in (*(size for size in SIZES if size < len(texts)), len(texts)):
         best: list[float] = []
-        for members, covered, doubts in _samples(size):
+        for members, covered, doubts in _samples(size, texts, unrelated):
             found = covered if cosines is None else abstention_score(cosines[:, members], covered)
             best += (found.max(axis=1) - doubts).tolist()
         null, before = quantiles(best), points[-1][1] if points else Baseline(0.0, 0.0)
@@ -178,17 +219,18 @@ def quantiles(best: Sequence[float]) -> Baseline:
 
 
 @cache
-def _samples(size: int) -> list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]]:
+def _samples(
+    size: int, texts: tuple[str, ...], unrelated: tuple[str, ...]
+) -> list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]]:
     """Sample namespaces: their statements, what every prompt covers of each (prompts by statements), and its doubt."""
-    texts = statement_texts()
     samples: list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]] = []
     for sample in range(SAMPLES if size < len(texts) else 1):
         members = [((sample * 7 + at) * STRIDE) % len(texts) for at in range(size)]
         index = LexicalIndex()
         for member in members:
             index.put(member, texts[member])
-        covered, doubts = np.empty((len(UNRELATED_PROMPTS), size)), np.zeros(len(UNRELATED_PROMPTS))
-        for number, prompt in enumerate(UNRELATED_PROMPTS):
+        covered, doubts = np.empty((len(unrelated), size)), np.zeros(len(unrelated))
+        for number, prompt in enumerate(unrelated):
             asked = index.ask(prompt)
             covered[number] = coverage(asked.scores(members), asked.ceiling)
             doubts[number] = UNKNOWN_NAME_PENALTY * index.lacks(names(prompt))
@@ -204,7 +246,7 @@ _ELSEWHERE = -1
 # A text of the sample with the one before it, both short.
 _TEXT_BYTES = 500
 
-Ask = Callable[[Vector], DenseQuery]
+Ask = Callable[[Vector], DenseQuery | VectorQuery]
 
 
 class NullParts(NamedTuple):
@@ -239,6 +281,10 @@ class NamespaceBaseline:
         if key < STEPS[-1]:
             self._texts[key] = (text, context)
             self._changes += key < self._bound()
+
+    def changed(self, key: int) -> None:
+        """Note a memory that has other vectors."""
+        self._changes += key in self._texts and key < self._bound()
 
     def remove(self, key: int) -> None:
         """Note a memory that is gone."""

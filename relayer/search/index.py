@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
-from collections.abc import Container, Iterable, KeysView
+from collections import defaultdict
+from collections.abc import Container, Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from math import isnan
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.baseline import LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
-from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
+from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
+from relayer.search.dense import DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery
+from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
+from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import (
+    JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
+    TERM_WEIGHT,
+    TOLD_WEIGHT,
     UNKNOWN_NAME_PENALTY,
     Baseline,
     Hit,
     Judgement,
     SearchResult,
     abstention_score,
-    baseline_for,
     coverage,
+    evenness_of,
     evidence,
     gate,
+    in_steps,
+    judged_steps,
     prompt_relevance,
     with_neighbours,
 )
@@ -36,39 +46,90 @@ from relayer.search.terms import names
 Numbers = NDArray[np.float64]
 
 
+class Asked(NamedTuple):
+    """A query, as each half of the search takes it; ``topic`` is what the meaning is ranked by, ``dense`` judged by.
+
+    ``passages`` are the words of long texts' passages, where there are any.
+    """
+
+    dense: DenseQuery | VectorQuery | None
+    topic: DenseQuery | VectorQuery | None
+    lexical: LexicalQuery | None
+    passages: WordsOfPassages | None = None
+
+    def best(self, count: int, allowed: AbstractSet[int] | None) -> set[int]:
+        """What each of them proposes."""
+        proposed: set[int] = set()
+        for half in (self.topic, self.lexical):
+            if half is not None:
+                proposed.update(half.best(count, allowed)[0].tolist())
+        return proposed if self.passages is None else proposed | self.passages.best(count, allowed)
+
+    def passage(self, key: int) -> int | None:
+        """Where the passage of a memory begins that has the most to say; None when its text is not in passages."""
+        said: defaultdict[int, float] = defaultdict(float)
+        if isinstance(self.topic, VectorQuery):
+            for start, cosine in self.topic.of_passages(key).items():
+                said[start] += cosine
+        if self.passages is not None:
+            for start, covered in self.passages.of_passages(key).items():
+                said[start] += TERM_WEIGHT * covered
+        if said and isinstance(self.topic, VectorQuery):
+            said[0] += self.topic.of_whole(key)
+        return max(said, key=lambda start: (said[start], -start)) if said else None
+
+
 class Candidates(NamedTuple):
     """Memories by rising key; every array has one number for each of them.
 
     Attributes:
         keys: of the memories.
         cosine: of its row and the query; NaN if either has no vector.
+        topical: of its row and the query without the names of speakers; NaN if either has no vector.
         bm25: of its text and the query; None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names who said it.
+        told: how much it tells, 0..1; 0 if the query has no text.
     """
 
     keys: list[int]
     cosine: Numbers
+    topical: Numbers
     bm25: Numbers | None
     covered: Numbers
     spoken: NDArray[np.bool_]
+    told: Numbers
 
     @classmethod
-    def of(cls, keys: Iterable[int], dense: DenseQuery | None, lexical: LexicalQuery | None) -> Candidates:
+    def of(cls, keys: Iterable[int], asked: Asked) -> Candidates:
         """The candidates with these keys, each of which has a text."""
         ordered = sorted(keys)
         count = len(ordered)
-        cosine = np.full(count, np.nan) if dense is None else dense.scores(ordered)
-        if lexical is None:
-            return cls(ordered, cosine, None, np.zeros(count), np.zeros(count, np.bool_))
-        bm25 = lexical.scores(ordered)
-        return cls(ordered, cosine, bm25, coverage(bm25, lexical.ceiling), lexical.spoken(ordered))
+        cosine = np.full(count, np.nan) if asked.dense is None else asked.dense.scores(ordered)
+        topical = cosine if asked.topic in (None, asked.dense) else asked.topic.scores(ordered)
+        if asked.lexical is None:
+            return cls(
+                ordered, cosine, topical, None, np.zeros(count), np.zeros(count, np.bool_), np.zeros(count)
+            )
+        bm25 = asked.lexical.scores(ordered)
+        covered = coverage(bm25, asked.lexical.ceiling)
+        if asked.passages is not None:
+            covered = asked.passages.raised(ordered, covered)
+        spoken, told = asked.lexical.spoken(ordered), asked.lexical.told(ordered)
+        return cls(ordered, cosine, topical, bm25, covered, spoken, told)
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
         """Those for which ``chosen`` is true."""
         keys = [self.keys[at] for at in np.flatnonzero(chosen).tolist()]
-        bm25 = None if self.bm25 is None else self.bm25[chosen]
-        return Candidates(keys, self.cosine[chosen], bm25, self.covered[chosen], self.spoken[chosen])
+        return Candidates(
+            keys,
+            self.cosine[chosen],
+            self.topical[chosen],
+            None if self.bm25 is None else self.bm25[chosen],
+            self.covered[chosen],
+            self.spoken[chosen],
+            self.told[chosen],
+        )
 
     @property
     def by_terms(self) -> NDArray[np.bool_]:
@@ -78,18 +139,20 @@ class Candidates(NamedTuple):
     @property
     def content(self) -> Numbers:
         """What each one's own words say, for the order."""
-        return np.where(self.by_terms, self.covered, evidence(self.cosine, self.covered))
+        return np.where(self.by_terms, self.covered, evidence(self.topical, self.covered))
 
     @property
     def bonus(self) -> Numbers:
-        """What it is worth that the right one said it; nobody lends that to a neighbour, who is often the other one."""
-        bonus: Numbers = SPEAKER_WEIGHT * self.spoken.astype(np.float64)
+        """What it is worth that the right one said it, and that it tells something; nobody lends that to a neighbour."""
+        bonus: Numbers = SPEAKER_WEIGHT * self.spoken + TOLD_WEIGHT * self.told
         return bonus
 
     @property
     def judged(self) -> Numbers:
         """What each one says against silence."""
-        return np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered)) + self.bonus
+        own = np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered))
+        judged: Numbers = own + JUDGED_SPEAKER_WEIGHT * self.spoken
+        return judged
 
     def best(self, count: int) -> list[int]:
         """The keys with the most `content`, best first, ties by key."""
@@ -204,7 +267,9 @@ class IndexParts(NamedTuple):
     """What a `MemoryIndex` is stored as."""
 
     dense: DenseParts
+    passages: DenseParts
     lexical: LexicalParts
+    passage_words: LexicalParts
     links: bytes | bytearray
     null: NullParts
 
@@ -222,9 +287,10 @@ class MemoryIndex:
 
     def __init__(self, dimension: int, calibration: Calibration) -> None:
         self.calibration = calibration
-        self._dense = DenseIndex(dimension)
-        self._coming: DenseIndex | None = None
+        self._dense = VectorIndex(dimension)
+        self._coming: VectorIndex | None = None
         self._lexical = LexicalIndex()
+        self._passages = PassageWords()
         self._own = NamespaceBaseline()
         self._links = Links()
 
@@ -242,13 +308,22 @@ class MemoryIndex:
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
         coming = 0 if self._coming is None else self._coming.nbytes
-        return self._dense.nbytes + coming + self._lexical.nbytes + self._own.nbytes + self._links.nbytes
+        return (
+            self._dense.nbytes
+            + coming
+            + self._lexical.nbytes
+            + self._passages.nbytes
+            + self._own.nbytes
+            + self._links.nbytes
+        )
 
     async def parts(self) -> IndexParts:
         """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
+        await self._tidy_passages()
         return IndexParts(
-            await self._dense.parts(),
+            *await self._dense.parts(),
             await self._lexical.parts(),
+            await self._passages.parts(),
             self._links.flat(),
             self._own.parts(self.calibration),
         )
@@ -261,8 +336,9 @@ class MemoryIndex:
             ValueError: they do not fit each other or the dimension.
         """
         index = cls(dimension, calibration)
-        index._dense = DenseIndex.of_parts(dimension, parts.dense)
+        index._dense = VectorIndex.of_parts(dimension, parts.dense, parts.passages)
         index._lexical = LexicalIndex.of_parts(parts.lexical)
+        index._passages = PassageWords.of_parts(parts.passage_words)
         index._links = Links.of_flat(parts.links)
         index._own = NamespaceBaseline.of_parts(parts.null)
         if not index._dense.keys() <= index._lexical.keys():
@@ -278,6 +354,7 @@ class MemoryIndex:
         *,
         speaker: str | None = None,
         before: int | None = None,
+        passages: Sequence[tuple[int, Vector]] = (),
     ) -> None:
         """Add a memory, or replace what ``key`` has.
 
@@ -289,6 +366,7 @@ class MemoryIndex:
             context: the indexed text of the turn before it.
             speaker: who said it.
             before: the key of the turn before it, whether or not that is in the index.
+            passages: of a long text, where each further passage begins and its vector; see `put_passage` for its words.
 
         Raises:
             ValueError: the row is not one; nothing was changed.
@@ -297,15 +375,34 @@ class MemoryIndex:
         if row is None:
             self._dense.remove(key)
         else:
-            self._dense.add(key, row)
+            self._dense.add(key, row, passages)
         self._lexical.place(key, weighed)
         if before is not None:
             self._links.put(key, before)
         self._own.put(key, text, context)
 
+    def put_vectors(
+        self, key: int, row: NDArray[np.floating], passages: Sequence[tuple[int, Vector]]
+    ) -> None:
+        """Add or replace the vectors of a memory that is here, see `put`; raises as that does."""
+        self._dense.add(key, row, passages)
+        self._own.changed(key)
+
+    def put_passage(self, key: int, start: int, text: str) -> None:
+        """Add the words of a passage of a memory that is here, which begins ``start`` characters into its text.
+
+        They stay until the memory is removed, whatever is put in its place.
+        """
+        self._passages.put(key, start, text)
+
+    def has_passages(self, key: int) -> bool:
+        """Whether a memory has words of passages."""
+        return key in self._passages
+
     def remove(self, key: int) -> bool:
-        """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector."""
+        """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector and of its passages."""
         self._dense.remove(key)
+        self._passages.remove(key)
         if self._coming is not None:
             self._coming.remove(key)
         self._own.remove(key)
@@ -313,21 +410,23 @@ class MemoryIndex:
 
     def prepare(self, dimension: int) -> None:
         """Begin to collect the vectors of another model, of this dimension."""
-        self._coming = DenseIndex(dimension)
+        self._coming = VectorIndex(dimension)
 
-    def put_coming(self, key: int, row: NDArray[np.floating]) -> None:
-        """Add or replace the vector of the coming model; `prepare` first.
+    def put_coming(
+        self, key: int, row: NDArray[np.floating], passages: Sequence[tuple[int, Vector]] = ()
+    ) -> None:
+        """Add or replace the vectors of the coming model; `prepare` first.
 
         Raises:
             ValueError: the row is not one of that model; nothing was changed.
         """
         if self._coming is None:
             raise ValueError("no other model was prepared")
-        self._coming.add(key, row)
+        self._coming.add(key, row, passages)
 
-    def coming_row(self, key: int) -> Vector | None:
-        """The vector of the coming model, if there is one."""
-        return None if self._coming is None else self._coming.row(key)
+    def coming_meaning(self, key: int) -> Meaning | None:
+        """The vectors of the coming model, if there are any."""
+        return None if self._coming is None else self._coming.meaning(key)
 
     def cut_over(self, calibration: Calibration) -> None:
         """Search by the vectors of the coming model from now on, and drop the former ones.
@@ -348,8 +447,19 @@ class MemoryIndex:
         *,
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.3,
+        topic: NDArray[np.float32] | None = None,
+        reading: Reading | None = None,
     ) -> SearchResult:
         """The best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
+
+        Args:
+            query_vector: of the query; what is judged by, and ranked by without a ``topic``.
+            query_text: the query.
+            k: at least 1.
+            allowed: keys that count.
+            floor: 0..1, see `relayer.search.ranking.gate`.
+            topic: the query's vector without the names of speakers, see `relayer.search.ranking.without_name`.
+            reading: what was read of the prompt; it has a say in the judgement.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -358,30 +468,41 @@ class MemoryIndex:
             raise ValueError("k is at least 1")
         keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
-        candidates = self._candidates(query_vector, query_text, max(CANDIDATES, 4 * k), keys)
-        strange = query_text is not None and self._lexical.lacks(names(query_text))
+        asked = self._asked(query_vector, topic, query_text)
+        candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
+        strange = query_text is not None and self._lacks(names(query_text))
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
-        null = baseline_for(considered, self.calibration.prior, self._own.null, self._own.size)
+        language = ENGLISH if reading is None else reading.language
+        # Chance has as many tries as there are rows, or texts to have a word in common with.
+        passages = max(self._dense.passages(keys), self._passages.passages(keys))
+        null = self.calibration.baseline(language, considered, self._own, passages)
         by_terms = candidates.by_terms
         if not by_terms.any():
-            passed, judgement = self._judged(candidates, null, doubt, floor, k)
+            passed, judgement = self._judged(candidates, null, doubt, floor, k, reading=reading)
         else:
             by_meaning = candidates.where(~by_terms)
-            passed, judgement = self._judged(by_meaning, null, doubt, floor, k)
-            prior = LEXICAL_PRIOR.at(considered)
-            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k)
+            passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
+            prior = LEXICAL_PRIOR.at(considered + passages)
+            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading=reading)
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
             judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
-            hits=tuple(passed),
+            hits=tuple(
+                replace(hit, passage=at) if (at := asked.passage(hit.key)) is not None else hit
+                for hit in passed
+            ),
             degraded=query_vector is None or self._lacks_vectors(keys),
             considered=considered,
             judgement=judgement,
         )
 
     def row(self, key: int) -> Vector | None:
-        """The vector that a memory is found by, if it has one."""
+        """The vector that a memory as a whole is found by, if it has one."""
         return self._dense.row(key)
+
+    def meaning(self, key: int) -> Meaning | None:
+        """All vectors that a memory is found by, if it has any."""
+        return self._dense.meaning(key)
 
     async def maintain(self, *, purge: bool = False) -> None:
         """Bring the graph up to date; cheap when nothing is due, safe to cancel.
@@ -389,6 +510,7 @@ class MemoryIndex:
         Args:
             purge: leave no trace of removed vectors in memory, as after an erasure.
         """
+        await self._tidy_passages()
         await self._dense.maintain(purge=purge)
         if self._coming is not None:
             await self._coming.maintain(purge=purge)
@@ -402,26 +524,44 @@ class MemoryIndex:
         """Measure what unrelated prompts find here, if that is due; see `relayer.search.baseline`."""
         await self._own.measure(self.calibration, self._dense.ask)
 
-    def _candidates(
-        self, vector: Vector | None, text: str | None, count: int, allowed: AbstractSet[int] | None
-    ) -> Candidates:
-        """What either half proposes, and the neighbours of the best of that, with the scores of both halves."""
+    def speakers(self, query: str) -> list[str]:
+        """The names of speakers in a query, as they stand there."""
+        return self._lexical.speakers(query)
+
+    async def _tidy_passages(self) -> None:
+        for _ in iter(self._passages.tidy, False):
+            await asyncio.sleep(0)
+
+    def _lacks(self, known: Sequence[str]) -> bool:
+        """Whether one of the names occurs neither in a text's beginning nor in a passage."""
+        return any(self._lexical.lacks([name]) and self._passages.lacks([name]) for name in known)
+
+    def _asked(self, vector: Vector | None, topic: Vector | None, text: str | None) -> Asked:
         dense = None if vector is None else self._dense.ask(vector)
-        lexical = None if text is None else self._lexical.ask(text)
-        proposed: set[int] = set()
-        if dense is not None:
-            proposed.update(dense.best(count, allowed)[0].tolist())
-        if lexical is not None:
-            proposed.update(lexical.best(count, allowed)[0].tolist())
-        found = Candidates.of(proposed, dense, lexical)
+        about = dense if dense is None or topic is None else self._dense.ask(topic)
+        if text is None:
+            return Asked(dense, about, None)
+        return Asked(dense, about, self._lexical.ask(text), self._passages.ask(text))
+
+    def _candidates(self, asked: Asked, count: int, allowed: AbstractSet[int] | None) -> Candidates:
+        """What is proposed, and the neighbours of the best of that, with all scores."""
+        proposed = asked.best(count, allowed)
+        found = Candidates.of(proposed, asked)
         if not self._links:
             return found
         passable = self._lexical.keys() if allowed is None else allowed
         beside = {other for key in found.best(LENDERS) for other, _ in self._links.near(key, passable)}
-        return found if beside <= proposed else Candidates.of(proposed | beside, dense, lexical)
+        return found if beside <= proposed else Candidates.of(proposed | beside, asked)
 
     def _judged(
-        self, candidates: Candidates, null: Baseline, doubt: float, floor: float, k: int
+        self,
+        candidates: Candidates,
+        null: Baseline,
+        doubt: float,
+        floor: float,
+        k: int,
+        *,
+        reading: Reading | None,
     ) -> tuple[list[Hit], Judgement]:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
         if not candidates.keys:
@@ -429,8 +569,12 @@ class MemoryIndex:
         ranked = self._raised(candidates) + candidates.bonus
         # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
         best = float(candidates.judged.max()) - doubt
-        relevance = prompt_relevance(best, null)
-        passed = gate(ranked, relevance, floor)[:k]
+        steps = in_steps(best, null)
+        evenness = 0.0
+        if reading is not None:
+            steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)
+            evenness = evenness_of(reading.asks)
+        passed = gate(ranked, prompt_relevance(steps), floor, evenness)[:k]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 

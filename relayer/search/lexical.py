@@ -7,11 +7,12 @@ goes below zero. Postings are flat arrays, about 8 bytes each: a namespace of 10
 from __future__ import annotations
 
 import asyncio
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from math import log
+from math import log, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from relayer.search.rows import Column, Found, best_of
 from relayer.search.stored_terms import LexicalParts, StoredTerms, flat
-from relayer.search.terms import Stems, terms
+from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told
 
 
 class LexicalQuery:
@@ -36,14 +37,17 @@ class LexicalQuery:
         ceiling: float,
         slots: Mapping[int, int],
         keys: NDArray[np.int64],
+        *,
         scores: NDArray[np.float32],
         spoken: NDArray[np.bool_],
+        told: NDArray[np.float32],
     ) -> None:
         self.ceiling = ceiling
         self._slots = slots
         self._keys = keys
         self._scores = scores
         self._spoken = spoken
+        self._told = told
 
     def best(self, k: int, allowed: AbstractSet[int] | None = None) -> Found:
         """Keys and BM25 scores of the best ``k`` allowed texts that share a term with the query, ties by key."""
@@ -74,6 +78,14 @@ class LexicalQuery:
         """
         return self._spoken[self._at(keys)]
 
+    def told(self, keys: Sequence[int]) -> NDArray[np.float64]:
+        """How much each of these texts tells, 0..1: nothing if it only asks, and little if it is short.
+
+        Raises:
+            KeyError: one of the keys has no text.
+        """
+        return self._told[self._at(keys)].astype(np.float64)
+
     def _at(self, keys: Sequence[int]) -> NDArray[np.int64]:
         return np.fromiter(map(self._slots.__getitem__, keys), np.int64, len(keys))
 
@@ -88,6 +100,8 @@ BACKGROUND = 100
 IMAGINED_TERMS = 1.5
 # Before the terms of a speaker's name, which no term of a text can begin with.
 SPEAKER = "\x1f"
+# The posting of all texts that tell anything, with how much; no term of a text can be this, either.
+TOLD = "\x02"
 # Speakers that are parts and not people: a prompt about a user is not about who wrote it.
 ROLES = frozenset(["user", "assistant", "system", "tool", "agent", "human", "ai", "bot", "model"])
 # Of the text before, which is no more than a hint; and of a prompt, which is compared with every text.
@@ -174,7 +188,10 @@ class LexicalIndex:
         for term, count in Counter(terms(context or "", CONTEXT_TERMS, self._stems)).items():
             weights[term] = weights.get(term, 0.0) + context_weight * count
         length = sum(weights.values())
-        return Weighed(weights | dict.fromkeys(_speaker_terms(speaker), 1.0), length)
+        weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
+        if tells := told(text.removeprefix(f"{speaker}: "), self._stems):
+            weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS)
+        return Weighed(weights, length)
 
     def place(self, key: int, weighed: Weighed) -> None:
         """Index what was weighed, in place of the text that ``key`` has."""
@@ -220,7 +237,14 @@ class LexicalIndex:
         asked = sorted(set(terms(query, ASKED_TERMS)))
         imagined = IMAGINED_TERMS * self._idf(0) if asked else 0.0
         ceiling = imagined + sum(self._idf(self._frequency(term)) for term in asked)
-        return LexicalQuery(ceiling, self._slots, self._keys.values, self._scores(asked), self._spoken(asked))
+        return LexicalQuery(
+            ceiling,
+            self._slots,
+            self._keys.values,
+            scores=self._scores(asked),
+            spoken=self._spoken(asked),
+            told=self._told(),
+        )
 
     def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
         """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
@@ -230,6 +254,17 @@ class LexicalIndex:
     def lacks(self, names: Iterable[str]) -> bool:
         """Whether one of the names occurs in no text."""
         return any(term not in self._postings for name in names for term in terms(name))
+
+    def speakers(self, query: str) -> list[str]:
+        """The runs of words in a query that name speakers, as they stand there, each once."""
+        runs: list[list[str]] = [[]]
+        for match in WORD.finditer(query):
+            word = re.split("['\u2019]", match.group())[0]
+            if any(SPEAKER + term in self._postings for term in terms(word)):
+                runs[-1].append(word)
+            elif runs[-1]:
+                runs.append([])
+        return list(dict.fromkeys(" ".join(run) for run in runs if run))
 
     @property
     def nbytes(self) -> int:
@@ -320,6 +355,13 @@ class LexicalIndex:
             if found is not None:
                 named[found[0]] = True
         return named
+
+    def _told(self) -> NDArray[np.float32]:
+        shares = np.zeros(len(self._keys), dtype=np.float32)
+        found = self._found(TOLD)
+        if found is not None:
+            shares[found[0]] = found[1]
+        return shares
 
     def _frequency(self, term: str) -> int:
         posting = self._postings.get(term)

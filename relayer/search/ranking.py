@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.rows import Vector
+from relayer.search.rows import SHORTEST, Vector
 
 Number = TypeVar("Number", float, NDArray[np.floating])
 
@@ -24,8 +24,16 @@ Number = TypeVar("Number", float, NDArray[np.floating])
 # namespace from any other, which has some words in common with it by chance.
 TERM_WEIGHT = 1.0
 JUDGED_TERM_WEIGHT = 0.5
-# What it is worth that the query names the one who said it.
-SPEAKER_WEIGHT = 0.15
+# What it is worth that the query names the one who said it: for the order, and for the judgement.
+SPEAKER_WEIGHT = 0.2
+JUDGED_SPEAKER_WEIGHT = 0.15
+# What it is worth that a memory tells something, and does not only ask or agree: as many turns of a real chat do.
+TOLD_WEIGHT = 0.2
+# How much of the way from a sentence about oneself to one about the speaker is taken out of a query that names the speaker,
+# in order to rank: who said a memory is known, and the name would outweigh what is asked.
+NAME_SHARE = 0.5
+ABOUT = "What did {} do?"
+ONESELF = "I"
 # What it costs the prompt as a whole that it names somebody or something the namespace has never heard of.
 UNKNOWN_NAME_PENALTY = 0.2
 # Share of the gap that a better neighbour closes, by its distance in turns.
@@ -40,6 +48,21 @@ def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
 def evidence(cosine: Number, covered: Number) -> Number:
     """What speaks for a memory, or for each of several, against the other memories of its namespace."""
     return cosine + TERM_WEIGHT * covered
+
+
+def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Vector:
+    """A query's vector less what the names in it add, of length 1.
+
+    Args:
+        vector: of the query.
+        about: of `ABOUT` with each name.
+        oneself: of `ABOUT` with `ONESELF`.
+    """
+    rest = vector - np.float32(NAME_SHARE) * np.sum(
+        [one - oneself for one in about], axis=0, dtype=np.float32
+    )
+    length = np.linalg.norm(rest)
+    return vector if length < SHORTEST else (rest / length).astype(np.float32)
 
 
 def abstention_score(cosine: Number, covered: Number) -> Number:
@@ -143,12 +166,44 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
     )
 
 
-def prompt_relevance(best: float, null: Baseline) -> float:
-    """Relevance of a prompt whose best memory has this evidence; 0..1, rising, 0.3 at the null's 99 % quantile."""
-    if best <= 0:
-        return 0.0
-    width = max(null.high - null.median, NARROWEST)
-    steps = 1 + (best - null.high) / width
+# What a prompt's form and its best memory's evidence say together, in steps of the null: 1 where one unrelated prompt in a
+# hundred stands. ``python -m bench.judgement`` learns them; the rest is of n-grams alone, and of a model that reads with them.
+EVIDENCE_SHARE = 0.42
+ASKS_SHARE = 0.06
+CONCERNS_SHARE = 0.075
+SHARE_OF_ALL = 0.48
+SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.70}
+# No memory is told for the form of a prompt alone, however surely it asks for one.
+LEAST_STEPS = -1.5
+MOST_LOGITS = 6.0
+
+
+def in_steps(best: float, null: Baseline) -> float:
+    """Where evidence stands in the null: 0 at its median, 1 at its 99 % quantile; none at all stands no higher than 0."""
+    steps = 1 + (best - null.high) / max(null.high - null.median, NARROWEST)
+    return steps if best > 0 else min(steps, 0.0)
+
+
+def judged_steps(steps: float, asks: float, concerns: float, model: str = "") -> float:
+    """What the evidence says, in steps, together with what the prompt's form says.
+
+    Args:
+        steps: see `in_steps`.
+        asks: see `relayer.search.prompt_reader.Reading`.
+        concerns: likewise.
+        model: whose vectors were read.
+    """
+    form = ASKS_SHARE * _bounded(asks) + CONCERNS_SHARE * _bounded(concerns)
+    rest = SHARE_BY_MODEL.get(model, SHARE_OF_ALL)
+    return min(EVIDENCE_SHARE * steps + form + rest, 1 + steps - LEAST_STEPS)
+
+
+def _bounded(logits: float) -> float:
+    return min(max(logits, -MOST_LOGITS), MOST_LOGITS)
+
+
+def prompt_relevance(steps: float) -> float:
+    """Relevance of a prompt at so many steps of the null; 0..1, rising, 0.3 at one step."""
     if steps <= 0:
         return 0.0
     if steps <= 1:
@@ -158,18 +213,27 @@ def prompt_relevance(best: float, null: Baseline) -> float:
     return 1 - rest * exp(-(steps - 1) * CALIBRATION_POINT / rest)
 
 
-def gate(evidence: NDArray[np.float64], relevance: float, floor: float) -> list[tuple[int, float]]:
+def evenness_of(asks: float) -> float:
+    """How little it matters that one memory has more evidence than another, 0..1: who asks wants to be told."""
+    return 1 / (1 + exp(-_bounded(asks)))
+
+
+def gate(
+    evidence: NDArray[np.float64], relevance: float, floor: float, evenness: float = 0.0
+) -> list[tuple[int, float]]:
     """What may leave, as (index, relevance), best first, ties by index; empty when the prompt does not pass.
 
     Args:
         evidence: what each candidate ranks by, see `relayer.search.ranking`; any order.
         relevance: of the prompt, see `prompt_relevance`.
         floor: least relevance; 0 returns everything with its relevance.
+        evenness: see `evenness_of`; 0 shares the relevance out by evidence.
     """
     if not len(evidence) or relevance < floor:
         return []
     best = max(float(evidence.max()), 0.0)
-    each = relevance * (np.maximum(evidence, 0.0) / best) if best > 0 else np.zeros_like(evidence)
+    share = np.maximum(evidence, 0.0) / best if best > 0 else np.zeros_like(evidence)
+    each = relevance * share ** (1 - evenness)
     # Stable: what ties stays in the order of its index.
     order = np.argsort(-evidence, kind="stable")
     order = order[each[order] >= floor]
@@ -194,11 +258,13 @@ class Hit:
     Attributes:
         key: as given to `relayer.search.index.MemoryIndex.put`.
         relevance: 0..1, see `relayer.search.ranking`.
-        cosine: of its row and the query; None if either has no vector.
+        cosine: of its row, or the best of its passages, and the query; None if either has no vector.
         bm25: of its text and the query; 0 if they share no term, None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names its speaker.
-        evidence: what it ranks by: cosine, covered share, speaker, and what its neighbours in the conversation lend.
+        evidence: what it ranks by: cosine, covered share, speaker, how much it tells, and what its neighbours in
+            the conversation lend.
+        passage: of a long text, where the passage begins that has the most to say, in characters.
     """
 
     key: int
@@ -208,6 +274,7 @@ class Hit:
     covered: float
     spoken: bool
     evidence: float
+    passage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,11 @@ import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
 
+from relayer.lib.n_grams import UNSPACED
 from relayer.wire.fields import stream_safe
 
 # Runs of letters and digits; an apostrophe inside a word ends it ("Maria's" is about Maria).
 WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
-# Scripts written without spaces: every character is a term, and so is every pair of neighbours.
-UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 LONGEST = 40
 # As how many terms a text is searched, and from how many characters for each of them, before and after compatibility
 # forms are folded: by its first 6,144 characters. It may be ten times as long, and is indexed in one step of the loop.
@@ -74,6 +73,7 @@ def terms(text: str, most: int = MOST_TERMS, stems: Stems | None = None) -> list
         if len(found) >= most:
             break
         word = match.group()[:LONGEST]
+        # Of scripts without spaces every character is a term, and so is every pair of neighbours.
         if UNSPACED.search(word):
             found += list(word)
             found += [word[at : at + 2] for at in range(len(word) - 1)]
@@ -160,6 +160,26 @@ def _day(occurred_at: int | None) -> str | None:
     except OverflowError:
         return None
     return f"{date.day} {MONTHS[date.month - 1]} {date.year}"
+
+
+# What `indexed_text` puts before a text that has a day.
+_HEADER = re.compile(r"[^\n]{0,80}?\(\d{1,2} [A-Z][a-z]{2} \d{4}\):? ")
+_SENTENCE = re.compile("[^.!?\u061f\u3002\uff01\uff1f\n]+[.!?\u061f\u3002\uff01\uff1f]*")
+_QUESTION = re.compile("[?\u061f\uff1f]")
+# A turn with as many terms tells as much as any: more would put short facts behind long turns (docs/adr/0025). As many are
+# read, and questions are looked for in as many characters.
+TOLD_TERMS = 4
+_TOLD_READ = 16
+_TOLD_CHARACTERS = 1_000
+
+
+def told(indexed: str, stems: Stems | None = None) -> int:
+    """How many terms an indexed text has outside of its header and of its questions, at most `TOLD_TERMS`."""
+    header = _HEADER.match(indexed)
+    start = header.end() if header else 0
+    sentences = _SENTENCE.findall(indexed[start : start + _TOLD_CHARACTERS])
+    statements = " ".join(one for one in sentences if not _QUESTION.search(one))
+    return min(TOLD_TERMS, len(terms(statements, _TOLD_READ, stems)))
 
 
 NAME_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")

@@ -9,7 +9,7 @@ from relayer.access.accounts import Access
 from relayer.domain.operations import Audience, JobAccepted, Model, Record, Role, Source
 from relayer.domain.outcomes import JobState
 from relayer.errors import Refused
-from relayer.extraction.statements import Candidate, Turn
+from relayer.extraction.statements import Candidate, Left, Turn
 from relayer.extraction.words import clean
 from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.jobs.summaries import promise_summary, said_in
@@ -140,9 +140,11 @@ def _not_found() -> Refused:
 
 
 # What it takes to judge a sentence, as a multiple of what it takes to look for secrets in it.
-_JUDGING = 3
+_JUDGING = 6
 # Turns are looked at one by one however short they are.
 _TURN_WEIGHT = 100
+# Of one request, however long its turns are.
+_MOST_MEMORIES = 100
 
 
 async def analyze(
@@ -157,10 +159,12 @@ async def analyze(
     """
     turns = await without_secrets(ctx, access.account, request.turns)
     request = request if turns is request.turns else request.model_copy(update={"turns": turns})
-    candidates = await _extract(ctx, access, request, deadline)
+    candidates, left = await _extract(ctx, access, request, deadline)
     answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     if candidates:
         answer = await _keep(ctx, access, request, candidates, deadline)
+    answer = answer.model_copy(update={"verdicts": _verdicts(candidates, answer.memories, left)})
+    ctx.verdicts.update(verdict.reason for verdict in answer.verdicts)
     if request.session_end:
         job = await summarise(ctx, access, request, deadline)
         answer = answer.model_copy(update={"summary_job_id": job})
@@ -177,7 +181,8 @@ async def _keep(
     """Store what was found in the turns, with the promise of facts."""
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.wait_indexed()
-        kept = {turn: number for number, (turn, _) in enumerate(candidates)}
+        # A long turn is several memories; a model that reads it is told of the first.
+        kept = {turn: number for number, (turn, _) in reversed(list(enumerate(candidates)))}
         promise = _Promise(ctx, opened, access, request, kept)
         await promise.prepare()
         drafts = _drafts(promise, candidates)
@@ -322,8 +327,8 @@ async def _with_facts(
 
 async def _extract(
     ctx: Context, access: Access, request: schemas.AnalyzeRequest, deadline: Deadline
-) -> list[tuple[int, Candidate]]:
-    """Return candidates with the index of the turn that each came from."""
+) -> tuple[list[tuple[int, Candidate]], list[Left]]:
+    """Return candidates with the index of the turn that each came from, and the turns that are left."""
     turns = [
         Turn(Role(item.role), item.text, item.occurred_at, f"{index}", item.speaker)
         for index, item in enumerate(request.turns)
@@ -331,7 +336,23 @@ async def _extract(
     work = _JUDGING * weight(turn.text for turn in turns) + _TURN_WEIGHT * len(turns)
     async with deadline.step("extract"):
         found = await ctx.texts.make(access.account, ctx.extractor.steps(turns), work)
-    return [(int(candidate.turn_ids[0]), candidate) for candidate in found if candidate is not None]
+    candidates = [(int(one.turn_ids[0]), one) for one in found if isinstance(one, Candidate)]
+    least = sorted((one.importance for _, one in candidates), reverse=True)[:_MOST_MEMORIES][-1:]
+    enough = [pair for pair in candidates if pair[1].importance >= least[0]][:_MOST_MEMORIES]
+    return enough, [one for one in found if isinstance(one, Left)]
+
+
+def _verdicts(
+    candidates: Sequence[tuple[int, Candidate]], memories: Sequence[schemas.Remembered], left: Sequence[Left]
+) -> tuple[schemas.Verdict, ...]:
+    """Say what became of each turn, in their order."""
+    found = [schemas.Verdict(turn=one.turn, kept=False, reason=one.reason) for one in left]
+    for (turn, candidate), memory in zip(candidates, memories, strict=True):
+        start, end = candidate.evidence
+        reason = "kept" if memory.status == "stored" else memory.status
+        kept = memory.status != "refused"
+        found.append(schemas.Verdict(turn=turn, kept=kept, reason=reason, start=start, end=end))
+    return tuple(sorted(found, key=lambda verdict: verdict.turn))
 
 
 def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> list[Draft]:

@@ -65,7 +65,7 @@ _MISSES = 100
 _TRIES = 3
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
     """A memory that may stand in the profile, without its text: there may be very many.
 
     ``place`` is the one in the log; ``rank`` begins with what is not pinned, and the smallest is the best.
@@ -88,7 +88,7 @@ class _Choice:
     now: int
     audiences: Collection[str]
     trusts: Collection[str]
-    candidates: list[_Candidate] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
     outdone: dict[bytes, int] = field(default_factory=dict)
     retold: set[bytes] = field(default_factory=set)
 
@@ -102,13 +102,13 @@ class _Choice:
         # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
         importance = -round(record.importance, 1)
         rank = (not record.pinned, importance, -state.reinforced, -memory.active_at, -place)
-        self.candidates.append(_Candidate(rank, place, record.id, record.trust))
+        self.candidates.append(Candidate(rank, place, record.id, record.trust))
         self.retold.update(state.sources)
         for other in record.contradicts:
             distance = min(_DISTANCE[record.trust], self.outdone.get(other, len(_DISTANCE)))
             self.outdone[other] = distance
 
-    def best_first(self) -> list[_Candidate]:
+    def best_first(self) -> list[Candidate]:
         """Return what nothing newer stands for, best first."""
         return sorted(one for one in self.candidates if not one.rank[0] or self._stands(one))
 
@@ -122,7 +122,7 @@ class _Choice:
             return False
         return _is_among(record, self.audiences, self.trusts)
 
-    def _stands(self, one: _Candidate) -> bool:
+    def _stands(self, one: Candidate) -> bool:
         # What an assistant says against the user's own words does not take them away.
         outdone = self.outdone.get(one.record)
         return one.record not in self.retold and (outdone is None or outdone > _DISTANCE[one.trust])
@@ -156,21 +156,21 @@ async def profile(
             return ProfileResponse(document="", sections=(), shown=0, total=0)
         await opened.refresh(deadline)
         async with deadline.step("read"):
-            candidates = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
-        chosen = _choose(opened, candidates, max_tokens * _BYTES_PER_TOKEN)
+            found = await candidates(opened, ctx.clock.now_ms(), audiences, trusts)
+        chosen = _choose(opened, found, max_tokens * _BYTES_PER_TOKEN)
         sections = _in_sections(chosen)
         return ProfileResponse(
             document=render(sections),
             sections=sections,
             shown=len(chosen),
-            total=len(candidates),
+            total=len(found),
             position=position(opened.position),
         )
 
 
-async def _candidates(
+async def candidates(
     opened: OpenNamespace, now: int, audiences: Sequence[str], trusts: Sequence[str]
-) -> list[_Candidate]:
+) -> list[Candidate]:
     """Return the memories to choose from, best first, all as of one position of the log."""
     tries = 0
     while True:
@@ -186,7 +186,7 @@ async def _candidates(
 
 
 def _choose(
-    opened: OpenNamespace, candidates: Iterable[_Candidate], room: int
+    opened: OpenNamespace, candidates: Iterable[Candidate], room: int
 ) -> list[tuple[int, SectionName, ProfileLine]]:
     """Return what fits, each text once, with its place in the log."""
     room -= len(INTRODUCTION.encode())

@@ -245,12 +245,28 @@ def without_transcript(request: AnalyzeRequest) -> AnalyzeRequest:
     return AnalyzeRequest.model_validate(said)
 
 
+class Verdict(Answer):
+    """What became of a turn, or of a part of a long one: ``turn`` is its place in the request.
+
+    Of what is kept, ``start`` and ``end`` are those characters of the memory that made it worth keeping, and ``reason`` is
+    ``kept``, ``duplicate`` or ``refused``; of what is not, it says why: ``code``, ``echo``, ``question``, ``courtesy``, ``hedge``,
+    ``one_off``, ``reply``, ``empty`` or ``role``; there may be others.
+    """
+
+    turn: int
+    kept: bool
+    reason: str
+    start: int = 0
+    end: int = 0
+
+
 class AnalyzeResponse(Answer):
     """What was kept. ``state`` is ``done`` when nothing is left to do, ``pending`` while ``job_id`` runs.
 
     ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
     ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
-    asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended.
+    asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended. ``verdicts`` say
+    what became of each turn; a relayer of before them gives none.
     """
 
     state: Literal["done", "pending"]
@@ -263,6 +279,7 @@ class AnalyzeResponse(Answer):
     extraction: Literal["local", "pending", "done", "failed", "over_budget"] = "local"
     facts: tuple[MemoryId, ...] = ()
     summary_job_id: MemoryId | None = None
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class JobResponse(Answer):
@@ -301,7 +318,7 @@ class RecallRequest(Request):
     """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's).
 
     ``include`` adds memories that are superseded or forgotten; ``as_of`` answers from what held at that time, in ms,
-    superseded or not.
+    superseded or not. ``standing`` names memories that stand in the prompt anyway: the answer says which of them are gone.
     """
 
     query: Text | None = None
@@ -324,6 +341,7 @@ class RecallRequest(Request):
     half_life_days: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
     include: Annotated[tuple[PastName, ...], Field(max_length=2), at_most(2)] = ()
     as_of: Time | None = None
+    standing: Annotated[tuple[MemoryId, ...], Field(max_length=100), at_most(100)] = ()
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:
@@ -336,8 +354,8 @@ class Evidence(Answer):
     """Why a hit stands where it does; only with ``explain``.
 
     ``covered`` is the share of the query's terms that it has, rare ones for more, ``speaker`` whether the query names
-    who said it, and ``score`` what it ranks by (cosine, covered share, speaker, and what better neighbours in the
-    conversation lend) before its ``penalty``.
+    who said it, and ``score`` what it ranks by (cosine with the query less the names of speakers, covered share, speaker,
+    how much it tells, and what better neighbours in the conversation lend) before its ``penalty``.
     """
 
     cosine: float | None = None
@@ -362,21 +380,31 @@ class Judgement(Answer):
 
 
 class RecallHit(Memory):
-    """A memory found; ``relevance`` is calibrated, 0..1, and ``distance`` is 1 - relevance."""
+    """A memory found; ``relevance`` is calibrated, 0..1, and ``distance`` is 1 - relevance.
+
+    ``passage`` is the part of a long text that has the most to say, word for word; empty where a text is searched as one.
+    """
 
     relevance: float
     distance: float
     evidence: Evidence | None = None
+    passage: str = ""
 
 
 class RecallResponse(Answer):
-    """Hits, best first; an empty answer is a good one. ``considered`` counts what was searched."""
+    """Hits, best first; an empty answer is a good one. ``considered`` counts what was searched.
+
+    ``gone`` are those of the request's ``standing`` that were erased, or never were.
+    ``left_out`` counts the hits that had no room within ``max_tokens``, or in one answer.
+    """
 
     memories: tuple[RecallHit, ...]
     position: Position | None = None
     degraded: bool = False
     considered: int = 0
     judgement: Judgement | None = None
+    gone: tuple[MemoryId, ...] = ()
+    left_out: int = 0
 
 
 MAX_DELETED = 1000

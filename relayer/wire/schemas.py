@@ -40,6 +40,7 @@ from relayer.wire.memories import (
     RememberResponse,
     SourcePenalty,
     TurnItem,
+    Verdict,
 )
 from relayer.wire.service import (
     FleetKeyView,
@@ -92,5 +93,6 @@ __all__ = [
     "StandingName",
     "TrustName",
     "TurnItem",
+    "Verdict",
     "VersionResponse",
 ]

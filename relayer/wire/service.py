@@ -147,6 +147,23 @@ class ProfileLine(Answer):
     pinned: bool = False
 
 
+class StandingLine(ProfileLine):
+    """A memory of the standing block; ``about`` is what it says: what could harm, how to answer, or who the person is."""
+
+    about: Literal["harm", "style", "identity"]
+
+
+class StandingResponse(Answer):
+    """``GET /v1/standing``: lines in the order of their weight.
+
+    ``complete`` is false where not everything was looked at yet: the next request goes on.
+    """
+
+    lines: tuple[StandingLine, ...]
+    complete: bool = True
+    position: Position | None = None
+
+
 class ProfileSection(Answer):
     """One section: its lines in the order in which they were stored."""
 

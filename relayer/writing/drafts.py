@@ -32,9 +32,10 @@ from relayer.domain.operations import (
 )
 from relayer.domain.outcomes import Outcome, Status
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
+from relayer.extraction.changes import statement_of
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
+from relayer.extraction.similarity import NEAR, Relation, judged, says_the_same
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -216,17 +217,21 @@ def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
     # Only the user's own word is enough to question what is known.
     if new.suspect or new.trust is not Trust.USER:
         return
-    contradicts: list[bytes] = []
-    for old, _, status in near:
+    said = statement_of(new.text)
+    doubtful: list[tuple[float, bytes]] = []
+    for old, cosine, status in near:
         if status is not Status.LIVE:
             continue
-        relation = relation_of(old.text, new.text)
+        relation, likely = judged(old.text, new.text, said, cosine)
+        # A turn word for word and what a model noted of another tell the same without changing it.
+        if likely < 1 and old.extractor.name != new.extractor.name:
+            continue
         if relation is Relation.REPLACES and not old.pinned and not _is_later(old, new):
             yield MergeDecision(replaces=old.id)
             return
         if relation is not Relation.NONE:
-            contradicts.append(old.id)
-        yield MergeDecision(contradicts=tuple(contradicts[:_MOST_CONTRADICTED]))
+            doubtful.append((-likely, old.id))
+        yield MergeDecision(contradicts=tuple(old for _, old in sorted(doubtful)[:_MOST_CONTRADICTED]))
 
 
 def _is_later(old: Record, new: Record) -> bool:
@@ -486,8 +491,10 @@ def _seal(
         content=macs[0],
         likeness=macs[1],
         sealed=opened.keys.seal_record(record.id, encoded, salt=ctx.randomness.bytes(SALT_SIZE)),
-        vector=seal_vector(ctx, opened, record.id, "own", own),
-        context_vector=seal_vector(ctx, opened, record.id, "context", context),
+        vector=seal_vector(ctx, opened, record.id, "own", None if own is None else encode_vector(own)),
+        context_vector=seal_vector(
+            ctx, opened, record.id, "context", None if context is None else encode_vector(context)
+        ),
         context_of=record.context_of,
         created_at=record.created_at,
         expires_at=record.expires_at,
@@ -504,9 +511,9 @@ def _seal(
 
 
 def seal_vector(
-    ctx: Context, opened: OpenNamespace, record: bytes, part: str, vector: Vector | None
+    ctx: Context, opened: OpenNamespace, record: bytes, part: str, encoded: bytes | None
 ) -> bytes:
-    """Seal a record's vector, ``own`` or ``context``; empty without one."""
-    if vector is None:
+    """Seal a record's encoded vectors, ``own`` or ``context``; empty without any."""
+    if encoded is None:
         return b""
-    return opened.keys.seal_vector(record, part, encode_vector(vector), salt=ctx.randomness.bytes(SALT_SIZE))
+    return opened.keys.seal_vector(record, part, encoded, salt=ctx.randomness.bytes(SALT_SIZE))

@@ -49,10 +49,20 @@ from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest,
 HERE = Path(__file__).parent
 # By the formats of the log and, if there is one, of the stored index, and what came in later without a new format; the last
 # one is what this version writes.
-BUCKETS = ("format-1", "format-1-index-1", "format-1-index-2", "format-1-index-2-dialogues")
+BUCKETS = (
+    "format-1",
+    "format-1-index-1",
+    "format-1-index-2",
+    "format-1-index-2-dialogues",
+    "format-1-index-3",
+    "format-1-index-4",
+)
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
 SESSION = "agent:main:one"
+LONG_NOTE = " ".join(
+    f"On day {day} the wind came from the {one} side." for day in range(12) for one in ("north", "sea")
+)
 WRITTEN_AT = 1_700_000_000_000
 OWN = (".staging", ".locks")
 
@@ -78,6 +88,7 @@ async def write(folder: Path) -> None:
     site.embedder.down = True
     await site.say("the ladder leans on the barn")
     site.embedder.down = False
+    await site.say(LONG_NOTE)  # its passages get their vectors later
     await embed_later(site)
     site.embedder.down = True
     await site.say("a compass needs no battery")  # without a vector, and with a job for it

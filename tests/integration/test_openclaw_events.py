@@ -235,3 +235,23 @@ def test_what_a_tool_told_the_model_is_not_captured_when_the_model_repeats_it(ga
         "turn.after", messages=TURN + new, historyLength=4, context=CONTEXT | {"runId": "r2"}
     )
     assert (report["status"], report["queued"]) == ("queued", 1), json.dumps(report)
+
+
+def test_what_always_stands_there_is_in_the_system_prompt_with_the_same_bytes(gateway):
+    bridge = gateway()
+    told = [
+        {"role": "user", "content": "I am severely allergic to peanuts and cashews."},
+        {"role": "assistant", "content": "Noted."},
+    ]
+    bridge.call("turn.after", messages=told, historyLength=2, context=CONTEXT | {"runId": "r1"})
+    wait_until(lambda: bridge.has_delivered(1))
+
+    def system(prompt, **whose):
+        context = CONTEXT | {"sessionKey": "agent:main:openai-user:two", "runId": prompt} | whose
+        asked = bridge.call("turn.before", prompt=prompt, messages=[], historyLength=0, context=context)
+        return (asked["result"] or {}).get("appendSystemContext", "")
+
+    first = system("Plan a dinner for six, please.")
+    assert "- I am severely allergic to peanuts and cashews.\n" in first
+    assert system("Which wine goes with fish?") == first
+    assert not system("Plan a dinner for six, please.", chatType="group")

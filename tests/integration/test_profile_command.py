@@ -54,6 +54,20 @@ def test_the_profile_in_a_file_follows_what_is_said_replaced_and_forgotten(comma
     assert not (tmp_path / "none.md").exists()
 
 
+def test_what_stands_in_every_prompt_is_shown(command):
+    command("remember", "I am allergic to peanuts.")
+    command("remember", "The staging database is called heron.")
+    shown = command("profile", "--standing").stdout
+    assert "- I am allergic to peanuts.\n" in shown
+    assert "heron" not in shown
+    lines = json.loads(command("profile", "--standing", "--json").stdout)["lines"]
+    assert [(line["text"], line["about"]) for line in lines] == [("I am allergic to peanuts.", "harm")]
+    assert "nothing of this is known" in command("profile", "--standing", agent="nobody", check=False).stderr
+    refused = command("profile", "--standing", "--audience", "direct", check=False)
+    assert refused.returncode == 2
+    assert "--standing" in refused.stderr
+
+
 def test_what_was_said_in_private_or_reads_like_an_attack_reaches_no_file(command, tmp_path):
     export = tmp_path / "all.jsonl"
     said = [

@@ -119,6 +119,7 @@ def operations(memory: str) -> list[tuple[str, str, Any]]:
         ("POST", "/v1/ask", {"question": "How is the vault opened?", "floor": 0}),
         ("POST", "/v1/analyze", {"turns": [{"role": "user", "text": WORTH_KEEPING}]}),
         ("GET", "/v1/profile?max_tokens=20000&trusts=user,imported,assistant,tool", None),
+        ("GET", "/v1/standing?trusts=user,imported,assistant,tool", None),
         ("POST", "/v1/transcript", {"session": "vault"}),
     ]  # fmt: skip
 

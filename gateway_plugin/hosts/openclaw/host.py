@@ -418,9 +418,11 @@ def _within(asked: float | None, milliseconds: float) -> float:
 
 def _answer(injection: Injection) -> Json:
     result: dict[str, str] = {_SLOTS[injection.position]: injection.text} if injection.text else {}
-    if injection.instruction:
+    if injection.instruction or injection.standing:
         system = _SLOTS[Position.SYSTEM_APPEND]
-        result[system] = "\n\n".join(filter(None, (result.get(system), injection.instruction)))
+        # What stays the same comes first, so that the host's provider can keep it.
+        parts = (injection.standing, result.get(system), injection.instruction)
+        result[system] = "\n\n".join(filter(None, parts))
     return {
         "result": result or None,
         "status": injection.status,

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from relayer.domain.operations import Kind, Role, Trust
-from relayer.extraction.statements import Candidate, Extractor, StatementExtractor, Turn
+from relayer.extraction.statements import Candidate, Extractor, Left, StatementExtractor, Turn
 
 EXTRACTOR: Extractor = StatementExtractor()
 
@@ -223,7 +223,7 @@ def test_what_the_assistant_said_is_marked_as_such():
 
 
 def test_a_bare_answer_counts_when_something_was_asked():
-    answer = Turn(Role.USER, "Pepperoni and extra olives.")
+    answer = Turn(Role.USER, "Two please.")
     assert EXTRACTOR.extract([Turn(Role.ASSISTANT, "Which pizza shall I order?"), answer])
     assert not EXTRACTOR.extract([Turn(Role.ASSISTANT, "The list is below."), answer])
 
@@ -264,7 +264,7 @@ def test_the_same_turns_give_the_same_candidates():
 
 
 def test_name_and_version_are_stated():
-    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "2")
+    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "3")
 
 
 SIZE = 64 * 1024
@@ -303,3 +303,50 @@ def test_64_kib_of_anything_takes_linear_time(unit, role):
     started = time.process_time()
     said(text, role)
     assert time.process_time() - started < 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ich bin krankenpfleger",
+        "Vermieter: Herr Kolb, 0151 555 010",
+        "alergias: polen y látex",
+        "cats:\n- plum\n- tess (shy)",
+        "peux-tu trouver un resto à nantes, mon père est en fauteuil",
+        "我对花生过敏",
+        "أنا ممرضة وعندي ولدين",
+        "ich heiße Jonas y vivo en Málaga",
+    ],
+)
+def test_a_short_fact_of_any_language_is_kept(text):
+    assert EXTRACTOR.extract([Turn(Role.USER, text)])
+
+
+@pytest.mark.parametrize(
+    ("role", "text", "reason"),
+    [
+        (Role.USER, "stell einen wecker auf zehn minuten", "one_off"),
+        (Role.USER, "quizás algún día aprenda piano, quién sabe", "hedge"),
+        (Role.USER, "谢谢", "courtesy"),
+        (Role.USER, "😀😀", "empty"),
+        (Role.USER, "```\nx = 1\n```", "code"),
+        (Role.TOOL, "Exit code 0 after 4 seconds", "role"),
+        (Role.ASSISTANT, "Verstanden, keine Walnüsse für Jonas.", "echo"),
+    ],
+)
+def test_what_is_left_comes_with_a_reason(role, text, reason):
+    before = Turn(Role.USER, "jonas verträgt keine walnüsse, verstanden? für ihn also nie")
+    found = list(EXTRACTOR.steps([before, Turn(role, text)]))
+    assert found[-1] == Left(1, reason)
+
+
+@pytest.mark.parametrize(
+    "unit", ["I moved to Bergen in May. ", "x", "我对花生过敏。", "a b c\n", "\u202eعندي حساسية من الحليب. "]
+)
+def test_a_long_paste_is_cut_and_does_not_flood(unit):
+    said = "The boiler was serviced by Ketil on 3 May 2024."
+    text = f"{said}\n" + unit * (60_000 // len(unit.encode()))
+    found = EXTRACTOR.extract([Turn(Role.USER, text)])
+    assert 1 <= len(found) <= 20
+    assert all(candidate.text[slice(*candidate.evidence)].strip() for candidate in found)
+    assert all(len(candidate.text) <= 4_000 for candidate in found)

@@ -154,14 +154,14 @@ def test_a_flag_of_memory_core_plus_is_on_unless_it_is_false(value, enabled):
         (3, 3),
         (3.9, 3),
         (1, 1),
-        (0, 5),
-        (-2, 5),
-        (0.5, 5),
-        (math.nan, 5),
-        (math.inf, 5),
-        (None, 5),
-        ("7", 5),
-        (True, 5),
+        (0, 10),
+        (-2, 10),
+        (0.5, 10),
+        (math.nan, 10),
+        (math.inf, 10),
+        (None, 10),
+        ("7", 10),
+        (True, 10),
     ],
 )
 def test_a_count_of_memory_core_plus_is_floored_and_falls_back_to_the_default(value, number):
@@ -349,11 +349,11 @@ def test_settings_cannot_be_changed_after_they_were_read():
 def test_the_defaults_are_those_of_the_crosswalk():
     settings = PluginSettings()
     capture = settings.capture
-    assert (capture.max_messages, capture.min_length, capture.max_length) == (10, 30, 2000)
+    assert (capture.max_messages, capture.min_length, capture.max_length) == (10, 2, 64_000)
     assert (capture.strategy, capture.debounce_ms) == (CaptureStrategy.AGENT_END, 5000)
     recall = settings.recall
     assert (recall.max_results, recall.min_score, recall.min_prompt_length, recall.max_tokens) == (
-        5,
+        10,
         0.3,
         10,
         768,

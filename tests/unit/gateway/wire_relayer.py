@@ -33,6 +33,7 @@ from relayer.wire.sealed_keys import (
     fleet_key_id,
     named_fleet_key,
 )
+from relayer.wire.service import StandingResponse
 from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Certificate, Prover, Right, open_body
 
 Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
@@ -139,13 +140,16 @@ class WireRelayer:
         return None if known is None else SealedKey.open(encoded, known)
 
     async def _answered(self, request: web.Request, body: bytes) -> web.StreamResponse:
-        self.seen.append((request.method, request.raw_path, dict(request.headers), body))
+        # Fetched beside a session's first recall, at no set moment: neither scripted nor seen.
+        beside = request.path == "/v1/standing"
+        if not beside:
+            self.seen.append((request.method, request.raw_path, dict(request.headers), body))
         if request.path == "/v1/recall":
             self.recalling.set()
         # Keys are public and free: the script is about the calls themselves.
         if request.path == "/v1/keys":
             return self._keys()
-        if self.script:
+        if self.script and not beside:
             scripted = self.script.pop(0)
             if scripted is not None:
                 try:
@@ -247,13 +251,15 @@ class WireRelayer:
             return self._analyze(rows, schemas.AnalyzeRequest.model_validate_json(body))
         if route == ("POST", "/v1/memories"):
             return self._remember(rows, schemas.RememberRequest.model_validate_json(body))
-        if route in {("GET", "/v1/memories"), ("GET", "/v1/context")}:
+        if route in {("GET", "/v1/memories"), ("GET", "/v1/context"), ("GET", "/v1/standing")}:
             return self._listed(rows, request.path)
         if route == ("POST", "/v1/memories/delete"):
             return self._delete(rows, life.DeleteRequest.model_validate_json(body))
         return self._one(rows, *route, body)
 
     def _listed(self, rows: list[dict], path: str) -> web.Response:
+        if path == "/v1/standing":
+            return _json(StandingResponse(lines=()))
         if path == "/v1/memories":
             return _json(schemas.ListResponse.model_validate({"memories": rows, "total": len(rows)}))
         days = [{"date": "2026-01-01", "memories": rows, "total": len(rows)}] if rows else []

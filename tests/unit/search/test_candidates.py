@@ -2,14 +2,19 @@ import numpy as np
 import pytest
 
 from relayer.search.dense import DenseIndex
-from relayer.search.index import Candidates
+from relayer.search.index import Asked, Candidates
 from relayer.search.lexical import LexicalIndex
-from relayer.search.ranking import JUDGED_TERM_WEIGHT, SPEAKER_WEIGHT
+from relayer.search.ranking import (
+    JUDGED_SPEAKER_WEIGHT,
+    JUDGED_TERM_WEIGHT,
+    SPEAKER_WEIGHT,
+    TOLD_WEIGHT,
+)
 
 EAST, NORTH = np.array([1.0, 0.0], np.float32), np.array([0.0, 1.0], np.float32)
 
 
-def weighed(query: str | None, vector: np.ndarray | None) -> Candidates:
+def weighed(query: str | None, vector: np.ndarray | None, topic: np.ndarray | None = None) -> Candidates:
     dense, lexical = DenseIndex(2), LexicalIndex()
     for key, row in ((1, EAST), (2, NORTH)):
         dense.add(key, row)
@@ -19,11 +24,9 @@ def weighed(query: str | None, vector: np.ndarray | None) -> Candidates:
         (3, "Pepper", "Jonas"),
     ):
         lexical.put(key, text, speaker=speaker)
-    return Candidates.of(
-        [3, 1, 2],
-        None if vector is None else dense.ask(vector),
-        None if query is None else lexical.ask(query),
-    )
+    found = None if vector is None else dense.ask(vector)
+    about = found if topic is None else dense.ask(topic)
+    return Candidates.of([3, 1, 2], Asked(found, about, None if query is None else lexical.ask(query)))
 
 
 def test_candidates_stand_by_rising_key_whatever_order_they_come_in():
@@ -44,16 +47,24 @@ def test_the_order_weighs_a_term_more_than_the_judgement_does():
 
 def test_a_named_speaker_counts_in_the_judgement_and_not_in_what_neighbours_are_lent():
     found = weighed("What did Mara say?", NORTH)
-    assert found.bonus.tolist() == [0.0, SPEAKER_WEIGHT, 0.0]
+    plain = TOLD_WEIGHT * found.told
+    assert (found.bonus - plain).tolist() == pytest.approx([0.0, SPEAKER_WEIGHT, 0.0])
     assert found.judged[1] - found.content[1] == pytest.approx(
-        SPEAKER_WEIGHT - (1 - JUDGED_TERM_WEIGHT) * found.covered[1]
+        JUDGED_SPEAKER_WEIGHT - (1 - JUDGED_TERM_WEIGHT) * found.covered[1]
     )
+
+
+def test_a_topic_ranks_and_does_not_judge():
+    plain, about = weighed("Pepper", EAST), weighed("Pepper", EAST, NORTH)
+    assert about.judged.tolist() == plain.judged.tolist()
+    assert about.cosine[:2].tolist() == [1.0, 0.0]
+    assert (about.content - about.covered)[:2].tolist() == [0.0, 1.0]
 
 
 def test_without_a_query_text_nothing_is_covered_and_nobody_named():
     found = weighed(None, EAST)
     assert found.bm25 is None
-    assert found.covered.tolist() == [0.0, 0.0, 0.0]
+    assert found.covered.tolist() == found.told.tolist() == [0.0, 0.0, 0.0]
     assert not found.spoken.any()
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from relayer.search.lexical import BACKGROUND, IMAGINED_TERMS, LexicalIndex
-from relayer.search.terms import terms
+from relayer.search.terms import TOLD_TERMS, terms, told
 
 TEXTS = {
     1: "Mara (8 May 2023): I only drink oat milk coffee before 9.",
@@ -111,6 +111,40 @@ def test_a_query_is_about_whoever_it_names():
     assert not index.ask("Where did they go?").spoken([1, 2, 3]).any()
     assert index.remove(1)
     assert not index.ask("Where did Mara go?").spoken([2, 3]).any()
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("What does Mara's dog eat?", ["Mara"]),
+        ("Did Fahim Khan or mara call?", ["Fahim Khan", "mara"]),
+        ("Mara and Mara", ["Mara"]),
+        ("Who called?", []),
+        ("", []),
+    ],
+)
+def test_the_speakers_that_a_query_names_stand_as_in_the_query(query, named):
+    index = LexicalIndex()
+    index.put(1, "Hello", speaker="Mara")
+    index.put(2, "Hello", speaker="Fahim Khan")
+    assert index.speakers(query) == named
+
+
+@pytest.mark.parametrize(
+    ("text", "terms_told"),
+    [
+        ("Mara (8 May 2023): What do you eat?", 0),
+        ("Mara (8 May 2023): I eat plums. And you?", 2),
+        ("(8 May 2023) \u6885\u3092\u98df\u3079\u308b\u3002", 9),
+        ("\u6885\u3092\u98df\u3079\u308b\uff1f", 0),
+        ("\U0001f389", 0),
+        ("?" * 5_000, 0),
+        ("plums " * 5_000, TOLD_TERMS),
+        ("", 0),
+    ],
+)
+def test_what_a_text_tells_is_counted_without_its_header_and_its_questions(text, terms_told):
+    assert told(text) == min(terms_told, TOLD_TERMS)
 
 
 def test_a_role_is_nobodys_name():

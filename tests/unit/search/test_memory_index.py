@@ -2,6 +2,7 @@
 
 import asyncio
 from hashlib import sha256
+from math import log1p
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ from relayer.search.baseline import (
     statement_texts,
 )
 from relayer.search.index import MemoryIndex
-from relayer.search.ranking import Baseline, Prior
-from relayer.search.terms import terms
+from relayer.search.ranking import TOLD_WEIGHT, Baseline, Prior, without_name
+from relayer.search.terms import TOLD_TERMS, terms
 
 COFFEE = "what do I drink in the morning?"
 DIMENSION = 384
@@ -262,6 +263,9 @@ def test_what_one_half_proposes_the_other_half_scores_too(world):
     assert coffee.bm25 == 0.0
 
 
+TOLD_IN_TWO_WORDS = TOLD_WEIGHT * log1p(2) / log1p(TOLD_TERMS)
+
+
 class Conversation:
     """Four turns with vectors that only the first of them shares with the query."""
 
@@ -293,14 +297,16 @@ def test_neighbours_change_the_order_and_not_the_judgement():
 
 def test_a_neighbour_that_a_filter_forbids_lends_nothing_and_is_not_found():
     hits = Conversation(linked=True).ask(allowed={0, 2, 3}).hits
-    assert {hit.key: hit.evidence for hit in hits}[2] == pytest.approx(0.0, abs=1e-6)
+    assert {hit.key: hit.evidence for hit in hits}[2] == pytest.approx(TOLD_IN_TWO_WORDS, abs=1e-6)
     assert 1 not in [hit.key for hit in hits]
 
 
 def test_a_forgotten_turn_no_longer_links_its_neighbours():
     forgetful = Conversation(linked=True)
     forgetful.index.remove(1)
-    assert {hit.key: hit.evidence for hit in forgetful.ask().hits}[2] == pytest.approx(0.0, abs=1e-6)
+    assert {hit.key: hit.evidence for hit in forgetful.ask().hits}[2] == pytest.approx(
+        TOLD_IN_TWO_WORDS, abs=1e-6
+    )
 
 
 def test_who_is_named_by_the_query_comes_first():
@@ -308,6 +314,33 @@ def test_who_is_named_by_the_query_comes_first():
     named = next(hit for hit in hits if hit.key == 2)
     assert named.spoken
     assert named.evidence > max(hit.evidence for hit in hits if hit.key in {1, 3})
+
+
+def test_a_topic_finds_and_orders_and_changes_nothing_of_the_judgement():
+    conversation = Conversation(linked=False)
+    plain = conversation.ask()
+    about = conversation.ask(topic=np.eye(4, dtype=np.float32)[2])
+    assert about.judgement == plain.judgement
+    assert plain.hits[0].key == 0
+    assert about.hits[0].key == 1
+
+
+def test_what_only_asks_stands_behind_what_tells():
+    index = MemoryIndex(4, Calibration(Prior(((1, Baseline(0.0, 0.2)),))))
+    row = np.eye(4, dtype=np.float32)[0]
+    for key, text in enumerate(("Is the harbour open?", "The harbour is open.")):
+        index.put(key, row, f"Mara (8 May 2023): {text}")
+    assert [hit.key for hit in index.search(row, "harbour", 2, floor=0.0).hits] == [1, 0]
+
+
+def test_a_name_is_taken_out_of_a_query_and_the_rest_is_a_unit_vector():
+    query, name, oneself = np.array([0.6, 0.8], np.float32), *np.eye(2, dtype=np.float32)
+    rest = without_name(query, [name], oneself)
+    assert float(np.linalg.norm(rest)) == pytest.approx(1.0)
+    assert rest[0] < query[0]
+    # Nothing is left of a query that is a name alone.
+    alone = np.array([0.5, 0.0], np.float32)
+    assert without_name(alone, [np.array([1.0, 0.0], np.float32)], np.zeros(2, np.float32)) is alone
 
 
 def test_a_name_that_no_memory_knows_is_held_against_the_prompt():

@@ -9,13 +9,18 @@ from relayer.search.baseline import LEXICAL_PRIOR, PRIORS
 from relayer.search.ranking import (
     CALIBRATION_POINT,
     ENOUGH_MEMORIES,
+    LEAST_STEPS,
     MOST_ABOVE_PRIOR,
     MOST_BELOW_PRIOR,
+    MOST_LOGITS,
     SLOPE_BEYOND,
     Baseline,
     Prior,
     baseline_for,
+    evenness_of,
     gate,
+    in_steps,
+    judged_steps,
     prompt_relevance,
 )
 
@@ -25,26 +30,26 @@ EVIDENCE = st.floats(-1, 2, allow_nan=False)
 
 
 def test_the_nulls_99_percent_quantile_is_relevance_0_3():
-    assert prompt_relevance(NULL.high, NULL) == pytest.approx(CALIBRATION_POINT)
+    assert prompt_relevance(in_steps(NULL.high, NULL)) == pytest.approx(CALIBRATION_POINT)
 
 
 @given(EVIDENCE, EVIDENCE)
 def test_relevance_rises_with_evidence_within_0_and_1(one, other):
     low, high = sorted((one, other))
-    assert 0 <= prompt_relevance(low, NULL) <= prompt_relevance(high, NULL) < 1
+    assert 0 <= prompt_relevance(in_steps(low, NULL)) <= prompt_relevance(in_steps(high, NULL)) < 1
 
 
 def test_what_half_of_the_unrelated_prompts_reach_is_worth_nothing():
-    assert prompt_relevance(NULL.median, NULL) == 0.0
+    assert prompt_relevance(in_steps(NULL.median, NULL)) == 0.0
 
 
 def test_no_evidence_is_no_relevance_even_where_unrelated_prompts_find_none():
-    assert prompt_relevance(0.0, Baseline(0.0, 0.0)) == 0.0
-    assert prompt_relevance(-0.5, Baseline(-0.9, -0.6)) == 0.0
+    assert prompt_relevance(in_steps(0.0, Baseline(0.0, 0.0))) == 0.0
+    assert prompt_relevance(in_steps(-0.5, Baseline(-0.9, -0.6))) == 0.0
 
 
 def test_a_prompt_below_the_floor_gets_silence():
-    assert gate(np.array([0.39, 0.1]), prompt_relevance(0.39, NULL), 0.3) == []
+    assert gate(np.array([0.39, 0.1]), prompt_relevance(in_steps(0.39, NULL)), 0.3) == []
 
 
 def test_a_prompt_above_the_floor_gets_its_best_memories_in_order():
@@ -135,3 +140,19 @@ def test_an_unusually_quiet_namespace_does_not_let_everything_pass():
     assert baseline_for(1000, PRIOR, Baseline(-0.3, -0.2), own_size=1000).high == pytest.approx(
         PRIOR.at(1000).high - MOST_BELOW_PRIOR
     )
+
+
+def test_who_asks_is_told_by_less_evidence_and_who_does_not_by_more():
+    just = in_steps(NULL.high, NULL)
+    assert judged_steps(just, asks=4.0, concerns=5.0) > 1 > judged_steps(just, asks=-5.0, concerns=-4.0)
+    assert judged_steps(just, 99.0, 99.0) == judged_steps(just, MOST_LOGITS, MOST_LOGITS)
+
+
+def test_nobody_is_told_for_the_form_of_a_prompt_alone():
+    assert judged_steps(LEAST_STEPS - 0.01, asks=99.0, concerns=99.0) < 1
+
+
+def test_who_surely_asks_hears_of_lesser_hits_too():
+    found = np.array([0.5, 0.2])
+    assert len(gate(found, 0.5, 0.3)) == 1
+    assert len(gate(found, 0.5, 0.3, evenness_of(4.0))) == 2

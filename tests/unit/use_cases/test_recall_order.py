@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from relayer.search.ranking import SPEAKER_WEIGHT, TOLD_WEIGHT
+from relayer.search.terms import TOLD_TERMS, told
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
@@ -84,7 +88,11 @@ async def test_an_answer_is_explained_when_that_is_asked_for(house):
     assert hit.speaker
     assert hit.penalty == 0.15
     assert 0 < hit.covered <= 1
-    assert hit.score == pytest.approx((hit.cosine or 0.0) + hit.covered + 0.15, abs=1e-3)
+    # No more than cosine, words, speaker and what it tells, and the cosine that ranks is one without Mara's name.
+    assert hit.covered + SPEAKER_WEIGHT < hit.score < 1.0 + hit.covered + SPEAKER_WEIGHT + TOLD_WEIGHT
+    nobody = (await ask(house, query="when do I drink oat milk coffee", explain=True)).memories[0].evidence
+    tells = TOLD_WEIGHT * math.log1p(told(DRAFT)) / math.log1p(TOLD_TERMS)
+    assert nobody.score == pytest.approx((nobody.cosine or 0.0) + nobody.covered + tells, abs=1e-3)
     assert answer.judgement.doubt == 0.2
     assert answer.judgement.best > answer.judgement.needed > answer.judgement.usual
 

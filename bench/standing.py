@@ -1,0 +1,114 @@
+"""Make the weights of `relayer.search.essentials` from labelled statements, and say how right they are.
+
+    python -m bench.standing            # five folds
+    python -m bench.standing --write    # learns from all of it and writes relayer/search/data/essentials.npz
+
+Needs scikit-learn, of the extra ``bench``. The same statements give the same file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench import prompt_reader
+from bench.prompt_reader import hash_of, learn, scores
+from relayer.search.essentials import CLASSES, decide, marked
+
+STATEMENTS = Path(__file__).parent / "sets" / "standing"
+WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "essentials.npz"
+# Inverse strength of regularisation, chosen by folds.
+_STRENGTH = 30.0
+_FOLDS = 5
+Case = tuple[str, str, str]
+"""Language, class, text."""
+
+
+def labelled() -> list[Case]:
+    """The statements to learn from."""
+    cases = []
+    for path in sorted(STATEMENTS.glob("*.tsv")):
+        for line in path.read_text("utf-8").splitlines():
+            label, _, text = line.partition("\t")
+            cases.append((path.stem, label, text))
+    return cases
+
+
+def with_prompts(cases: Sequence[Case]) -> list[Case]:
+    """The statements and what people ask, which is no statement of any class: there is far more of it in a chat."""
+    return [*cases, *((language, "none", text) for language, _, text in prompt_reader.labelled())]
+
+
+def guesses(cases: Sequence[Case]) -> list[str]:
+    """What each statement is taken for by weights that were learnt without its fold."""
+    fold = np.array([hash_of(text) % _FOLDS for _, _, text in cases])
+    guessed = ["none"] * len(cases)
+    for number in range(_FOLDS):
+        outside = np.flatnonzero(fold == number).tolist()
+        weights = learnt([case for case, of in zip(cases, fold, strict=True) if of != number])
+        for at, logits in zip(outside, scores([cases[at][2] for at in outside], weights), strict=True):
+            guessed[at] = decide(marked(cases[at][2]), logits) or "none"
+    return guessed
+
+
+def learnt(cases: Sequence[Case]) -> tuple[Any, Any]:
+    """Weights and biases."""
+    labels, texts = [label for _, label, _ in cases], [text for _, _, text in cases]
+    return learn(texts, labels, CLASSES, _STRENGTH)
+
+
+def report(console: Console, cases: Sequence[Case], guessed: Sequence[str]) -> None:
+    """A line a language: of each class, how much was found, and how much of what was taken for it was right."""
+    table = Table(title=f"{_FOLDS} folds: found / right, in percent", title_justify="left")
+    for name in ("language", "cases", *CLASSES[1:]):
+        table.add_column(name, justify="right")
+    for language in [*sorted({case[0] for case in cases}), "all"]:
+        members = [at for at, case in enumerate(cases) if language in {case[0], "all"}]
+        said = Counter(cases[at][1] for at in members)
+        taken = Counter(guessed[at] for at in members)
+        right = Counter(guessed[at] for at in members if guessed[at] == cases[at][1])
+        table.add_row(
+            language,
+            str(len(members)),
+            *(
+                f"{100 * right[kind] / said[kind]:.0f} / {100 * right[kind] / max(taken[kind], 1):.0f}"
+                for kind in CLASSES[1:]
+            ),
+        )
+    console.print(table)
+
+
+def main(
+    *,
+    write: Annotated[bool, typer.Option("--write", help="Write the weights.")] = False,
+    failures: Annotated[bool, typer.Option("--failures", help="Print what was taken for another.")] = False,
+) -> None:
+    """Learn in folds, or from everything."""
+    cases = with_prompts(labelled())
+    guessed = guesses(cases)
+    report(Console(width=120), cases, guessed)
+    if failures:
+        for (language, label, text), guess in zip(cases, guessed, strict=True):
+            if guess not in {label, "none"}:
+                print(f"{language}\t{label} taken for {guess}\t{text}")
+    if write:
+        _write(learnt(cases))
+
+
+def _write(heads: tuple[Any, Any]) -> None:
+    weights, bias = heads
+    scale = np.abs(weights).max(axis=0) / 127
+    np.savez_compressed(WEIGHTS, weights=np.round(weights / scale).astype(np.int8), scale=scale, bias=bias)
+    sys.stdout.write(f"{WEIGHTS.stat().st_size:,} bytes written\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,233 @@
+"""Whether a newer statement tells a new state of what an older one says, in any of fifteen languages.
+
+A small linear classifier over what two short texts have in common: the cosine of their vectors, words, what sort of thing
+they are about (where somebody lives, when something takes place), and whether the newer one says that something has
+changed. The words are those of ``data/changes.toml``, the weights those of ``data/change_weights.toml``, learnt from
+``bench/sets/changes`` by ``python -m bench.changes``.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import exp
+from typing import Any
+
+from relayer.extraction.words import read_data
+from relayer.wire.fields import stream_safe
+
+LONGEST = 600
+"""Characters of a text that are read."""
+
+# Devanagari writes vowels as marks, which no class of letters has.
+_WORD = re.compile(r"(?:[^\W_]|[\u0900-\u0963])+(?:['.:/-](?:[^\W_]|[\u0900-\u0963])+)*")
+_MARKS = re.compile(r"[\u0300-\u036f\u0640\u064b-\u0652]")
+# The typographic apostrophe, letters that no marks part from their plain ones, and Arabic ones that are written for each other.
+_SPELLINGS = str.maketrans("\u2019\u0131\u0142\u0649\u0629\u0451", "'il\u064a\u0647\u0435")
+# Where a word of the lists may stand inside of a longer one, or only begin it.
+_INSIDE = re.compile(r"[\u0600-\u06ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
+_BEGINS = re.compile(r"[\u0900-\u097f]")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+_ARTICLE = re.compile(r"^(?:[وبفل]?ال|لل)")
+# What has more words than this says too much to be one statement.
+_MOST_WORDS = 30
+_LONGEST_PHRASE = 4
+_LONGEST_PART = 10
+_SHORTEST_BEGINNING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What the classifier sees of one text.
+
+    Attributes:
+        cues: which kinds of words of change it has.
+        about: the attributes that it speaks of.
+        kin: the words for relatives and such in it.
+        words: stems of what it says.
+        numbers: its numbers.
+        labels: its words of letters and digits, ``db-01`` and ``4c``.
+    """
+
+    cues: frozenset[str]
+    about: frozenset[str]
+    kin: frozenset[str]
+    words: frozenset[str]
+    numbers: frozenset[str]
+    labels: frozenset[str]
+
+
+def statement_of(text: str) -> Statement:
+    """Read a text; never fails, whatever the text is."""
+    folded = _folded(text[:LONGEST])
+    words = _WORD.findall(folded)
+    meanings = {*_of_words(words), *_of_parts(folded)}
+    common = _lists()["common"]
+    plain = {word for word in words if word not in common}
+    digital = {word for word in plain if any(map(str.isdigit, word))}
+    labels = {word for word in digital if any(map(str.isalpha, word))}
+    stems = {stem for word in plain - digital for stem in _stems(word)}
+    return Statement(
+        cues=frozenset(what for sort, what in meanings if sort == "cues"),
+        about=frozenset(what for sort, what in meanings if sort == "attributes"),
+        kin=frozenset(what for sort, what in meanings if sort == "kin"),
+        words=frozenset(stems),
+        numbers=frozenset(digital - labels),
+        labels=frozenset(labels),
+    )
+
+
+def _folded(text: str) -> str:
+    composed = unicodedata.normalize("NFKC", stream_safe(text)).casefold()
+    if composed.isascii():
+        return composed
+    plain = _MARKS.sub("", unicodedata.normalize("NFD", composed.translate(_SPELLINGS)))
+    return unicodedata.normalize("NFC", plain)
+
+
+def _of_words(words: list[str]) -> Iterator[tuple[str, str]]:
+    whole, beginnings = _lists()["whole"], _lists()["beginnings"]
+    for at, word in enumerate(words):
+        for end in range(at + 1, min(at + _LONGEST_PHRASE, len(words)) + 1):
+            yield from whole.get(" ".join(words[at:end]), ())
+        for length in range(_SHORTEST_BEGINNING, len(word) + 1):
+            yield from beginnings.get(word[:length], ())
+
+
+def _of_parts(text: str) -> Iterator[tuple[str, str]]:
+    parts = _lists()["parts"]
+    for found in _INSIDE.finditer(text):
+        at = found.start()
+        for end in range(at + 1, min(at + _LONGEST_PART, len(text)) + 1):
+            yield from parts.get(text[at:end], ())
+
+
+def _stems(word: str) -> Iterator[str]:
+    """What of a word is compared: its beginning, since endings bend; pairs of characters where there are no words."""
+    common = _lists()["common"]
+    for run in _UNSPACED.findall(word):
+        pairs = (run[at : at + 2] for at in range(len(run) - 1))
+        yield from (pair for pair in pairs if common.isdisjoint(pair))
+    if _UNSPACED.search(word):
+        return
+    if _INSIDE.match(word):
+        word = _ARTICLE.sub("", word)
+        yield word[: 2 if word[:1] >= "\uac00" else 4]
+    elif len(word) > 2:
+        yield word[: min(max(len(word) - 1, 3), 5)]
+
+
+@cache
+def _lists() -> dict[str, Any]:
+    """The words of the lists: whole words and phrases, beginnings, parts of words, and those that are common."""
+    data = read_data("changes.toml")
+    whole: dict[str, list[tuple[str, str]]] = {}
+    beginnings: dict[str, list[tuple[str, str]]] = {}
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for sort in ("cues", "attributes"):
+        for what, listing in data[sort].items():
+            for word in _entries(listing):
+                _place(word, whole, beginnings, parts).append((sort, what))
+    for word in _entries(data["kin"]):
+        _place(word, whole, beginnings, parts).append(("kin", word))
+    common = frozenset(_entries(data["common"])) | frozenset("".join(_entries({"": data["common"]["han"]})))
+    return {
+        "whole": whole,
+        "beginnings": beginnings,
+        "parts": parts,
+        "common": common,
+        "topics": tuple(data["attributes"]),
+    }
+
+
+def _entries(listing: dict[str, str]) -> list[str]:
+    return [_folded(word.strip()) for words in listing.values() for word in words.split(",") if word.strip()]
+
+
+def _place(
+    word: str,
+    whole: dict[str, list[tuple[str, str]]],
+    beginnings: dict[str, list[tuple[str, str]]],
+    parts: dict[str, list[tuple[str, str]]],
+) -> list[tuple[str, str]]:
+    if _INSIDE.match(word):
+        return parts.setdefault(word, [])
+    if word.endswith("~") or (_BEGINS.match(word) and " " not in word):
+        return beginnings.setdefault(word.removesuffix("~"), [])
+    return whole.setdefault(word, [])
+
+
+CUES = ("now", "ended", "changed", "fixed", "other")
+
+
+def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
+    """What of a pair the classifier weighs, by name; all between -1 and 1."""
+    shared = old.words & new.words
+    topics = old.about & new.about
+    cued = not new.cues.isdisjoint(CUES[:-1])
+    near = max(cosine, 0.0)
+    found = {f"cue {cue}": float(cue in new.cues) for cue in CUES}
+    numbers = bool(old.numbers and new.numbers and old.numbers != new.numbers)
+    found |= {
+        "cues": min(len(new.cues - {"other"}), 3) / 3,
+        "cosine": near,
+        "cosine, high": max(near - 0.5, 0.0),
+        "shared": min(len(shared), 3) / 3,
+        "shared any": float(bool(shared)),
+        "of old": len(shared) / max(len(old.words), 1),
+        "of new": len(shared) / max(len(new.words), 1),
+        "topic": float(bool(topics)),
+        "topics": min(len(topics), 3) / 3,
+        "other topic": float(bool(old.about and new.about) and not topics),
+        "other numbers": float(numbers),
+        "same numbers": float(not old.numbers.isdisjoint(new.numbers)),
+        "other labels": float(bool(old.labels and new.labels) and old.labels.isdisjoint(new.labels)),
+        "other kin": float(old.kin.isdisjoint(new.kin) and bool(old.kin or new.kin)),
+        "same kin": float(not old.kin.isdisjoint(new.kin)),
+        "cued shared": float(cued and bool(shared)),
+        "cued topic": float(cued and bool(topics)),
+        "cued cosine": near if cued else 0.0,
+        "other shared": float("other" in new.cues and bool(shared)),
+        "shared topic": float(bool(shared and topics)),
+        "plain": float(not cued),
+        "plain, both more": float(not cued and bool(old.words - shared) and bool(new.words - shared)),
+        "long": min(len(old.words), 20) / 20,
+    }
+    found |= {f"cued {topic}": float(cued and topic in topics) for topic in _lists()["topics"]}
+    return found
+
+
+def tells_a_change(old: Statement, new: Statement) -> bool:
+    """Whether the newer statement has a cue of change, and none that it is about something else, and names what it changes."""
+    cued = not new.cues.isdisjoint(CUES[:-1]) and "other" not in new.cues
+    return cued and not (old.words.isdisjoint(new.words) and old.about.isdisjoint(new.about))
+
+
+def _says_otherwise(old: Statement, new: Statement) -> bool:
+    """Whether each says what the other does not, or the newer one ends something: what is said again, or in more detail, is no change."""
+    before, after = (one.words | one.numbers | one.labels for one in (old, new))
+    return "ended" in new.cues or not (before <= after or after <= before)
+
+
+@cache
+def _weights() -> dict[str, float]:
+    weights: dict[str, float] = read_data("change_weights.toml")["weights"]
+    return weights
+
+
+def likelihood(old: Statement, new: Statement, cosine: float) -> float:
+    """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts."""
+    if max(len(old.words), len(new.words)) > _MOST_WORDS or not _says_otherwise(old, new):
+        return 0.0
+    weights = _weights()
+    logit = weights["bias"] + sum(weights[name] * value for name, value in features(old, new, cosine).items())
+    return 1 / (1 + exp(-logit))
+
+
+LINKED = 0.4
+"""From here on the newer one is told before the older one."""
+SURE = 0.9
+"""From here on it takes the older one's place."""

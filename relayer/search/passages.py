@@ -1,0 +1,320 @@
+"""Long texts: cut into passages, each searched by a vector and by words of its own, and judged as the memory it is of.
+
+A model reads the beginning of a text and no more, and so do the words of a memory. A text that is longer has further rows,
+one for each passage, and each passage has a place in a lexical index of its own. Texts that are read whole have none of it.
+A passage's key is the memory's with the place where the passage begins: it need not be stored beside.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, KeysView, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
+from relayer.search.lexical import LexicalIndex, LexicalQuery
+from relayer.search.ranking import coverage
+from relayer.search.rows import Found, Vector
+from relayer.search.stored_terms import LexicalParts
+from relayer.wire.passages import cut, passage_end
+
+# In UTF-8, which grows with the model's tokens from script to script: the model reads 256 of them, about 1,100 bytes of
+# English, and one for each character of three bytes.
+LONG_BYTES = 900
+# A vector is a mean: a fact amid other things has a cosine of 0.38 to 0.53 with questions about it in passages of 400 bytes, of
+# 0.23 to 0.37 in 1,000, and unrelated prompts find 0.17 at most; to embed a text costs the same in either (bench/passages.py).
+PASSAGE_BYTES = 400
+# So many passages of one text have a vector: from 38 kB on they are longer.
+MOST_VECTORS = 128
+_START_BITS = 20
+_STARTS = (1 << _START_BITS) - 1
+
+
+def is_long(text: str) -> bool:
+    """Whether a text has passages; then it has two at least."""
+    return 4 * len(text) > LONG_BYTES and len(text.encode()) > LONG_BYTES
+
+
+def passages(text: str, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield where each passage of a text begins and ends, see `relayer.wire.passages.cut`.
+
+    Args:
+        text: a long one, see `is_long`.
+        most: so many passages at most, which are longer in a text that would have more.
+    """
+    size = PASSAGE_BYTES
+    if most is not None:
+        # Each is at least three quarters full.
+        size = max(size, -(-4 * len(text.encode()) // (3 * most)))
+    return cut(text, size)
+
+
+def passage_at(text: str, start: int) -> str:
+    """The passage that begins there, as `passages` cuts those of words."""
+    return text[start : passage_end(text, start, PASSAGE_BYTES)].strip()
+
+
+class Meaning(NamedTuple):
+    """What a memory is found by: its row (`relayer.search.rows.search_row`), and where each further passage begins, with its vector."""
+
+    row: Vector
+    passages: tuple[tuple[int, Vector], ...] = ()
+
+
+def _key(memory: int, start: int) -> int:
+    return memory << _START_BITS | start
+
+
+def _starts_of(keys: Iterable[int]) -> defaultdict[int, list[int]]:
+    starts: defaultdict[int, list[int]] = defaultdict(list)
+    for key in keys:
+        starts[key >> _START_BITS].append(key & _STARTS)
+    return starts
+
+
+def _count(starts: dict[int, list[int]], allowed: AbstractSet[int] | None) -> int:
+    return sum(len(some) for key, some in starts.items() if allowed is None or key in allowed)
+
+
+def _best_by_memory(keys: NDArray[np.int64], scores: NDArray[np.floating]) -> dict[int, float]:
+    best: dict[int, float] = {}
+    for key, score in zip((keys >> _START_BITS).tolist(), scores.tolist(), strict=True):
+        best[key] = max(score, best.get(key, score))
+    return best
+
+
+def _merged(found: Found, more: dict[int, float], k: int) -> Found:
+    """The best ``k`` of both; a memory in both counts as the better of them."""
+    keys, scores = found
+    best = dict(zip(keys.tolist(), scores.tolist(), strict=True))
+    for key, score in more.items():
+        best[key] = max(score, best.get(key, score))
+    ordered = sorted(best.items(), key=lambda item: (-item[1], item[0]))[:k]
+    return np.array([key for key, _ in ordered], np.int64), np.array(
+        [score for _, score in ordered], np.float32
+    )
+
+
+class VectorQuery:
+    """As `DenseQuery`, over whole memories and their passages; a memory scores as the best of its rows."""
+
+    def __init__(self, whole: DenseQuery, parts: DenseQuery, starts: dict[int, list[int]]) -> None:
+        self._whole = whole
+        self._parts = parts
+        self._starts = starts
+
+    def best(self, k: int, allowed: AbstractSet[int] | None = None) -> Found:
+        """The best ``k`` of the allowed keys (None: all), ties by key; raises as `DenseQuery.best`."""
+        found = self._whole.best(k, allowed)
+        keys = (
+            None
+            if allowed is None
+            else {_key(one, at) for one in self._starts if one in allowed for at in self._starts[one]}
+        )
+        return _merged(found, _best_by_memory(*self._parts.best(k, keys)), k)
+
+    def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
+        """The inner products of these keys' best rows with the query, NaN for keys without a row."""
+        scores = self._whole.scores(keys)
+        for at, key in enumerate(keys):
+            if key in self._starts:
+                scores[at] = max(scores[at], *self.of_passages(key).values())
+        return scores
+
+    def of_whole(self, key: int) -> float:
+        """The inner product of a memory's own row, which is of its beginning; 0 without one."""
+        return float(np.nan_to_num(self._whole.scores([key])[0]))
+
+    def of_passages(self, key: int) -> dict[int, float]:
+        """The inner product of each further passage of a memory, by where it begins."""
+        starts = self._starts.get(key, [])
+        return dict(
+            zip(starts, self._parts.scores([_key(key, start) for start in starts]).tolist(), strict=True)
+        )
+
+
+class VectorIndex:
+    """Vectors of one model by integer key: a row of each memory, and of each further passage of a long one."""
+
+    def __init__(self, dimension: int) -> None:
+        self._whole = DenseIndex(dimension)
+        self._parts = DenseIndex(dimension)
+        self._starts: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._whole
+
+    def keys(self) -> KeysView[int]:
+        """The keys that have a vector."""
+        return self._whole.keys()
+
+    def passages(self, allowed: AbstractSet[int] | None) -> int:
+        """How many further passages the allowed memories have (None: all)."""
+        return _count(self._starts, allowed)
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return self._whole.nbytes + self._parts.nbytes
+
+    def add(self, key: int, row: NDArray[np.floating], more: Sequence[tuple[int, Vector]] = ()) -> None:
+        """Add a memory's row and those of its further passages, or replace what ``key`` has.
+
+        Raises:
+            ValueError: not rows of this dimension, see `relayer.search.rows.checked`, or a negative key. Then nothing was changed,
+                or ``key`` has no vector any more, if it was a passage's row.
+        """
+        self._whole.add(key, row)
+        self._drop(key)
+        try:
+            for start, passage in more:
+                self._parts.add(_key(key, start), passage)
+                self._starts.setdefault(key, []).append(start)
+        except ValueError:
+            self.remove(key)
+            raise
+
+    def remove(self, key: int) -> bool:
+        """Forget a memory's vectors; says whether there were any."""
+        self._drop(key)
+        return self._whole.remove(key)
+
+    def row(self, key: int) -> Vector | None:
+        """The row of a memory as a whole; once a graph was built, as float16 left it."""
+        return self._whole.row(key)
+
+    def meaning(self, key: int) -> Meaning | None:
+        """All vectors of a memory, to be put elsewhere."""
+        row = self._whole.row(key)
+        if row is None:
+            return None
+        starts = self._starts.get(key, ())
+        rows = ((start, self._parts.row(_key(key, start))) for start in starts)
+        return Meaning(row, tuple((start, passage) for start, passage in rows if passage is not None))
+
+    def ask(self, query: Vector) -> DenseQuery | VectorQuery:
+        """Put a query, to be used before anything is added or removed; raises as `DenseIndex.ask`."""
+        whole = self._whole.ask(query)
+        return VectorQuery(whole, self._parts.ask(query), self._starts) if self._starts else whole
+
+    async def maintain(self, *, purge: bool = False) -> None:
+        """Bring the graphs up to date, see `DenseIndex.maintain`."""
+        await self._whole.maintain(purge=purge)
+        await self._parts.maintain(purge=purge)
+
+    async def parts(self) -> tuple[DenseParts, DenseParts]:
+        """What `of_parts` takes: memories, and passages; see `DenseIndex.parts`."""
+        return await self._whole.parts(), await self._parts.parts()
+
+    @classmethod
+    def of_parts(cls, dimension: int, whole: DenseParts, parts: DenseParts) -> VectorIndex:
+        """An index from its parts; raises `ValueError` when they do not fit each other or the dimension."""
+        index = cls(dimension)
+        index._whole = DenseIndex.of_parts(dimension, whole)
+        index._parts = DenseIndex.of_parts(dimension, parts)
+        index._starts = dict(_starts_of(index._parts.keys()))
+        if not index._starts.keys() <= index._whole.keys():
+            raise ValueError("a stored passage is of no memory")
+        return index
+
+    def _drop(self, key: int) -> None:
+        for start in self._starts.pop(key, ()):
+            self._parts.remove(_key(key, start))
+
+
+class PassageWords:
+    """The words of long texts' passages; what a text had is taken out in small steps by `tidy`, and is not found before that."""
+
+    def __init__(self) -> None:
+        self._lexical = LexicalIndex()
+        self._starts: defaultdict[int, list[int]] = defaultdict(list)
+        self._gone: dict[int, None] = {}
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._starts
+
+    def passages(self, allowed: AbstractSet[int] | None) -> int:
+        """How many passages the allowed memories have (None: all)."""
+        return _count(self._starts, allowed)
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return self._lexical.nbytes
+
+    def put(self, key: int, start: int, text: str) -> None:
+        """Index a passage, about a quarter of a millisecond's work."""
+        self._gone.pop(_key(key, start), None)
+        self._lexical.put(_key(key, start), text)
+        if start not in self._starts[key]:
+            self._starts[key].append(start)
+
+    def remove(self, key: int) -> None:
+        """Find none of a memory's passages any more; `tidy` takes their words out."""
+        self._gone.update(dict.fromkeys(_key(key, start) for start in self._starts.pop(key, ())))
+
+    def tidy(self) -> bool:
+        """Take the words of one passage out; says whether there is more to do."""
+        if self._gone:
+            self._lexical.remove(self._gone.popitem()[0])
+        return bool(self._gone)
+
+    def lacks(self, names: Collection[str]) -> bool:
+        """Whether one of the names occurs in no passage."""
+        return self._lexical.lacks(names)
+
+    def ask(self, query: str) -> WordsOfPassages | None:
+        """Put a query, to be used before anything is put or removed; None when there is nothing to be found."""
+        if not self._starts:
+            return None
+        return WordsOfPassages(self._lexical.ask(query), self._starts, tidy=not self._gone)
+
+    async def parts(self) -> LexicalParts:
+        """What `of_parts` takes; `tidy` first."""
+        return await self._lexical.parts()
+
+    @classmethod
+    def of_parts(cls, parts: LexicalParts) -> PassageWords:
+        """The words from their parts; raises `ValueError` when they do not fit each other."""
+        words = cls()
+        words._lexical = LexicalIndex.of_parts(parts)
+        words._starts = _starts_of(words._lexical.keys())
+        return words
+
+
+class WordsOfPassages:
+    """What the passages' words say to one query, as shares of it; good until they change."""
+
+    def __init__(self, asked: LexicalQuery, starts: dict[int, list[int]], *, tidy: bool) -> None:
+        self._asked = asked
+        self._starts = starts
+        self._tidy = tidy
+
+    def best(self, k: int, allowed: AbstractSet[int] | None) -> set[int]:
+        """The memories of the best ``k`` passages that share a term with the query, among the allowed ones (None: all)."""
+        keys = None
+        if allowed is not None or not self._tidy:
+            inside = self._starts if allowed is None else self._starts.keys() & allowed
+            keys = {_key(one, at) for one in inside for at in self._starts[one]}
+        found, _ = self._asked.best(k, keys)
+        return {key >> _START_BITS for key in found.tolist()}
+
+    def raised(self, keys: Sequence[int], covered: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What each memory covers of the query, or what its best passage does if that is more."""
+        best = [
+            max(self.of_passages(key).values(), default=0.0) if key in self._starts else 0.0 for key in keys
+        ]
+        return np.maximum(covered, best)
+
+    def of_passages(self, key: int) -> dict[int, float]:
+        """What each passage of a memory covers of the query, by where it begins."""
+        starts = self._starts.get(key, [])
+        scores = self._asked.scores([_key(key, start) for start in starts])
+        return dict(zip(starts, coverage(scores, self._asked.ceiling).tolist(), strict=True))

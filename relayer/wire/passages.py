@@ -1,0 +1,44 @@
+"""A long text cut where it may be cut: behind a paragraph, a line, a sentence or a word, in any script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# Behind these a passage ends, the best first, if one of them is in the last quarter of what it may hold.
+_ENDS = tuple(
+    re.compile(end)
+    for end in (
+        r"\n\s*\n",
+        r"\n",
+        r"[.!?\u2026\u0964\u061f]+[\"'\u201d\u2019)\]]*\s|[\u3002\uff01\uff1f]",
+        r"\s",
+    )
+)
+
+
+def cut(text: str, size: int) -> Iterator[tuple[int, int]]:
+    """Yield where each passage of a text begins and ends, in characters, without gaps.
+
+    Args:
+        text: any.
+        size: of a passage, in bytes of UTF-8, at least 4; all but the last are three quarters full.
+    """
+    start = 0
+    while start < len(text):
+        end = passage_end(text, start, size)
+        yield start, end
+        start = end
+
+
+def passage_end(text: str, start: int, size: int) -> int:
+    """Return where the passage ends that begins there, see `cut`."""
+    window = text[start : start + size].encode()[:size].decode(errors="ignore")
+    if start + len(window) == len(text):
+        return len(text)
+    least = 3 * len(window) // 4
+    for kind in _ENDS:
+        *_, last = (0, *(found.end() for found in kind.finditer(window, least)))
+        if last:
+            return start + last
+    return start + len(window)

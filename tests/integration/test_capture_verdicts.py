@@ -1,0 +1,76 @@
+"""What is said through the plugin, what the relayer keeps of it, and what it says about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway_plugin.outbox.sender import Sender
+from memrelay import AsyncMemoryPlugin
+from relayer.testing.local_relayer import local_relayer
+
+SECRET = "3c" * 32
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What the relayer answers to deliveries."""
+    heard = []
+    sent = Sender._sent
+
+    async def listening(self, item):
+        heard.append(await sent(self, item))
+        return heard[-1]
+
+    monkeypatch.setattr(Sender, "_sent", listening)
+    return heard
+
+
+async def say(texts, tmp_path):
+    messages = [{"role": "user", "content": text} for text in texts]
+    async with (
+        local_relayer(rate_limits="off") as relayer,
+        AsyncMemoryPlugin(relayer.url, secret=SECRET, environ={"HOME": str(tmp_path)}) as plugin,
+    ):
+        await plugin.after_turn(messages, session_key="agent:main:chat")
+        assert await plugin.flush(60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ich bin krankenpfleger",
+        "cats:\n- plum (grey)\n- tess (shy)",
+        "عندي حساسية من السمسم",
+        "ich heiße Jonas y vivo en Málaga, 花生过敏",
+        "how much is left of 2,100, the rent went up to 880",
+    ],
+)
+async def test_a_short_fact_is_kept_and_the_answer_says_so(text, answers, tmp_path):
+    await say([text], tmp_path)
+    (answer,) = answers
+    (verdict,) = answer.verdicts
+    assert (verdict.turn, verdict.kept, verdict.reason) == (0, True, "kept")
+    assert 0 <= verdict.start < verdict.end
+
+
+async def test_what_is_left_is_said_with_a_reason_and_without_its_text(answers, tmp_path):
+    await say(["ich bin krankenpfleger", "stell einen wecker auf zehn minuten"], tmp_path)
+    (answer,) = answers
+    assert [(one.kept, one.reason) for one in answer.verdicts] == [(True, "kept"), (False, "one_off")]
+    assert "wecker" not in answer.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "unit", ["I moved to Bergen in May. ", "我对花生过敏。", "x", "\u202eعندي حساسية. ", "a\n"]
+)
+async def test_a_paste_of_100_kb_is_no_flood(unit, answers, tmp_path):
+    said = "The boiler was serviced by Ketil on 3 May 2024.\n"
+    await say([said + unit * (100_000 // len(unit.encode()))], tmp_path)
+    (answer,) = answers
+    assert 1 <= len(answer.memories) <= 20
+
+
+@pytest.mark.parametrize("text", ["😀", "😀😀😀😀😀😀", "?", "a", "\u202e", "١٢٣"])
+async def test_next_to_nothing_breaks_nothing(text, answers, tmp_path):
+    await say([text], tmp_path)
+    assert not any(verdict.kept for answer in answers for verdict in answer.verdicts)

@@ -1,0 +1,161 @@
+"""Long memories as a user lives them: plugin, relayer and the real model, a fact somewhere in the middle of a long note."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+
+import pytest
+from processes import wait_until
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.trust import TrustStore
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.identity import RootHolder, identify, parse_session_key
+from gateway_plugin.text.measures import estimate_tokens
+from relayer.testing.local_relayer import local_relayer, threaded_relayer
+from relayer.wire.schemas import MemoryItem, RememberRequest
+from relayer.wire.sealing import RootKeys
+
+PATIENCE = 20.0
+WHEN = (
+    "In spring",
+    "Early in June",
+    "On a rainy weekend",
+    "Before the fair",
+    "Late in autumn",
+    "One quiet evening",
+)
+WHAT = (
+    "kitchen",
+    "garden shed",
+    "library shelf",
+    "boat",
+    "bicycle",
+    "choir hall",
+    "orchard",
+    "staircase",
+    "workshop",
+    "cellar",
+)
+DONE = ("was painted by two neighbours", "needed new hinges", "was swept on Monday", "got a second coat of varnish",
+        "was measured for the insurance", "was lent to the scouts", "stayed closed for a week", "was photographed")  # fmt: skip
+GERMAN = (("Im Frühling", "Anfang Juni", "An einem Regentag", "Spät im Herbst", "Vor der Kirmes"),
+          ("wurde die Küche", "wurde der Schuppen", "wurde das Gewächshaus", "wurde das Fahrrad", "wurde die Treppe", "wurde das Boot"),
+          ("frisch gestrichen", "gründlich gefegt", "für die Versicherung vermessen", "zwei Nachbarn gezeigt", "neu lackiert"))  # fmt: skip
+CHINESE = (("春天", "六月初", "周末", "深秋", "集市之前"), ("厨房", "花园小屋", "书架", "自行车", "楼梯", "果园"),
+           ("重新刷了漆。", "换了新铰链。", "打扫干净了。", "借给了邻居。", "拍了照片。"))  # fmt: skip
+VIOLIN = "Grandmother's violin lies in the attic, in the trunk behind the green suitcase."
+
+
+def note(fact: str, sentences: list[str], count: int) -> str:
+    """A text of so many sentences in paragraphs of seven, the fact in its middle."""
+    said = [sentences[at * 101 % len(sentences)] for at in range(count)]
+    said.insert(count // 2, fact)
+    return "\n\n".join(" ".join(said[at : at + 7]) for at in range(0, count + 1, 7))
+
+
+ENGLISH_SENTENCES = [f"{when} the {what} {done}." for when, what, done in product(WHEN, WHAT, DONE)]
+
+
+@pytest.fixture(scope="module")
+def relayer():
+    with threaded_relayer(lambda: local_relayer(real_model=True, rate_limits="off")) as running:
+        yield running
+
+
+@pytest.fixture
+def memory(relayer, secret, tmp_path):
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "gateway")}
+    with MemoryPlugin(relayer.url, agent="researcher", secret=secret, environ=environ) as plugin:
+        yield plugin
+
+
+@pytest.fixture
+def store(relayer, secret, tmp_path):
+    """Store texts by hand and wait until they have all their vectors; returns the ids."""
+    holder = RootHolder(RootKeys(bytes.fromhex(secret)))
+    identity = identify(holder, parse_session_key("agent:researcher:s"), default_agent=None)
+
+    async def send(texts: tuple[str, ...]) -> list[str]:
+        client = RelayerClient(relayer.url, trust=TrustStore(tmp_path / "trust.json"))
+        items = tuple(MemoryItem(text=text) for text in texts)
+        stored = await client.remember(identity, RememberRequest(items=items), deadline=PATIENCE)
+        await client.aclose()
+        return [one.id for one in stored.memories]
+
+    def run(*texts: str) -> list[str]:
+        ids = asyncio.run(send(texts))
+        # Read from this thread, because the page of metrics may be a second old.
+        opened = relayer.relayer.context.namespaces.all
+        wait_until(lambda: not any(one.lacking or one.needs_maintenance for one in opened()))
+        return ids
+
+    return run
+
+
+def test_a_fact_in_a_note_of_five_thousand_words_is_found_by_words_and_by_meaning(memory, store):
+    text = note(VIOLIN, ENGLISH_SENTENCES, 600)
+    assert len(text.split()) > 5_000
+    (known,) = store(text)
+    for question in (
+        "Where is the violin of my grandmother?",
+        "Which instrument from grandma is up in the attic?",
+    ):
+        turn = memory.before_turn(question, deadline=PATIENCE)
+        assert turn.status == "ok", turn.detail
+        assert "Grandmother&#39;s violin lies in the attic" in turn.text
+        assert f"… (a passage; all of it: memory_get {known})" in turn.text
+        assert estimate_tokens(turn.text) <= 300
+    assert VIOLIN in memory.tool("memory_get", {"id": known}).text.replace("&#39;", "'")
+
+
+def test_an_unrelated_prompt_finds_nothing_in_a_long_note(memory, store):
+    store(note(VIOLIN, ENGLISH_SENTENCES, 600))
+    for prompt in (
+        "How do I sort a list in Python?",
+        "What is the capital of Mongolia?",
+        "Translate good morning to French",
+    ):
+        turn = memory.before_turn(prompt, deadline=PATIENCE)
+        assert (turn.status, turn.text) == ("empty", "")
+
+
+def test_several_long_notes_share_the_budget(memory, store):
+    facts = [f"The {name} key hangs on hook number {number} in the hall." for number, name in enumerate(
+        ("cellar", "garage", "garden", "attic", "letterbox", "workshop"), 1)]  # fmt: skip
+    store(*(note(fact, ENGLISH_SENTENCES[at:], 120) for at, fact in enumerate(facts)))
+    turn = memory.before_turn("On which hooks in the hall do the keys hang?", deadline=PATIENCE)
+    assert sum(fact in turn.text for fact in facts) >= 3
+    assert estimate_tokens(turn.text) <= 768
+
+
+def test_a_german_note_shows_its_passage(memory, store):
+    sentences = [" ".join(parts) + "." for parts in product(*GERMAN)]
+    fact = "Der Schlüssel für die Gartentür hängt über dem Türrahmen im Gewächshaus."
+    store(note(fact, sentences, 300))
+    turn = memory.before_turn("Wo hängt der Schlüssel für die Gartentür?", deadline=PATIENCE)
+    assert fact in turn.text
+    assert estimate_tokens(turn.text) <= 768
+
+
+def test_a_chinese_note_shows_its_passage(memory, store):
+    sentences = ["".join(parts) for parts in product(*CHINESE)]
+    fact = "备用钥匙放在阳台的蓝色花盆下面。"
+    store(note(fact, sentences, 600))
+    turn = memory.before_turn("我的备用钥匙放在阳台的哪个地方来着", deadline=PATIENCE)
+    assert fact in turn.text
+    assert estimate_tokens(turn.text) <= 768
+
+
+def test_a_pasted_hundred_kilobytes_are_no_exception_and_no_flood(memory, store):
+    store(note(VIOLIN, ENGLISH_SENTENCES, 600))
+    paste = "\n".join(ENGLISH_SENTENCES * 5)
+    assert len(paste) > 100_000
+    turn = memory.before_turn(paste, deadline=PATIENCE)
+    assert turn.status in {"ok", "empty"}, turn.detail
+    assert estimate_tokens(turn.text) <= 768
+    memory.after_turn([{"role": "user", "content": paste}, {"role": "assistant", "content": "Read."}])
+    assert memory.flush(PATIENCE)
+    turn = memory.before_turn("Where is the violin of my grandmother?", deadline=PATIENCE)
+    assert "violin lies in the attic" in turn.text

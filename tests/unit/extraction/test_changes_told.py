@@ -1,0 +1,80 @@
+"""Which pairs of statements are a change, and what of a text tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from relayer.extraction.changes import LINKED, SURE, likelihood, statement_of
+from relayer.extraction.similarity import Relation, judged, relation_of
+
+NEAR = 0.6
+
+
+def chance(old: str, new: str, cosine: float = NEAR) -> float:
+    return likelihood(statement_of(old), statement_of(new), cosine)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("driving the old polo", "polo died, got a skoda now"),
+        ("ich arbeite bei der post", "hab bei der post gekündigt, bin jetzt im baumarkt"),
+        ("vivo en ruzafa con mi primo", "me mudé, ahora vivo en benimaclet"),
+        ("je travaille à la mairie", "j'ai quitté la mairie, je travaille dans une librairie maintenant"),
+        ("il corso è il martedì", "il corso l'hanno spostato al giovedì"),
+        ("trabalho no hospital", "saí do hospital, agora trabalho numa clínica"),
+        ("mijn baas is anouk", "anouk is weg, mijn nieuwe baas is joris"),
+        ("do pracy jeżdżę tramwajem", "już nie jeżdżę tramwajem, kupiłem rower"),
+        ("езжу на калине", "калину продал, взял рено"),
+        ("müdürüm emre", "emre ayrıldı, yeni müdürüm deniz"),  # noqa: RUF001 - Turkish
+        ("بروح الشغل بالباص", "بطلت الباص، صرت أروح الشغل بالدراجة"),
+        ("मैं बैंक में काम करता हूँ", "बैंक छोड़ दिया, अब स्कूल में काम करता हूँ"),
+        ("我住在老房子", "老房子卖了 现在住新房子"),
+        ("上司は西田さん", "西田さんが異動して、今の上司は大林さん"),
+        ("팀장님은 정민수 님", "정민수 님 퇴사해서 이제 팀장님은 한지우 님"),
+    ],
+)
+def test_a_new_state_of_the_same_is_a_change_in_every_language(old, new):
+    assert chance(old, new) >= LINKED
+    assert judged(old, new, statement_of(new), NEAR)[0] is not Relation.NONE
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("rack 7 of bs-1 has the spare fans", "rack 49 of bs-7 has the spare disks"),
+        ("my sister lives in Ghent", "my other sister lives in Bruges"),
+        ("meine tochter hat montags flöte", "mein sohn hat donnerstags schwimmen"),
+        ("我姐在青岛", "我弟在大连"),
+        ("長女は水泳", "次女はピアノ"),
+    ],
+)
+def test_like_sentences_about_different_things_replace_nothing(old, new):
+    assert chance(old, new) < SURE
+    assert judged(old, new, statement_of(new), NEAR)[0] is not Relation.REPLACES
+
+
+@pytest.mark.parametrize(
+    "text", ["", "🙂", "a", "\ud800x", "\u202eשלמ 123 abc", "不" * 100_000, "a " * 50_000]
+)
+def test_any_text_can_be_read(text):
+    read = statement_of(text)
+    assert 0.0 <= likelihood(read, read, float(bool(text))) <= 1.0
+
+
+def test_marks_and_endings_make_no_difference():
+    assert statement_of("Przeniosłem się").cues == statement_of("przeniosłem sie").cues == {"changed"}
+    assert statement_of("zug Él").words == statement_of("zug el").words
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("We serve it hot.", "We serve it cold."),
+        ("We drop the index nightly.", "We keep the index nightly."),
+        ("You add the flag.", "You remove the flag."),
+        ("We start the worker.", "We stop the worker."),
+    ],
+)
+def test_opposites_conflict(old, new):
+    assert relation_of(old, new) is not Relation.NONE

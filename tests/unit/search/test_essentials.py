@@ -1,0 +1,65 @@
+"""What always matters is told by its form in fifteen languages, and nothing that is said makes it fail."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from relayer.search.essentials import CLASSES, LONGEST, essential_of
+
+STATEMENTS = Path(__file__).parents[3] / "bench" / "sets" / "standing"
+LANGUAGES = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "pt", "ru", "tr", "zh")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_shipped_weights_know_what_they_were_made_from(language):
+    told = defaultdict(list)
+    for line in (STATEMENTS / f"{language}.tsv").read_text("utf-8").splitlines():
+        label, _, text = line.partition("\t")
+        told[label].append((essential_of(text) or "none") == label)
+    assert set(told) == set(CLASSES)
+    assert sum(told["none"]) / len(told["none"]) >= 0.97
+    assert all(sum(right) / len(right) >= 0.7 for right in told.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("I'm allergic to walnuts", "harm"),
+        ("Ich bin allergisch gegen Walnüsse", "harm"),
+        ("Je suis allergique aux kiwis.", "harm"),
+        ("我对芒果过敏", "harm"),
+        ("Please always answer in short sentences.", "style"),
+        ("Ich heiße Walburga.", "identity"),
+        ("We parked on level 7.", None),
+        ("Der Zug fährt um neun von Gleis 2.", None),
+    ],
+)
+def test_what_was_not_learnt_is_told_too(text, kind):
+    assert essential_of(text) == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "\n\t",
+        "a",
+        "\U0001f600" * 20,
+        "\u202eallergic",
+        "\ud800",
+        "\x00",
+        "x" * 100_000,
+        "allergic " * 40,
+        "ä\u0308" * 50,
+    ],
+)
+def test_nothing_that_is_said_makes_it_fail(text):
+    assert essential_of(text) in {None, *CLASSES}
+
+
+def test_what_is_long_tells_a_story():
+    assert essential_of("I'm allergic to peanuts. " + "Then we went home. " * (LONGEST // 19)) is None
