@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from relayer.domain.record import Role
+from relayer.domain.operations import Role
 from relayer.extraction.statements import StatementExtractor, Turn
 
 DEFAULT_LABELS = Path(__file__).parent / "sets" / "extraction.json"

@@ -19,8 +19,8 @@ from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import FIRST_GENERATION, Identity, RootHolder
 from relayer.wire import schemas
-from relayer.wire.keys import RootKeys
 from relayer.wire.sealed_keys import FleetList
+from relayer.wire.sealing import RootKeys
 
 __all__ = ["AGENT", "BenchGateway", "bare_request"]
 

@@ -13,9 +13,17 @@ from bench.log_house import Replica
 from bench.material import unit_vectors
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio, spread
-from relayer.domain.entry import ENTRY_VERSION, Entry
-from relayer.domain.operations import Operation, Origin, Put, Stored, encode_operation
-from relayer.domain.record import Record, encode_record
+from relayer.domain.operations import (
+    ENTRY_VERSION,
+    Entry,
+    Operation,
+    Origin,
+    Put,
+    Record,
+    Stored,
+    encode_operation,
+    encode_record,
+)
 from relayer.log.namespace_log import NamespaceLog
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_vector

@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.material import DIMENSION, items, unit_vectors
-from relayer.access.principal import Access, Principal
+from relayer.access.accounts import Access, Principal
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.domain.record import Record, Source
+from relayer.domain.operations import Record, Source
 from relayer.errors import EmbedderUnavailable
 from relayer.extraction.statements import StatementExtractor
-from relayer.lib.deadline import Deadline
-from relayer.log.log_ports import LogPorts
+from relayer.lib.work import Deadline
+from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import Absent, EmbeddingModel, GetOutcome, ObjectStore
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration
 from relayer.testing.recording_store import RecordingStore
-from relayer.wire.certificates import Certificate, Right
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Right
 from relayer.writing.drafts import Draft, append_drafts
 
 __all__ = ["NoEmbedder", "Replica", "WithoutIndexes"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bench.log_house import Replica
 from bench.report import Lab, Section
-from relayer.maintenance.compaction import Upkeep, UpkeepLimits
-from relayer.maintenance.indexes import IndexKeeper
+from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
+from relayer.maintenance.indexes import IndexMaintenance
 from relayer.ports import CreateOutcome, ObjectStore, SwapOutcome
 from relayer.testing.recording_store import RecordingStore
 
@@ -100,10 +100,12 @@ async def _filled(lab: Lab, inner: ObjectStore, count: int, batch: int) -> _Kept
     store = _Counting(inner)
     replica = Replica.over(store)
     name = f"keeping-{batch}"
-    upkeep = Upkeep(
-        replica.context.ports, replica.context.namespaces, UpkeepLimits(collect_after_ms=0, interval=0)
+    upkeep = LogMaintenance(
+        replica.context.ports,
+        replica.context.namespaces,
+        LogMaintenanceLimits(collect_after_ms=0, interval=0),
     )
-    indexes = IndexKeeper(replica.context)
+    indexes = IndexMaintenance(replica.context)
     async with replica.use(name) as opened:
         incarnation = opened.namespace.pointer.incarnation
         step = max(batch, 512)
@@ -112,7 +114,7 @@ async def _filled(lab: Lab, inner: ObjectStore, count: int, batch: int) -> _Kept
             await replica.fill(name, min(step, count - start), seed=start + batch, batch=batch)
             await upkeep.round(_raise)
             await indexes.keep(opened)
-        while opened.log.compaction_due(UpkeepLimits().compaction):
+        while opened.log.compaction_due(LogMaintenanceLimits().compaction):
             await upkeep.round(_raise)
         manifest = await opened.log.replica.manifest.read()
     await replica.close()

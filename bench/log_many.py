@@ -30,7 +30,7 @@ from bench.stats import percentile
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
 from relayer.log.compactor import CompactionLimits
-from relayer.maintenance.compaction import Upkeep, UpkeepLimits
+from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
 from relayer.namespaces.cache import CacheLimits
 from relayer.process import spare_the_collector
 from relayer.use_cases.recall import recall
@@ -81,10 +81,10 @@ async def _measured(work: Path, namespaces: int, memories: int, cache_bytes: int
     warm_names = warm_names[-min(len(warm_names), 500) :]
     await _recalls(relayer, warm_names, len(warm_names), "warming")
     rows.append(("recall from a warm one, ms", _times(await _recalls(relayer, warm_names, recalls, "warm"))))
-    upkeep = Upkeep(
+    upkeep = LogMaintenance(
         relayer.context.ports,
         relayer.context.namespaces,
-        UpkeepLimits(CompactionLimits(entries=1), interval=0.0),
+        LogMaintenanceLimits(CompactionLimits(entries=1), interval=0.0),
     )
     caring = asyncio.create_task(_caring(upkeep))
     rows.append(
@@ -167,7 +167,7 @@ def _times(seconds: list[float]) -> str:
     return f"{percentile(seconds, 0.5) * 1000:.1f} / {percentile(seconds, 0.99) * 1000:.1f}"
 
 
-async def _caring(upkeep: Upkeep) -> None:
+async def _caring(upkeep: LogMaintenance) -> None:
     while True:
         await asyncio.sleep(0)
         await upkeep.round(_raise)

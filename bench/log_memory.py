@@ -15,7 +15,7 @@ from bench.log_house import Replica, WithoutIndexes
 from bench.report import Lab, Section
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
-from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 
 __all__ = ["fill", "measured", "resident", "resident_bytes"]
 
@@ -68,7 +68,7 @@ async def fill(work: Path, size: int, how_many: int) -> None:
         await replica.fill(f"memory-{number}", size, seed=number)
         async with replica.use(f"memory-{number}") as opened:
             await opened.tidy_indexes()
-            await IndexKeeper(replica.context, IndexLimits(least=1)).keep(opened)
+            await IndexMaintenance(replica.context, IndexLimits(least=1)).keep(opened)
     await replica.close()
     await store.close()
 

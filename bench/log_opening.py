@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from bench.log_house import Replica, WithoutIndexes
 from bench.report import Lab, Section
 from bench.stats import ratio, spread
-from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.ports import Found, ObjectStore
 
 __all__ = ["cold_openings"]
@@ -59,7 +59,7 @@ async def cold_openings(lab: Lab, store: ObjectStore, where: str) -> list[Sectio
         await writer.fill(name, count, seed=lab.seed)
         async with writer.use(name) as opened:
             await opened.tidy_indexes()
-            keeper = IndexKeeper(writer.context, IndexLimits(least=1))
+            keeper = IndexMaintenance(writer.context, IndexLimits(least=1))
             began = time.perf_counter()
             if not await keeper.keep(opened):
                 raise RuntimeError("the index was not named")

@@ -20,7 +20,7 @@ from typing import Any
 
 from gateway_plugin.injection import scan
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.domain.record import Role
+from relayer.domain.operations import Role
 from relayer.extraction.gist import gist_of
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.similarity import NEAR, relation_of, says_the_same

@@ -145,7 +145,7 @@ class _Relayer:
         settings = RelayerSettings(data=self._folder, port=port, accounts="open")
         async with AsyncExitStack() as stack:
             relayer = await stack.enter_async_context(build(settings, secrets.token_bytes(32), port=port))
-            server = RelayerServer(relayer.front)
+            server = RelayerServer(relayer.handler)
             runner = web.ServerRunner(server)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from bench.stats import percentile
 from relayer.adapters.s3_store import S3Client, S3Store
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import Origin, Put, Stored
 from relayer.domain.outcomes import Result
 from relayer.log import creation
-from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
+from relayer.log.objects import LogPorts
 
 __all__ = ["CommitSample", "Committing"]
 

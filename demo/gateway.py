@@ -25,8 +25,8 @@ from gateway_plugin.private_files import create_private
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect
 from gateway_plugin.status import Injection
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
+from relayer.wire.sealing import RootKeys
 
 __all__ = ["DemoGateway", "NotDelivered", "Played"]
 

@@ -33,9 +33,9 @@ from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire import codec as base64url
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
-from relayer.wire.keys import derive
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
+from relayer.wire.sealing import derive
 
 MAX_REMEMBERED: Final = 256
 _SIZE: Final = 16

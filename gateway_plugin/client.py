@@ -30,8 +30,8 @@ from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity, identify, parse_session_key
 from gateway_plugin.keys import load_keys
 from relayer.wire import memories, schemas, service
-from relayer.wire.certificates import RevocationsRequest, RevocationsResponse, RevocationsView
 from relayer.wire.sealed_keys import FleetList
+from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView
 
 __all__ = [
     "DEFAULT_DEADLINE",

@@ -29,10 +29,10 @@ from typing import Final, Protocol
 from gateway_plugin.errors import IdentityError
 from relayer.wire import codec as base64url
 from relayer.wire import names
-from relayer.wire.certificates import SERIAL_SIZE, Certificate, Right
 from relayer.wire.errors import InvalidName, Malformed, NotAccepted
-from relayer.wire.keys import FIRST_GENERATION, AgentKeys, RootKeys, derive, route
 from relayer.wire.schemas import AudienceName
+from relayer.wire.sealing import FIRST_GENERATION, AgentKeys, RootKeys, derive, route
+from relayer.wire.signing import SERIAL_SIZE, Certificate, Right
 
 MAX_SESSION_KEY_CHARS: Final = 512
 DEFAULT_AGENT: Final = "main"
@@ -442,7 +442,7 @@ class Identity:
 
     @property
     def route(self) -> str:
-        """What a balancer may know of the namespace; see `relayer.wire.keys.route`."""
+        """What a balancer may know of the namespace; see `relayer.wire.sealing.route`."""
         return route(self.namespace_secret)
 
     def certificate_header(self, now: int) -> str:

@@ -24,7 +24,7 @@ from gateway_plugin.identity import AgentHolder, KeyHolder, RootHolder
 from gateway_plugin.private_files import config_directory, create_private, read_private
 from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidSecret
-from relayer.wire.keys import SECRET_SIZE, RootKeys, parse_secret
+from relayer.wire.sealing import SECRET_SIZE, RootKeys, parse_secret
 
 SECRET_VARIABLES: Final = ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET")
 _CERTIFICATE_VARIABLE: Final = "MEMRELAY_AGENT_CERTIFICATE"

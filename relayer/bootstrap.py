@@ -7,9 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 
-from relayer.access.accounts import AccountCaps, Accounts
+from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
-from relayer.access.principal import Access
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.system import MeteredStore, SystemClock, SystemRandomness
@@ -17,26 +16,25 @@ from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
-from relayer.http.connections import ConnectionLimits, Connections
 from relayer.http.health import Metrics, MetricsPage, Readiness
-from relayer.http.limits import Limits
+from relayer.http.limits import ConnectionLimits, Connections, Limits
 from relayer.http.openapi import document
-from relayer.http.request import Front
 from relayer.http.routes import Services, table
+from relayer.http.server import RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
-from relayer.lib.shares import WorkPool
+from relayer.lib.work import WorkPool
 from relayer.log.compactor import CompactionLimits
-from relayer.log.log_ports import LogPorts
-from relayer.maintenance.compaction import Upkeep, UpkeepLimits
-from relayer.maintenance.embeddings import tending
+from relayer.log.objects import LogPorts
+from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
+from relayer.maintenance.embeddings import embedding_maintenance
 from relayer.maintenance.expiry import forgetting_inactive
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
-from relayer.maintenance.indexes import IndexKeeper
+from relayer.maintenance.indexes import IndexMaintenance
 from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
-from relayer.namespaces.embedding_space import CalibratedModel
+from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
@@ -58,13 +56,13 @@ class Relayer:
     """A relayer put together, not yet listening."""
 
     context: Context
-    front: Front
+    handler: RequestHandler
     fleet: FleetKeys
     accounts: Accounts
     acceptance: Acceptance
     readiness: Readiness
-    indexes: IndexKeeper
-    upkeep: Upkeep
+    indexes: IndexMaintenance
+    upkeep: LogMaintenance
     idle: IdleCollection | None
 
 
@@ -234,9 +232,9 @@ def _assemble(
         version=version,
         document=cache(partial(document, routes, version.version)),
     )
-    front = Front(acceptance, services, metrics=metrics, randomness=context.randomness)
-    indexes, upkeep, idle = IndexKeeper(context), _upkeep(settings, context), _idle(settings, context)
-    relayer = Relayer(context, front, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
+    handler = RequestHandler(acceptance, services, metrics=metrics, randomness=context.randomness)
+    indexes, upkeep, idle = IndexMaintenance(context), _upkeep(settings, context), _idle(settings, context)
+    relayer = Relayer(context, handler, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
     metrics.build(version=version.version, model=version.model, extractor=version.extractor)
     _publish_gauges(metrics, relayer, settings)
     _publish_counters(metrics, relayer)
@@ -270,9 +268,11 @@ def _extractor_of(context: Context) -> str:
     return f"{facts.extractor.name} {facts.extractor.version} {facts.extractor.model}"
 
 
-def _upkeep(settings: RelayerSettings, context: Context) -> Upkeep:
-    limits = UpkeepLimits(CompactionLimits(entries=settings.compact_entries), context.collect_after_ms)
-    return Upkeep(context.ports, context.namespaces, limits)
+def _upkeep(settings: RelayerSettings, context: Context) -> LogMaintenance:
+    limits = LogMaintenanceLimits(
+        CompactionLimits(entries=settings.compact_entries), context.collect_after_ms
+    )
+    return LogMaintenance(context.ports, context.namespaces, limits)
 
 
 def _idle(settings: RelayerSettings, context: Context) -> IdleCollection | None:
@@ -288,13 +288,13 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
 
     async def expire(_: OnError) -> None:
         relayer.acceptance.drop_expired()
-        # Also here: tending may be held up by a store that does not answer, and what has ended must go.
+        # Also here: that task may be held up by a store that does not answer, and what has ended must go.
         await context.namespaces.drop_expired()
 
     tasks = [
         relayer.fleet.task,
         Periodic("expiry", expire, _EXPIRY_SECONDS),
-        tending(context),
+        embedding_maintenance(context),
         relayer.indexes.task,
         relayer.upkeep.task,
         context.erasures.task,
@@ -320,7 +320,7 @@ def _warn(event: str, error: BaseException) -> None:
 
 def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSettings) -> None:
     """What is open, what is under way, and how much room is left."""
-    gauge, namespaces, front = metrics.gauge, relayer.context.namespaces, relayer.front
+    gauge, namespaces, handler = metrics.gauge, relayer.context.namespaces, relayer.handler
     gauge("open_namespaces", "Namespaces open in this process.", lambda: len(namespaces))
     gauge("open_namespaces_bytes", "About what they take in memory.", lambda: namespaces.nbytes)
     gauge(
@@ -333,10 +333,10 @@ def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSetting
         "Open namespaces that are searched by the former embedding model.",
         lambda: sum(opened.converting for opened in namespaces.all()),
     )
-    gauge("connections", "Connections that are open.", lambda: len(front.connections))
+    gauge("connections", "Connections that are open.", lambda: len(handler.connections))
     waiting = "Answers of more than 64 KiB that are being sent."
-    gauge("answers_waiting_bytes", waiting, lambda: front.unread.nbytes)
-    gauge("http_requests_under_way", "Requests being answered now.", lambda: front.under_way)
+    gauge("answers_waiting_bytes", waiting, lambda: handler.unread.nbytes)
+    gauge("http_requests_under_way", "Requests being answered now.", lambda: handler.under_way)
     facts = relayer.context.facts
     if facts is not None:
         gauge("jobs_running", "Extractions that run here now.", lambda: len(facts.queue.running))
@@ -348,7 +348,7 @@ def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSetting
 
 def _publish_counters(metrics: Metrics, relayer: Relayer) -> None:
     """What was done since the start."""
-    counter, indexes, connections = metrics.counter, relayer.indexes, relayer.front.connections
+    counter, indexes, connections = metrics.counter, relayer.indexes, relayer.handler.connections
     namespaces = relayer.context.namespaces
     counter("namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings)
     counter("namespace_evictions", "Namespaces dropped to make room.", lambda: namespaces.evictions)

@@ -16,7 +16,7 @@ from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.http.health import Readiness
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
-from relayer.lib.shares import EmbeddingShares, ShareLimits
+from relayer.lib.work import EmbeddingShares, ShareLimits
 from relayer.namespaces.context import ChatWork, FactWork
 from relayer.ports import Clock, Embedder, Randomness
 from relayer.settings.config import RelayerSettings

@@ -49,7 +49,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         port = listening.getsockname()[1]
         key = require_relayer_key(settings, say)
         relayer = await stack.enter_async_context(build(settings, key, port=port))
-        server = RelayerServer(relayer.front)
+        server = RelayerServer(relayer.handler)
         runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

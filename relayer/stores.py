@@ -7,10 +7,9 @@ from collections.abc import Callable
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin.probe import probe, probe_erasure, probe_unless_known
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.errors import BrokenPromise
-from relayer.log.layout import Layout
-from relayer.log.log_ports import TRUST_MS, LogPorts
+from relayer.log.objects import TRUST_MS, Layout, LogPorts
 from relayer.ports import Clock, ObjectStore, Randomness
 from relayer.process import product_version
 from relayer.settings.config import RelayerSettings, objects_directory

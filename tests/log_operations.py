@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.namespace import Position, genesis
 from relayer.domain.operations import (
+    ENTRY_VERSION,
     Close,
+    Entry,
     Erase,
     Forget,
     JobAccepted,

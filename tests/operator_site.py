@@ -8,18 +8,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from relayer.access.accounts import Accounts
-from relayer.access.principal import Access, Principal
+from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.relayer_check import check_relayer_key
 from relayer.admin.catalogue import Listed, read_catalogue
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import Erase, Origin
 from relayer.extraction.statements import StatementExtractor
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.log.compactor import CompactionLimits, Compactor
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import ManifestView
+from relayer.log.objects import LogPorts, ManifestView
 from relayer.log.replica import Replica
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.context import Context
@@ -32,10 +30,10 @@ from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
-from relayer.wire.certificates import Certificate, Revocations, Right
 from relayer.wire.errors import NotAccepted
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import RecallRequest, RememberRequest
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Revocations, Right
 
 ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
 RELAYER_KEY = hashlib.sha256(b"a relayer key").digest()

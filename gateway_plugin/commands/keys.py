@@ -35,11 +35,11 @@ from gateway_plugin.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, m
 from gateway_plugin.keys import parse_sheet, render_sheet
 from gateway_plugin.transfer.sending import pages
 from relayer.wire import codec as base64url
-from relayer.wire.certificates import Certificate, Revocations, RevocationsRequest
 from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.keys import RootKeys
 from relayer.wire.sealed_keys import FleetList
+from relayer.wire.sealing import RootKeys
 from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
+from relayer.wire.signing import Certificate, Revocations, RevocationsRequest
 
 keys = typer.Typer(help="The account's keys: show, export one agent's, recovery sheet.", no_args_is_help=True)
 

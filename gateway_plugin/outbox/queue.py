@@ -33,9 +33,19 @@ from gateway_plugin.identity import KeyHolder, NamespaceRef, RootHolder
 from gateway_plugin.private_files import open_lock, state_directory, try_lock
 from relayer.wire.codec import Field, Reader, lp
 from relayer.wire.errors import Malformed, UnsealError
-from relayer.wire.keys import SECRET_SIZE, RootKeys, derive
 from relayer.wire.schemas import AnalyzeRequest
-from relayer.wire.sealing import KEY_ID_SIZE, SALT_SIZE, ObjectType, SealingKey, context, seal, unseal
+from relayer.wire.sealing import (
+    KEY_ID_SIZE,
+    SALT_SIZE,
+    SECRET_SIZE,
+    ObjectType,
+    RootKeys,
+    SealingKey,
+    context,
+    derive,
+    seal,
+    unseal,
+)
 
 MAX_DEAD: Final = 100
 MAX_VALUES: Final = 10_000

@@ -1,4 +1,4 @@
-"""Which accounts this relayer serves, and what they have taken back.
+"""Who asks, and what accounts have to do with it: which ones this relayer serves, and what they have taken back.
 
 An account comes into being with the first thing that is kept for it, a namespace or a list of revocations: one small
 sealed object, under a name that says nothing without the relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
@@ -18,7 +18,9 @@ import msgspec
 from cachetools import LRUCache
 
 from relayer.access.fleet import create_or_read
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
+from relayer.domain.namespace import Custody
+from relayer.domain.operations import Origin
 from relayer.errors import (
     AccountLost,
     CorruptNamespace,
@@ -28,13 +30,69 @@ from relayer.errors import (
     StoreUnavailable,
     UpgradeRequired,
 )
-from relayer.lib.token_buckets import Buckets, Limit, take
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.lib.work import Buckets, Limit, take
+from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
-from relayer.wire.certificates import Certificate, Revocations
 from relayer.wire.errors import NotAccepted, UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
+from relayer.wire.signing import Certificate, Revocations, Right
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An agent whose certificate and signature were accepted. Times are in ms since the epoch.
+
+    ``nonce`` and ``expires`` are the signature's; together with the signing key they make a write the same write when
+    it is sent twice (I7). ``body_digest`` is the SHA-256 of the request's body; ``peer`` is the name under which the machine that
+    asks is counted, empty for none.
+    """
+
+    certificate: Certificate
+    nonce: bytes
+    expires: int
+    body_digest: bytes
+    peer: str = ""
+
+    @property
+    def account(self) -> str:
+        """The account's id."""
+        return self.certificate.account
+
+    @property
+    def author(self) -> bytes:
+        """The agent's public signing key."""
+        return self.certificate.agent_key
+
+    def may(self, namespace: str, right: Right) -> bool:
+        """Whether the certificate grants a right on a namespace."""
+        return self.certificate.allows(namespace, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A principal's way into one namespace; its right was checked.
+
+    ``secret`` is the namespace secret (from the sealed key, or derived for custody ``relayer``) and ``key_not_after``
+    the time in ms until which the relayer may hold it.
+    """
+
+    principal: Principal
+    namespace: str
+    generation: int
+    custody: Custody
+    key_not_after: int
+    secret: bytes = field(repr=False)
+
+    @property
+    def account(self) -> str:
+        """The account's id."""
+        return self.principal.account
+
+    def origin(self, index: int = 0) -> Origin:
+        """Return whose operation it is: this request's one of that index."""
+        principal = self.principal
+        return Origin(principal.author, principal.nonce, index, principal.expires)
+
 
 _FORMAT = 1
 _FRESH_SECONDS = 15.0
@@ -63,7 +121,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownAccount:
     """What was last read of an account; ``read_at`` is monotonic, in seconds.
 
     ``revocations`` is the newest list that was seen, ``beside`` the counter of the one in the second object.
@@ -104,7 +162,7 @@ class Accounts:
         self._served = served
         self._caps = caps or AccountCaps()
         self.on_revoked: Callable[[str], Awaitable[None]] | None = None
-        self._known: LRUCache[str, _Known] = LRUCache(_MOST_KNOWN)
+        self._known: LRUCache[str, _KnownAccount] = LRUCache(_MOST_KNOWN)
         self._total: int | None = None
         hourly = float(self._caps.per_address_and_hour)
         self._newcomers = Buckets(Limit(hourly, hourly / 3600))
@@ -231,7 +289,7 @@ class Accounts:
         if not await self._put(account, known, known.revocations):
             raise StoreUnavailable("the account's object could not be changed")
 
-    async def _put(self, account: str, known: _Known, encoded: bytes) -> bool:
+    async def _put(self, account: str, known: _KnownAccount, encoded: bytes) -> bool:
         """Write a list into the account's object; False if that has to be tried again."""
         if known.stored is None or known.stored.revocations == encoded:
             return known.stored is not None
@@ -244,7 +302,7 @@ class Accounts:
             self._take(known, updated, outcome.etag)
         return isinstance(outcome, Swapped)
 
-    async def _put_beside(self, account: str, known: _Known) -> bool:
+    async def _put_beside(self, account: str, known: _KnownAccount) -> bool:
         """Have the second object hold the newest list, too; False if that has to be tried again."""
         key = self._key_beside(account)
         place = self._ports.layout.at(key)
@@ -257,24 +315,24 @@ class Accounts:
             return isinstance(await store.swap(place, data, found.etag), Swapped)
         return isinstance(await store.create(place, data), Created)
 
-    async def _learnt(self, account: str, known: _Known, before: int) -> None:
+    async def _learnt(self, account: str, known: _KnownAccount, before: int) -> None:
         if known.counter > before and self.on_revoked is not None:
             await self.on_revoked(account)
 
-    def _entry(self, account: str) -> _Known:
-        return self._known.setdefault(account, _Known())
+    def _entry(self, account: str) -> _KnownAccount:
+        return self._known.setdefault(account, _KnownAccount())
 
-    def _age(self, known: _Known) -> float:
+    def _age(self, known: _KnownAccount) -> float:
         return self._clock.monotonic() - known.read_at
 
-    async def _refresh(self, account: str, known: _Known, *, force: bool = False) -> None:
+    async def _refresh(self, account: str, known: _KnownAccount, *, force: bool = False) -> None:
         before = known.counter
         try:
             await self._look(account, known, force=force)
         finally:
             await self._learnt(account, known, before)
 
-    async def _look(self, account: str, known: _Known, *, force: bool) -> None:
+    async def _look(self, account: str, known: _KnownAccount, *, force: bool) -> None:
         async with known.lock:
             if not force and self._age(known) < _FRESH_SECONDS:
                 return
@@ -295,7 +353,7 @@ class Accounts:
                 raise StoreUnavailable("the account's object could not be read")
             known.read_at = asked_at
 
-    async def _read(self, account: str, known: _Known) -> GetOutcome:
+    async def _read(self, account: str, known: _KnownAccount) -> GetOutcome:
         """Ask for the account's object, and while none was seen also for what would be left of a lost one."""
         store, place = self._ports.store, self._place(account)
         found = await store.get(place, if_none_match=known.etag or None)
@@ -308,7 +366,7 @@ class Accounts:
                 raise AccountLost(_LOST)
         return found
 
-    async def _read_beside(self, account: str, known: _Known) -> GetOutcome:
+    async def _read_beside(self, account: str, known: _KnownAccount) -> GetOutcome:
         key = self._key_beside(account)
         found = await self._ports.store.get(self._ports.layout.at(key))
         if isinstance(found, Found):
@@ -322,11 +380,11 @@ class Accounts:
             return True
         return False
 
-    def _take(self, known: _Known, stored: _Stored, etag: str) -> None:
+    def _take(self, known: _KnownAccount, stored: _Stored, etag: str) -> None:
         self._learn(known, stored.revocations)
         known.stored, known.etag = stored, etag
 
-    def _learn(self, known: _Known, encoded: bytes) -> int:
+    def _learn(self, known: _KnownAccount, encoded: bytes) -> int:
         """Let a list count unless a newer one is known; returns its counter, -1 for none."""
         if not encoded:
             return -1
@@ -340,7 +398,9 @@ class Accounts:
             known.serials = frozenset(revocations.serials)
         return revocations.counter
 
-    async def _create(self, account: str, known: _Known, address: str, revocations: bytes = b"") -> None:
+    async def _create(
+        self, account: str, known: _KnownAccount, address: str, revocations: bytes = b""
+    ) -> None:
         async with known.lock:
             if known.stored is not None:
                 return
@@ -450,5 +510,5 @@ def _place_of(key: str) -> bytes:
     return context(ObjectType.ACCOUNT, "", b"", key)
 
 
-def _revoked(known: _Known, certificate: Certificate) -> bool:
+def _revoked(known: _KnownAccount, certificate: Certificate) -> bool:
     return certificate.agent_key in known.agent_keys or certificate.serial in known.serials

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from nacl.public import PrivateKey
 
-from relayer.crypto.fleet import DAY_MS, KEPT_DAYS, FleetPair, day_of, live_days
+from relayer.crypto import DAY_MS, KEPT_DAYS, FleetPair, day_of, live_days
 from relayer.errors import StoreError, StoreUnavailable
 from relayer.lib.scheduler import Periodic
 from relayer.log.erasure.destruction import destroy, left_of
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Absent, Found, Throttled
 from relayer.wire.sealed_keys import FleetList, fleet_key_id
 from relayer.wire.sealing import SALT_SIZE

@@ -18,10 +18,9 @@ from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import JobAccepted, JobFinished, Operation, Put, Supersede
 from relayer.domain.outcomes import Outcome, Result
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, UpgradeRequired
-from relayer.lib.single_flight import in_windows
+from relayer.lib.work import in_windows
 from relayer.log.creation import list_pointers
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import ManifestView
+from relayer.log.objects import LogPorts, ManifestView
 
 # How long what was read is believed when a write does not fit, or somebody asks; and how long at all.
 _FRESH_SECONDS = 15.0
@@ -61,7 +60,7 @@ class Used:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownUsage:
     used: Used = field(default_factory=Used)
     read_at: float = float("-inf")
     reading: asyncio.Task[None] | None = None
@@ -80,7 +79,7 @@ class Quotas:
         self._ports = ports
         self._usual = usual
         self._own = own or {}
-        self._known: LRUCache[str, _Known] = LRUCache(_MOST_KNOWN)
+        self._known: LRUCache[str, _KnownUsage] = LRUCache(_MOST_KNOWN)
 
     def of(self, account: str) -> Quota:
         """Return what an account may keep."""
@@ -150,10 +149,10 @@ class Quotas:
 
         return settle
 
-    def _entry(self, account: str) -> _Known:
-        return self._known.setdefault(account, _Known())
+    def _entry(self, account: str) -> _KnownUsage:
+        return self._known.setdefault(account, _KnownUsage())
 
-    async def _read(self, account: str, known: _Known, *, older_than: float) -> None:
+    async def _read(self, account: str, known: _KnownUsage, *, older_than: float) -> None:
         """Read what an account keeps, if what is known of it is older than so many seconds; once for all who ask."""
         if self._ports.clock.monotonic() - known.read_at < older_than:
             return
@@ -162,7 +161,7 @@ class Quotas:
             known.reading.add_done_callback(lambda _: setattr(known, "reading", None))
         await asyncio.shield(known.reading)
 
-    async def _read_anew(self, account: str, known: _Known) -> None:
+    async def _read_anew(self, account: str, known: _KnownUsage) -> None:
         asked_at = self._ports.clock.monotonic()
         pointers = [
             pointer

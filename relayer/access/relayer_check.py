@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from relayer.access.accounts import account_at
 from relayer.access.fleet import create_or_read
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.errors import (
     CorruptNamespace,
     StoreMisconfigured,
@@ -16,8 +16,7 @@ from relayer.errors import (
     UpgradeRequired,
     WrongRelayerKey,
 )
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Found, Swapped
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from relayer.domain.entry import check_key, check_prefix, check_range
+from relayer.domain.operations import check_key, check_prefix, check_range
 from relayer.ports import (
     Absent,
     Changed,

@@ -29,13 +29,10 @@ from relayer.admin.walk import walk_log
 from relayer.domain.namespace import Manifest
 from relayer.domain.operations import Erase, decode_operation
 from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
-from relayer.lib.single_flight import together
+from relayer.lib.work import together
 from relayer.log.erasure.reports import What
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, Slots
 from relayer.log.segments import Segments
-from relayer.log.slots import LinkedEntry, Slots
 
 _ROUNDS = 5
 _SLOTS_AT_ONCE = 8

@@ -21,8 +21,7 @@ import msgspec
 
 from relayer.admin.catalogue import seq_of
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.objects import LogPorts, ObjectSealer, Place
 from relayer.ports import Created, Exists, Found, Throttled
 from relayer.wire.sealing import ObjectType
 

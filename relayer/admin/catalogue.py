@@ -11,11 +11,9 @@ from typing import Protocol, TypeVar
 from relayer.access.accounts import account_at, revoked_at
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
-from relayer.lib.single_flight import in_windows
+from relayer.lib.work import in_windows
 from relayer.log.erasure.reports import ErasureReport, ErasureReports
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import Layout, LogPorts, ObjectSealer
 
 T = TypeVar("T")
 

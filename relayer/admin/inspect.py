@@ -19,15 +19,11 @@ from relayer.admin.catalogue import (
     sound,
 )
 from relayer.admin.walk import walk_log
-from relayer.domain.entry import Entry
 from relayer.domain.namespace import Manifest
-from relayer.domain.operations import Malformed, decode_operation
+from relayer.domain.operations import Entry, Malformed, decode_operation
 from relayer.errors import NamespaceClosed, RelayerError
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import ManifestView
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import LogPorts, ManifestView, ObjectSealer, Slots
 from relayer.log.segments import PackPlace, open_pack
-from relayer.log.slots import Slots
 
 Lines = list[tuple[str, str]]
 

@@ -24,9 +24,7 @@ from relayer.errors import (
     StoreUnavailable,
     VersionsHidden,
 )
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
 from relayer.ports import (
     Absent,
     Changed,

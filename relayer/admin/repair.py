@@ -12,15 +12,11 @@ import msgspec
 from relayer.admin.catalogue import Finding, Flaw, Listed, seq_of, sound
 from relayer.admin.walk import walk_log
 from relayer.domain.bodies import take_out
-from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.namespace import MANIFEST_FORMAT, Manifest, SegmentRow, genesis
+from relayer.domain.operations import ENTRY_VERSION, Entry
 from relayer.errors import CorruptNamespace, StoreUnavailable
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import SeenManifest
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, SeenManifest, Slots
 from relayer.log.segments import PackBuilder, PackPlace, Segments, open_pack, salvage_pack
-from relayer.log.slots import LinkedEntry, Slots
 from relayer.ports import Created, Exists, Found, Swapped
 from relayer.wire import codec as ulid
 from relayer.wire.codec import lp

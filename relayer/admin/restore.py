@@ -31,10 +31,8 @@ from relayer.log.collector import Collector
 from relayer.log.erasure.destruction import destroy
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.reports import ErasureReports, Stage
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.ports import Found, Swapped
 
 _NONCE_SIZE = 16

@@ -15,9 +15,7 @@ from relayer.admin.catalogue import UNREADABLE, Finding, Listed, Progress, read_
 from relayer.domain import namespace
 from relayer.errors import NamespaceClosed, StoreUnavailable
 from relayer.log.compactor import CompactionLimits, Compactor
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import ManifestView
+from relayer.log.objects import Layout, LogPorts, ManifestView
 from relayer.log.replica import Replica
 from relayer.ports import Swapped
 

@@ -24,8 +24,7 @@ from relayer.admin.catalogue import (
     unseen,
 )
 from relayer.admin.walk import Walk, walk_log
-from relayer.crypto.fleet import FleetPair
-from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.crypto import FleetPair, NamespaceKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import (
     JobAccepted,
@@ -37,17 +36,14 @@ from relayer.domain.operations import (
     Supersede,
     VectorSet,
     decode_operation,
+    decode_record,
 )
-from relayer.domain.record import decode_record
 from relayer.errors import UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
 from relayer.log.erasure.reports import What
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer
-from relayer.log.slots import LinkedEntry
+from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
-from relayer.wire.keys import AgentKeys
+from relayer.wire.sealing import AgentKeys
 
 _LOST_ALONE = "recall leaves it out; only a backup has it, if any does"
 _FROM_BACKUP = "without it nothing of the namespace opens: restore it from a backup"

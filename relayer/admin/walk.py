@@ -13,12 +13,9 @@ from relayer.admin.catalogue import REPAIR, UNREADABLE, Finding, Flaw, seq_of
 from relayer.domain.namespace import Manifest, Position, SegmentRow, genesis
 from relayer.domain.state import NamespaceState
 from relayer.errors import NamespaceClosed, UpgradeRequired
-from relayer.lib.single_flight import AT_ONCE, together
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import ManifestView, SeenManifest
+from relayer.lib.work import AT_ONCE, together
+from relayer.log.objects import Layout, LinkedEntry, LogPorts, ManifestView, SeenManifest, Slots
 from relayer.log.segments import Segments
-from relayer.log.slots import LinkedEntry, Slots
 
 Visit = Callable[[LinkedEntry], None]
 _ROUNDS = 3

@@ -34,13 +34,13 @@ from relayer.admin.upgrade import at_each, compact_namespace, upgrade_store
 from relayer.admin.verify import StoreReport, verify_namespace, verify_store
 from relayer.errors import ConfigurationError
 from relayer.log.collector import Collector, Stage
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
 from relayer.settings.keys import find_relayer_key
 from relayer.stores import layout_of, open_store, ports_over
 from relayer.telemetry import configure
 from relayer.wire.errors import InvalidSecret
-from relayer.wire.keys import is_account_id, parse_secret
+from relayer.wire.sealing import is_account_id, parse_secret
 
 if sys.platform == "win32":
     _run = asyncio.run

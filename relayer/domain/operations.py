@@ -1,14 +1,161 @@
-"""The operations of a log entry: what the outer layer shows, and nothing else.
+"""What stands in a log: records as they are sealed, operations that the outer layer shows, and entries, which are batches of them.
 
-Whoever holds the metadata key sees kinds, ids, keyed hashes, times and sizes; contents are sealed under the namespace
-key before an operation is made. Encoded as tagged MessagePack arrays; fields are only ever appended, with defaults.
+A record is whole, so that nothing needs to be added to old memories later. Of an operation, whoever holds the metadata key sees
+kinds, ids, keyed hashes, times and sizes; contents are sealed under the namespace key before it is made. An entry is one
+immutable object, linked to the entry before it.
+
+Encoded as MessagePack arrays by position, operations with a tag. Fields are only ever appended, with defaults, so that every
+version reads what an older one wrote. Times are in ms since the epoch; ids are 16-byte ULIDs.
 """
 
 from __future__ import annotations
 
+import re
+from enum import StrEnum
+
 import msgspec
 
-from relayer.errors import UpgradeRequired
+from relayer.errors import CorruptNamespace, UpgradeRequired
+
+DIALOGUE = "dialogue"
+"""The ``source.transcript`` of a `Dialogue`: of no memory, because a memory has a text."""
+
+
+class Kind(StrEnum):
+    """What sort of memory it is."""
+
+    STATEMENT = "statement"
+    FACT = "fact"
+    PREFERENCE = "preference"
+    DECISION = "decision"
+    EVENT = "event"
+    TASK = "task"
+    SUMMARY = "summary"
+    PROFILE = "profile"
+    IMPORTED = "imported"
+
+
+class Audience(StrEnum):
+    """Among whom it was said; a direct message never surfaces in a group."""
+
+    AGENT = "agent"
+    DIRECT = "direct"
+    GROUP = "group"
+
+
+class Trust(StrEnum):
+    """Who vouches for it, most trusted first."""
+
+    USER = "user"
+    IMPORTED = "imported"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class Role(StrEnum):
+    """Who said a turn."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    SYSTEM = "system"
+
+
+class Source(msgspec.Struct, frozen=True, array_like=True):
+    """Where it comes from. ``span`` is the evidence's start and end in characters of the text."""
+
+    host: str = ""
+    agent: str = ""
+    session: str = ""
+    speaker: str = ""
+    role: Role = Role.USER
+    message_ids: tuple[str, ...] = ()
+    span: tuple[int, int] | None = None
+    transcript: str = ""
+    reference: str = ""
+
+
+class Model(msgspec.Struct, frozen=True, array_like=True):
+    """What made something: an extractor (name, model, prompt version) or an embedding (name, sha256, dimension)."""
+
+    name: str = ""
+    detail: str = ""
+    version: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """One memory. What changes over its life (state, successors, reinforcement) stands in the namespace's state."""
+
+    id: bytes
+    namespace: str
+    text: str
+    kind: Kind = Kind.STATEMENT
+    audience: Audience = Audience.AGENT
+    trust: Trust = Trust.USER
+    suspect: bool = False
+    pinned: bool = False
+    importance: float = 0.5
+    lang: str = ""
+    created_at: int = 0
+    occurred_at: int | None = None
+    valid_from: int | None = None
+    valid_to: int | None = None
+    expires_at: int | None = None
+    supersedes: tuple[bytes, ...] = ()
+    context_of: bytes = b""
+    source: Source = Source()
+    extractor: Model = Model()
+    embedding: Model = Model()
+    idempotency_key: str = ""
+    author: bytes = b""
+    contradicts: tuple[bytes, ...] = ()
+    # Position 23 is a dialogue's lines: whoever appends a field moves `Dialogue.lines` here first.
+
+    @property
+    def said_at(self) -> int:
+        """When it was said, or else stored, in ms."""
+        return self.created_at if self.occurred_at is None else self.occurred_at
+
+    @property
+    def holds_from(self) -> int:
+        """From when on it holds, in ms: as stated, or since it was said, or since it is known."""
+        return self.said_at if self.valid_from is None else self.valid_from
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a dialogue: what somebody said, or that a tool was called."""
+
+    role: Role
+    text: str
+    occurred_at: int | None = None
+    message_id: str = ""
+    call: bool = False
+
+
+class Dialogue(Record, frozen=True, array_like=True):
+    """The lines of a captured turn: no memory, never searched nor listed; destroyed with any memory of that turn.
+
+    It has no text, counts as doubted and as a tool's, so that a version that takes it for a memory recalls it to nobody.
+    """
+
+    lines: tuple[Line, ...] = ()
+
+
+_RECORD_ENCODER = msgspec.msgpack.Encoder()
+_RECORD_DECODER = msgspec.msgpack.Decoder(Record)
+_DIALOGUES = msgspec.msgpack.Decoder(Dialogue)
+
+
+def encode_record(record: Record) -> bytes:
+    """Encode a record."""
+    return _RECORD_ENCODER.encode(record)
+
+
+def decode_record(data: bytes) -> Record:
+    """Decode a record, a `Dialogue` as one; raises `msgspec.MsgspecError` when it is none."""
+    record = _RECORD_DECODER.decode(data)
+    return record if record.text or record.source.transcript != DIALOGUE else _DIALOGUES.decode(data)
+
 
 OperationId = tuple[bytes, bytes, int]
 
@@ -208,3 +355,86 @@ def _kind(raw: bytes) -> str:
         return _TAG.decode(raw).tag
     except UNDECODABLE:
         return "put"
+
+
+ENTRY_VERSION = 1
+MAX_ENTRY = 8 * 1024 * 1024
+MAX_RECORD = 2 * 1024 * 1024
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """The content of one slot.
+
+    ``previous`` is the SHA-256 of the previous entry's stored bytes, ``batch`` says only who wrote this (I10), ``time``
+    is in ms and never goes back (I11); ``operations`` are encoded one by one and framed as bytes, so that whatever one holds spoils no other.
+    """
+
+    version: int
+    seq: int
+    previous: bytes
+    batch: bytes
+    writer: bytes
+    time: int
+    operations: tuple[bytes, ...]
+
+
+class _Version(msgspec.Struct, frozen=True, array_like=True):
+    """The one field that is read before the version is known."""
+
+    version: int
+
+
+_ENTRY_ENCODER = msgspec.msgpack.Encoder()
+_ENTRY_DECODER = msgspec.msgpack.Decoder(Entry)
+_VERSION = msgspec.msgpack.Decoder(_Version)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Encode an entry."""
+    return _ENTRY_ENCODER.encode(entry)
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Decode an entry.
+
+    Raises:
+        UpgradeRequired: a version this one does not know (I12).
+        CorruptNamespace: no entry at all.
+    """
+    try:
+        version = _VERSION.decode(data).version
+        if version == ENTRY_VERSION:
+            return _ENTRY_DECODER.decode(data)
+    except UNDECODABLE as error:
+        raise CorruptNamespace("a log object holds no entry") from error
+    raise UpgradeRequired(f"an entry has version {version}; this relayer knows {ENTRY_VERSION}")
+
+
+_KEY = re.compile(r"[a-z0-9_-]+(?:/[a-z0-9_-]+)*")
+_PREFIX = re.compile(r"(?:[a-z0-9_-]+/)*[a-z0-9_-]*")
+_LONGEST_SEGMENT = 255  # NAME_MAX of the common file systems
+_LONGEST_KEY = 1024  # S3's limit, in bytes
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if it is ``[a-z0-9_-]`` segments joined by single slashes; raises `ValueError` if not."""
+    if not _KEY.fullmatch(key) or len(key) > _LONGEST_KEY:
+        raise ValueError(f"not an object key: {key[:80]!r}")
+    if any(len(segment) > _LONGEST_SEGMENT for segment in key.split("/")):
+        raise ValueError(
+            f"an object key's segment is longer than {_LONGEST_SEGMENT} characters: {key[:80]!r}"
+        )
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return ``prefix`` if some key can start with it, the empty one included; raises `ValueError` if not."""
+    if not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_KEY:
+        raise ValueError(f"not a prefix of object keys: {prefix[:80]!r}")
+    return prefix
+
+
+def check_range(byte_range: tuple[int, int] | None) -> None:
+    """Raise `ValueError` unless ``byte_range`` is None or ``[start, end)`` with at least one byte in it."""
+    if byte_range is not None and not 0 <= byte_range[0] < byte_range[1]:
+        raise ValueError(f"not a byte range: {byte_range}")

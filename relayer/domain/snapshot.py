@@ -34,7 +34,7 @@ V = TypeVar("V")
 P = TypeVar("P")
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
     """The first block. ``older_twins`` are records that `Duplicates.newest` does not return: others, alike, came later.
 
     ``outcomes`` are a list of `_Outcome`, which only the next entry asks for.
@@ -77,7 +77,7 @@ _Request = tuple[bytes, list[tuple[int, Outcome]]]
 _Outcome = tuple[int, OperationId, Outcome]
 
 _ENCODER = msgspec.msgpack.Encoder()
-_HEAD = msgspec.msgpack.Decoder(_Head)
+_HEAD = msgspec.msgpack.Decoder(_SnapshotHead)
 _RECORD_PAGES = msgspec.msgpack.Decoder(list[_RecordPage])
 _REQUEST_PAGES = msgspec.msgpack.Decoder(list[_RequestPage])
 _RECORDS = msgspec.msgpack.Decoder(list[RecordState])
@@ -88,7 +88,7 @@ _OUTCOMES = msgspec.msgpack.Decoder(list[_Outcome])
 def write_state(state: NamespaceState) -> list[bytes]:
     """Return the blocks of a state, in one step, because the next entry would change it: about 1 ms for 1,000 records."""
     duplicates, requests, outcomes = state.duplicates, state.known.requests, state.known.rows()
-    head = _Head(
+    head = _SnapshotHead(
         position=state.position,
         last_time=state.last_time,
         closed=state.closed,

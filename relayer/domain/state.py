@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from relayer.domain.duplicates import Duplicates
-from relayer.domain.entry import Entry
 from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import Position
 from relayer.domain.operations import (
     Close,
+    Entry,
     Erase,
     Forget,
     JobAccepted,

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from relayer.domain.record import Role
+from relayer.domain.operations import Role
 from relayer.lib.n_grams import Head, stored_heads, vector
 
 CLASSES = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relayer.domain.record import Kind
+from relayer.domain.operations import Kind
 from relayer.extraction import english as en
 from relayer.extraction.words import Word, is_question, words_of
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from relayer.domain.record import Kind, Role, Trust
+from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.language import UNDETERMINED, guess_language
 from relayer.extraction.message_reader import Reading, read_message
 from relayer.extraction.normal_text import normal_text

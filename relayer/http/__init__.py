@@ -1,1 +1,1 @@
-"""The HTTP front: authenticate, validate, call one service, map errors."""
+"""The way of a request: authenticate, validate, call one service, map errors."""

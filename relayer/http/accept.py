@@ -18,32 +18,31 @@ from aiohttp.web import BaseRequest, RequestPayloadError
 from cachetools import LRUCache, TLRUCache
 from pydantic import BaseModel, ValidationError
 
-from relayer.access.accounts import Accounts
+from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
-from relayer.access.principal import Access, Principal
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.http.connections import Connections, UnreadAnswers
-from relayer.http.limits import Limits, Network, peer_behind, peer_name
-from relayer.http.problems import HttpProblem, unauthorized
-from relayer.http.routes import EVENTS, Call, Route, Routes
-from relayer.lib.deadline import Deadline
-from relayer.lib.shares import OnBehalfOf, WorkPool, on_behalf_of
+from relayer.http.limits import Connections, Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
+from relayer.http.problems import HttpProblem
+from relayer.http.routes import EVENTS, AcceptedCall, Route, Routes
+from relayer.lib.work import Deadline, OnBehalfOf, WorkPool, on_behalf_of
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
-from relayer.wire.certificates import MAX_CERTIFICATE, Certificate, Right
 from relayer.wire.codec import Reader
 from relayer.wire.errors import Malformed, NotAccepted, UnsealError
-from relayer.wire.keys import FIRST_GENERATION
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, MAX_SEALED_KEY, SealedKey, named_fleet_key
+from relayer.wire.sealing import FIRST_GENERATION
 from relayer.wire.service import ProblemField
 from relayer.wire.signing import (
     BODY_OVERHEAD,
+    MAX_CERTIFICATE,
     SEALED_TYPE,
     SKEW_SECONDS,
+    Certificate,
     Prover,
     RequestSignature,
+    Right,
     normal_authority,
     open_body,
 )
@@ -110,11 +109,11 @@ class Acceptance:
             _SEALED_KEYS, ttu=lambda _, key, __: key.not_after, timer=lambda: clock.now_ms() // 1000
         )
 
-    async def accept(self, request: BaseRequest, trail: Trail) -> Call:
+    async def accept(self, request: BaseRequest, trail: Trail) -> AcceptedCall:
         """Decide on a request; the first step that fails answers. Before 11 nothing is waited for, before 13 no store is asked.
 
         Raises:
-            HttpProblem: the request ends here.
+            HttpProblem, NotAccepted: the request ends here.
             StoreError: what is known of its account is too old and the store does not answer.
         """
         # 1. Target and headers within their sizes, each given once.
@@ -127,7 +126,9 @@ class Acceptance:
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
         if route.right is None:
             query, authorization = parse_query(raw_query, route.query), head.values.get("authorization", "")
-            return Call(route, deadline, parameter, query, peer=head.peer, authorization=authorization)
+            return AcceptedCall(
+                route, deadline, parameter, query, peer=head.peer, authorization=authorization
+            )
         now = self._clock.now_ms() // 1000
         with self._failures_counted(head.peer):
             certificate_header = head.need(signing.CERTIFICATE_HEADER)
@@ -183,13 +184,15 @@ class Acceptance:
         self.connections.accepted(request.protocol, signer.account)
         on_behalf_of.set(OnBehalfOf(signer.account, urgent=not route.writes))
         last_event = head.values.get("last-event-id", "")
-        return Call(route, deadline, parameter, query, body, signer, access, head.wants_events, last_event)
+        return AcceptedCall(
+            route, deadline, parameter, query, body, signer, access, head.wants_events, last_event
+        )
 
-    async def still_admits(self, call: Call) -> None:
+    async def still_admits(self, call: AcceptedCall) -> None:
         """Hold a call that was let in against what its account has taken back since; nobody else must see an answer.
 
         Raises:
-            HttpProblem: ``unauthorized``.
+            NotAccepted: it does not.
             StoreError: as for `accept`.
         """
         if call.signer is not None and not self._accounts.admits_now(call.signer.certificate):
@@ -206,18 +209,18 @@ class Acceptance:
             if sealed is not None and sealed.account == account:
                 self._sealed_keys.pop(digest, None)
 
-    def _prover(self, head: Head) -> Prover | None:
+    def _prover(self, head: RequestHead) -> Prover | None:
         signature = head.values.get(signing.SIGNATURE_HEADER)
         return None if signature is None else Prover(signature, self._keys.identity)
 
     @contextmanager
     def _failures_counted(self, peer: str) -> Iterator[None]:
-        """Make of what depends on keys the one 401, which costs the peer."""
+        """Let what depends on keys cost the peer; all of it is the one 401."""
         try:
             yield
-        except NotAccepted as error:
+        except NotAccepted:
             self._limits.note_failure(peer)
-            raise unauthorized(error.rule) from error
+            raise
 
     def _claimed_agent_key(self, header: str, peer: str) -> bytes:
         """Return the agent key that a certificate names, before its own signature is looked at."""
@@ -246,7 +249,9 @@ class Acceptance:
             raise NotAccepted("certificate_time")
         return certificate
 
-    def _sealed_key(self, head: Head, certificate: Certificate, route: Route, now: int) -> SealedKey | None:
+    def _sealed_key(
+        self, head: RequestHead, certificate: Certificate, route: Route, now: int
+    ) -> SealedKey | None:
         """Open the memory-key, if there is one, and hold it against certificate and right."""
         header = head.values.get(signing.KEY_HEADER)
         if not header:
@@ -278,7 +283,7 @@ class Acceptance:
     async def _body(
         self,
         request: BaseRequest,
-        head: Head,
+        head: RequestHead,
         route: Route,
         signer: Principal,
         key: SealedKey | None,
@@ -296,7 +301,7 @@ class Acceptance:
         self._limits.charge_body(signer.account, signer.author, len(raw) // route.bytes_a_token)
 
         def parsed() -> tuple[BaseModel, Principal]:
-            if not is_sealed(head):
+            if not head.is_sealed:
                 return parse_body(raw, schema), signer
             opened = unsealed(raw, key, signer.nonce)
             # The same request in clear is the same write: what identifies it is what it says.
@@ -313,31 +318,29 @@ class Acceptance:
         """Return the way into the request's one namespace, if its route is about one, the body's (``namespace``) being known now.
 
         Raises:
-            HttpProblem: ``missing_header`` when neither body nor sealed key names one; ``unauthorized``.
+            HttpProblem: ``missing_header`` when neither body nor sealed key names one.
+            NotAccepted: it is not granted, or not the one of the sealed key.
         """
         if not route.namespaced:
             if right not in signer.certificate.rights:
-                raise unauthorized("right_not_granted")
+                raise NotAccepted("right_not_granted")
             return None
-        now = self._clock.now_ms()
-        if key is None:
-            if namespace is None:
-                raise HttpProblem(
-                    "missing_header", "Send memory-key, or name a namespace of custody relayer in the body."
-                )
-            if not signer.may(namespace, right):
-                raise unauthorized("namespace_not_granted")
-            secret = self._keys.namespace_secret(signer.account, namespace, FIRST_GENERATION)
-            until = now + MAX_LIFE_SECONDS * 1000
-            return Access(signer, namespace, FIRST_GENERATION, Custody.RELAYER, until, secret)
-        if namespace is not None and namespace != key.namespace:
-            raise unauthorized("namespace_mismatch")
-        custody, secret = Custody.AGENT, key.secret
-        if not secret:
-            custody = Custody.RELAYER
-            secret = self._keys.namespace_secret(signer.account, key.namespace, key.generation)
-        until = min(key.not_after, now // 1000 + MAX_LIFE_SECONDS) * 1000
-        return Access(signer, key.namespace, key.generation, custody, until, secret)
+        generation, secret = FIRST_GENERATION, b""
+        until = self._clock.now_ms() + MAX_LIFE_SECONDS * 1000
+        if key is not None:
+            if namespace not in {None, key.namespace}:
+                raise NotAccepted("namespace_mismatch")
+            namespace, generation, secret = key.namespace, key.generation, key.secret
+            until = min(until, key.not_after * 1000)
+        elif namespace is None:
+            raise HttpProblem(
+                "missing_header", "Send memory-key, or name a namespace of custody relayer in the body."
+            )
+        elif not signer.may(namespace, right):
+            raise NotAccepted("namespace_not_granted")
+        custody = Custody.AGENT if secret else Custody.RELAYER
+        secret = secret or self._keys.namespace_secret(signer.account, namespace, generation)
+        return Access(signer, namespace, generation, custody, until, secret)
 
     async def _admit(self, signer: Principal, route: Route) -> None:
         """Hold a request against what its account has taken back.
@@ -354,12 +357,9 @@ class Acceptance:
     async def _hold(self, signer: Principal, route: Route) -> None:
         # The list of revocations is all that admin rights without a namespace lead to.
         revokes = route.right is Right.ADMIN and not route.namespaced
-        try:
-            await self._accounts.admit(signer.certificate, revokes=revokes)
-        except NotAccepted as error:
-            raise unauthorized(error.rule) from error
+        await self._accounts.admit(signer.certificate, revokes=revokes)
 
-    def _keep(self, head: Head, key: SealedKey | None) -> None:
+    def _keep(self, head: RequestHead, key: SealedKey | None) -> None:
         # One that ended while its body was on its way is not taken.
         if key is not None:
             self._sealed_keys[_digest(head.values[signing.KEY_HEADER])] = key
@@ -391,7 +391,7 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """Method, raw target and the headers that decide something; absent ones are missing from ``values``.
 
     ``peer`` is the address of who asks, as far as it is known: see `relayer.http.limits.peer_behind`.
@@ -415,6 +415,16 @@ class Head:
         return self.values.get("content-length", "0").strip("0") != "" or "transfer-encoding" in self.values
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether the body is sealed for who opens the request's memory-key."""
+        return self.values.get("content-type") == SEALED_TYPE
+
+    @property
+    def longest_body(self) -> int:
+        """The most bytes that its body may have."""
+        return MAX_BODY + (BODY_OVERHEAD if self.is_sealed else 0)
+
+    @property
     def wants_events(self) -> bool:
         """Whether the answer should be a stream of server-sent events, where there is one."""
         accepted = self.values.get("accept", "").lower().split(",")
@@ -430,7 +440,7 @@ class Head:
         return min(bound, int(text) / 1000)
 
 
-def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> Head:
+def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestHead:
     """Read and bound the head; ``trusted`` are the proxies that are believed whom they forward.
 
     Raises:
@@ -458,14 +468,14 @@ def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> Head:
     peer = peername[0] if isinstance(peername, tuple) else ""
     if trusted:
         peer = peer_behind(peer, ",".join(request.headers.getall("x-forwarded-for", [])), trusted)
-    return Head(request.method, target, peer, values)
+    return RequestHead(request.method, target, peer, values)
 
 
 MAX_BODY = 2 * 1024 * 1024
 READ_SECONDS = 15.0
 
 
-def check_announced(head: Head, *, expects_body: bool) -> None:
+def check_announced(head: RequestHead, *, expects_body: bool) -> None:
     """Refuse what the head alone shows to be wrong with the body, before anything else is looked at.
 
     Raises:
@@ -477,9 +487,9 @@ def check_announced(head: Head, *, expects_body: bool) -> None:
         if head.has_body:
             raise HttpProblem("malformed", "This route takes no body.")
         return
-    if int(head.values.get("content-length", "0")) > _most(head):
+    if int(head.values.get("content-length", "0")) > head.longest_body:
         raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
-    if is_sealed(head):
+    if head.is_sealed:
         return
     media_type, _, parameters = head.values.get("content-type", "").lower().partition(";")
     if media_type.strip() != "application/json" or parameters.strip().replace('"', "") not in {
@@ -487,15 +497,6 @@ def check_announced(head: Head, *, expects_body: bool) -> None:
         "charset=utf-8",
     }:
         raise HttpProblem("unsupported_media_type")
-
-
-def is_sealed(head: Head) -> bool:
-    """Whether the body is sealed for who opens the request's memory-key."""
-    return head.values.get("content-type") == SEALED_TYPE
-
-
-def _most(head: Head) -> int:
-    return MAX_BODY + (BODY_OVERHEAD if is_sealed(head) else 0)
 
 
 _MOST_SPELLINGS = 256
@@ -530,7 +531,7 @@ _NO_BODY = hashlib.sha256(b"").digest()
 _TOLD = {"window": "window", "not_yet_valid": "clock_skew", "expired": "clock_skew"}
 
 
-def _stated(head: Head, now: int) -> tuple[RequestSignature, bytes]:
+def _stated(head: RequestHead, now: int) -> tuple[RequestSignature, bytes]:
     """Return the signature, its times checked, and the digest that the request states."""
     try:
         signature = RequestSignature.parse(head.need(signing.SIGNATURE_HEADER))
@@ -556,47 +557,6 @@ def _decoded(header: str, name: str) -> bytes:
         return base64url.decode(header)
     except Malformed as error:
         raise HttpProblem("malformed", f"{name}: {error}.") from error
-
-
-_SLICE = 60
-# A signature lives at most 120 s and is accepted 60 s around that: five slices, some 100 bytes for each read.
-_MOST = 1_000_000
-
-
-class SeenReads:
-    """Remembers reads until their signatures have run out, in slices of a minute."""
-
-    def __init__(self, *, most: int = _MOST) -> None:
-        self._most = most
-        self._slices: dict[int, set[bytes]] = {}
-        self._count = 0
-
-    def note(self, agent_key: bytes, nonce: bytes, *, expires: int, now: int) -> None:
-        """Remember a read; times in seconds since the epoch.
-
-        Raises:
-            HttpProblem: ``replayed``, or ``queue_full`` when there is no room: what cannot be remembered is not served.
-        """
-        seen = self._slices.get(expires // _SLICE)
-        if seen is None:
-            self._drop(now)
-            seen = self._slices[expires // _SLICE] = set()
-        read = agent_key[:16] + nonce
-        if read in seen:
-            raise HttpProblem("replayed")
-        if self._count >= self._most:
-            self._drop(now)
-            if self._count >= self._most:
-                raise HttpProblem("queue_full", retry_after=float(_SLICE), rule="seen_reads_full")
-        seen.add(read)
-        self._count += 1
-
-    def __len__(self) -> int:
-        return self._count
-
-    def _drop(self, now: int) -> None:
-        for over in [at for at in self._slices if (at + 1) * _SLICE + SKEW_SECONDS < now]:
-            self._count -= len(self._slices.pop(over))
 
 
 _MOST_FIELDS = 16
@@ -634,7 +594,7 @@ def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
 _PARSED_AT_ONCE = 4096
 
 
-async def read_body(request: BaseRequest, head: Head, digest: bytes, *, seconds: float) -> bytes:
+async def read_body(request: BaseRequest, head: RequestHead, digest: bytes, *, seconds: float) -> bytes:
     """Read the body and compare it with the signed digest.
 
     Args:
@@ -650,7 +610,7 @@ async def read_body(request: BaseRequest, head: Head, digest: bytes, *, seconds:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
     stream = request.content
-    received = _Received(_most(head))
+    received = _Received(head.longest_body)
     if stream.is_eof():
         received.take(stream.read_nowait())
     if not stream.at_eof():
@@ -732,15 +692,9 @@ def parse_json(body: bytes) -> Any:
         raise _invalid("A string contains a lone surrogate.") from error
     except RecursionError as error:
         raise _invalid("The body is nested too deeply.") from error
-    except _Rule as error:
-        raise _invalid(str(error)) from None
     except ValueError as error:
         raise _invalid("The body is not one JSON document.") from error
     return value
-
-
-class _Rule(ValueError):
-    pass
 
 
 def _invalid(detail: str) -> HttpProblem:
@@ -754,7 +708,7 @@ def _decoder() -> json.JSONDecoder:
         nonlocal left
         left -= 1
         if left < 0:
-            raise _Rule(f"The body has more than {_MOST_OBJECTS} objects.")
+            raise _invalid(f"The body has more than {_MOST_OBJECTS} objects.")
         return _object(pairs)
 
     return json.JSONDecoder(object_pairs_hook=counted, parse_constant=_constant)
@@ -762,15 +716,15 @@ def _decoder() -> json.JSONDecoder:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > _MOST_KEYS:
-        raise _Rule(f"An object has more than {_MOST_KEYS} keys.")
+        raise _invalid(f"An object has more than {_MOST_KEYS} keys.")
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise _Rule("An object has the same key twice.")
+        raise _invalid("An object has the same key twice.")
     return value
 
 
 def _constant(_: str) -> Never:
-    raise _Rule("NaN and Infinity are not JSON.")
+    raise _invalid("NaN and Infinity are not JSON.")
 
 
 _MOST_ERRORS = 20

@@ -24,7 +24,7 @@ from relayer.access.fleet import FleetKeys
 from relayer.access.relayer_check import check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
 from relayer.http.problems import HttpProblem
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.ports import Clock
 from relayer.telemetry import log
 from relayer.wire.loopback import is_loopback
@@ -208,7 +208,7 @@ class Metrics:
 
     def counter(self, name: str, help_text: str, read: Callable[[], int]) -> None:
         """Publish a count that something else keeps; it is read when somebody asks."""
-        self.registry.register(_Kept(f"memrelay_{name}", help_text, read))
+        self.registry.register(_CountedElsewhere(f"memrelay_{name}", help_text, read))
 
     def counters(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, int]]) -> None:
         """Publish counts that something else keeps, by a label; they are read when somebody asks."""
@@ -223,7 +223,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _Kept(Collector):
+class _CountedElsewhere(Collector):
     """A counter whose number is kept elsewhere."""
 
     def __init__(self, name: str, help_text: str, read: Callable[[], int]) -> None:

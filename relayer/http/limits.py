@@ -1,18 +1,28 @@
-"""Rate limits of one replica: weighted requests per account and agent, failing signatures and strangers per peer address.
+"""What one replica lets be taken of it: weighted requests, connections, and answers that somebody does not read.
 
-The defaults leave room for a gateway with many busy agents and hold off a client in a loop. Each replica counts for
+The rates leave room for a gateway with many busy agents and hold off a client in a loop. Each replica counts for
 itself: behind a balancer over n replicas the effective limit is n times as high.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-from collections.abc import Sequence
+import socket
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
+from aiohttp.web import BaseRequest
+
+from relayer.errors import QueueFull
 from relayer.http.problems import HttpProblem
-from relayer.lib.token_buckets import Buckets, Limit, take
+from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
+from relayer.wire.signing import SKEW_SECONDS
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -52,26 +62,26 @@ def peer_behind(address: str, forwarded: str, trusted: Sequence[Network]) -> str
 
 
 def _within(address: str, networks: Sequence[Network]) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    return any(parsed in network for network in networks)
+    parsed = _parsed(address)
+    return parsed is not None and any(parsed in network for network in networks)
 
 
 def peer_name(address: str) -> str:
     """Return the name under which a peer is counted: IPv4 addresses alone, IPv6 by /64, which is what one host gets."""
+    parsed = _parsed(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return address if parsed is None else str(parsed)
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an address without its zone, as IPv4 where it stands for such a one; None when it is none."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return str(parsed)
+        return None
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return mapped or parsed
 
 
 class Limits:
@@ -146,3 +156,271 @@ class Limits:
         """Charge a request that was not accepted to its peer."""
         if self._enabled:
             self._failures.spend(peer_name(address), 1.0, self._clock.monotonic())
+
+
+_NO_LINGERING = struct.pack("ii", 1, 0)
+
+
+_SLICE = 60
+# A signature lives at most 120 s and is accepted 60 s around that: five slices, some 100 bytes for each read.
+_MOST_SEEN = 1_000_000
+
+
+class SeenReads:
+    """Remembers reads until their signatures have run out, in slices of a minute."""
+
+    def __init__(self, *, most: int = _MOST_SEEN) -> None:
+        self._most = most
+        self._slices: dict[int, set[bytes]] = {}
+        self._count = 0
+
+    def note(self, agent_key: bytes, nonce: bytes, *, expires: int, now: int) -> None:
+        """Remember a read; times in seconds since the epoch.
+
+        Raises:
+            HttpProblem: ``replayed``, or ``queue_full`` when there is no room: what cannot be remembered is not served.
+        """
+        seen = self._slices.get(expires // _SLICE)
+        if seen is None:
+            self._drop(now)
+            seen = self._slices[expires // _SLICE] = set()
+        read = agent_key[:16] + nonce
+        if read in seen:
+            raise HttpProblem("replayed")
+        if self._count >= self._most:
+            self._drop(now)
+            if self._count >= self._most:
+                raise HttpProblem("queue_full", retry_after=float(_SLICE), rule="seen_reads_full")
+        seen.add(read)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _drop(self, now: int) -> None:
+        for over in [at for at in self._slices if (at + 1) * _SLICE + SKEW_SECONDS < now]:
+            self._count -= len(self._slices.pop(over))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one process.
+
+    Attributes:
+        most: connections at once.
+        per_address: of one peer address; 0: any number.
+        head_seconds: from the first byte of a request, or the connection's beginning, to the end of its head.
+        answer_seconds: how long the peer may take next to nothing of an answer.
+    """
+
+    most: int = 1024
+    per_address: int = 0
+    head_seconds: float = 15.0
+    answer_seconds: float = 30.0
+
+
+def break_off(transport: asyncio.Transport | None) -> None:
+    """Reset a connection; the kernel, too, lets go of what its peer has not taken."""
+    if transport is not None:
+        line = transport.get_extra_info("socket")
+        if line is not None:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
+        transport.abort()
+
+
+@dataclass(slots=True)
+class _State:
+    end: Callable[[], None]
+    address: str
+    due: float | None
+    account: str = ""
+    busy: bool = False
+
+
+class Connections:
+    """The connections of one process. Times are monotonic, in seconds."""
+
+    def __init__(self, limits: ConnectionLimits | None = None) -> None:
+        self.limits = limits or ConnectionLimits()
+        self.ended = 0
+        # In the order of their last use, the latest last.
+        self._open: OrderedDict[object, _State] = OrderedDict()
+        self._of: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def enter(self, connection: object, end: Callable[[], None], address: str, now: float) -> bool:
+        """Count a new connection, ending another one if need be; False when none can go for it.
+
+        Args:
+            connection: names it.
+            end: breaks it off.
+            address: of the peer.
+            now: the time.
+        """
+        if self.limits.per_address and self._of[address] >= self.limits.per_address:
+            room = self._end_one(lambda state: state.address == address)
+        else:
+            room = len(self._open) < self.limits.most or self._end_one(lambda _: True)
+        if room:
+            self._open[connection] = _State(end, address, now + self.limits.head_seconds)
+            self._of[address] += 1
+        return room
+
+    def leave(self, connection: object) -> None:
+        """Forget a connection that is over; also twice."""
+        state = self._open.pop(connection, None)
+        if state is not None:
+            self._of[state.address] -= 1
+            if not self._of[state.address]:
+                del self._of[state.address]
+
+    def heard(self, connection: object, now: float) -> None:
+        """Note bytes of a peer; between two requests they begin a head, which must end in time."""
+        state = self._open.get(connection)
+        if state is not None and state.due is None and not state.busy:
+            state.due = now + self.limits.head_seconds
+
+    def asked(self, connection: object) -> None:
+        """Note that a head is whole, and its request being answered."""
+        state = self._open.get(connection)
+        if state is not None:
+            state.due, state.busy = None, True
+
+    def accepted(self, connection: object, account: str) -> None:
+        """Note that its request was let in."""
+        state = self._open.get(connection)
+        if state is not None:
+            state.account = account
+
+    def answered(self, connection: object) -> None:
+        """Note that the answer was sent: the connection waits for the next request."""
+        state = self._open.get(connection)
+        if state is not None:
+            state.busy = False
+            self._open.move_to_end(connection)
+
+    def end_late(self, now: float) -> None:
+        """End the connections whose head does not come."""
+        for connection, state in list(self._open.items()):
+            if state.due is not None and state.due <= now:
+                self._end(connection)
+
+    def _end_one(self, fits: Callable[[_State], bool]) -> bool:
+        some = [(connection, state) for connection, state in self._open.items() if fits(state)]
+        victim = next((connection for connection, state in some if not state.account), None)
+        if victim is None:
+            victim = next((connection for connection, state in some if not state.busy), None)
+        if victim is None:
+            [(account, count)] = Counter(state.account for _, state in some).most_common(1)
+            if count == 1:
+                return False
+            victim = next(connection for connection, state in some if state.account == account)
+        self._end(victim)
+        return True
+
+    def _end(self, connection: object) -> None:
+        end = self._open[connection].end
+        self.leave(connection)
+        self.ended += 1
+        end()
+
+
+_MIB = 1024 * 1024
+# What a peer has to take in the time that it has: less is as good as nothing (a byte a second holds an answer for days).
+_LEAST_BYTES = 16 * 1024
+_RETRY_SECONDS = 1.0
+
+
+class NotTaken(ConnectionError):
+    """Raised when a peer does not take its answer: the connection is broken off."""
+
+
+class UnreadAnswers:
+    """Bytes of answers that are being sent, by account.
+
+    An account that has none under way may always send one, so that nobody is kept out by what others leave unread. Answers
+    of up to 64 KiB are neither counted nor refused: the bound on connections bounds them.
+    """
+
+    SMALL = 64 * 1024
+
+    def __init__(self, *, most: int = 256 * _MIB, per_account: int = 16 * _MIB) -> None:
+        self._most = most
+        self._per_account = per_account
+        self._bytes: Counter[str] = Counter()
+
+    @property
+    def nbytes(self) -> int:
+        """What waits now."""
+        return self._bytes.total()
+
+    def check(self, account: str, size: int = 0) -> None:
+        """Refuse an answer of so many bytes where too much waits already.
+
+        Raises:
+            QueueFull: come back in a second.
+        """
+        held = self._bytes[account]
+        if held and (held + size >= self._per_account or self.nbytes + size >= self._most):
+            raise QueueFull("too many answers of this account are not read", retry_after=_RETRY_SECONDS)
+
+    @contextmanager
+    def counted(self, account: str, size: int) -> Iterator[None]:
+        """Count an answer while it is sent."""
+        if size <= self.SMALL:
+            yield
+            return
+        self._bytes[account] += size
+        try:
+            yield
+        finally:
+            self._bytes[account] -= size
+            if not self._bytes[account]:
+                del self._bytes[account]
+
+
+async def taken(request: BaseRequest, writing: Awaitable[None], size: int, seconds: float) -> None:
+    """Wait until so many bytes are written, and the kernel has taken all of them.
+
+    Raises:
+        NotTaken: the peer took less than 16 KiB in so many seconds; the connection is broken off.
+        ConnectionError: it is gone.
+    """
+    watch = _Watch(request, size, seconds)
+    try:
+        await writing
+        while _waiting(request):
+            # uvloop writes, and says that it is full, only at the end of a turn.
+            await asyncio.sleep(0)
+            await request.writer.drain()
+    finally:
+        watch.timer.cancel()
+        if watch.stalled:
+            raise NotTaken("an answer was not taken")
+
+
+class _Watch:
+    """Looks now and then at how much of an answer is left."""
+
+    def __init__(self, request: BaseRequest, size: int, seconds: float) -> None:
+        self.stalled = False
+        self._request = request
+        self._left = size
+        self._seconds = seconds
+        self.timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        before, self._left = self._left, _waiting(self._request)
+        if self._left and before - self._left < _LEAST_BYTES:
+            self.stalled = True
+            # Whoever waits for room is woken by that.
+            break_off(self._request.transport)
+        else:
+            self.timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
+
+
+def _waiting(request: BaseRequest) -> int:
+    """Return how many bytes of a connection the kernel has not taken yet."""
+    return request.transport.get_write_buffer_size() if request.transport is not None else 0

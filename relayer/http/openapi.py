@@ -27,6 +27,7 @@ _PROOF = (
     "base64url of what proves that the relayer answers this request: 32 bytes made with the namespace's secret, or 64 signed by "
     "the relayer; a stream has its proofs among its lines"
 )
+_PROOF_HEADERS = {"headers": {PROOF_HEADER: {"description": _PROOF, "schema": {"type": "string"}}}}
 _COMMON_HEADERS = {
     DEADLINE_HEADER: "milliseconds after which the answer is of no use; the relayer's own bounds hold as well",
     "x-request-id": "echoed when it matches [A-Za-z0-9_.:-]{1,128}",
@@ -69,36 +70,30 @@ def _schemas(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    content: dict[str, Any] = {}
+    answer: dict[str, Any] = {"description": "Done."}
+    if route.right is not None:
+        answer |= _PROOF_HEADERS
     if route.answer is not None:
-        content = {
-            "content": {
-                route.media_type: {"schema": {"$ref": _REFERENCE.format(model=route.answer.__name__)}}
-            }
-        }
+        answer["content"] = {route.media_type: _schema_of(route.answer)}
     operation: dict[str, Any] = {
         "summary": route.summary,
         "parameters": _parameters(route),
         "responses": {
-            **{
-                str(status): {"description": "Done.", **_proof(route), **content} for status in route.statuses
-            },
+            **{str(status): answer for status in route.statuses},
             "default": {"$ref": "#/components/responses/problem"},
         },
     }
     if route.body is not None:
-        schema = {"$ref": _REFERENCE.format(model=route.body.__name__)}
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+        content = {JSON: _schema_of(route.body)}
         if route.namespaced:
             sealed = {"description": "the same, sealed with the namespace's secret", "type": "string"}
-            operation["requestBody"]["content"][SEALED_TYPE] = {"schema": sealed | {"format": "binary"}}
+            content[SEALED_TYPE] = {"schema": sealed | {"format": "binary"}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 
-def _proof(route: Route) -> dict[str, Any]:
-    if route.right is None:
-        return {}
-    return {"headers": {PROOF_HEADER: {"description": _PROOF, "schema": {"type": "string"}}}}
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    return {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
@@ -130,6 +125,6 @@ def _problem() -> dict[str, Any]:
     codes = "; ".join(f"`{code}` ({row.status}): {row.detail}" for code, row in CODES.items())
     return {
         "description": f"What went wrong, with a stable code. {codes}",
-        "headers": {PROOF_HEADER: {"description": _PROOF, "schema": {"type": "string"}}},
-        "content": {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(model="Problem")}}},
+        **_PROOF_HEADERS,
+        "content": {MEDIA_TYPE: _schema_of(Problem)},
     }

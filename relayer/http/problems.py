@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from relayer import errors
 from relayer.domain.outcomes import Refusal
-from relayer.log.log_ports import PositionUnknown, RollbackDetected
+from relayer.log.objects import PositionUnknown, RollbackDetected
 from relayer.wire.errors import NotAccepted
 from relayer.wire.service import Problem, ProblemField
 

@@ -9,18 +9,17 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from relayer.access.accounts import Accounts
+from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
-from relayer.access.principal import Access, Principal
 from relayer.access.quotas import Quotas
 from relayer.errors import Refused
 from relayer.http.health import CONTENT_TYPE, MetricsPage, Readiness
 from relayer.http.problems import HttpProblem, unauthorized
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.use_cases.capture import analyze, get_job
 from relayer.use_cases.changes import ChangeStreams, changes
@@ -37,9 +36,9 @@ from relayer.use_cases.standing import standing
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, schemas, service
-from relayer.wire.certificates import RevocationsRequest, RevocationsResponse, RevocationsView, Right
 from relayer.wire.errors import Malformed
 from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, AudienceName, KindName, StandingName, TrustName
+from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
 JSON = "application/json"
 JSON_LINES = "application/jsonl"
@@ -120,8 +119,8 @@ def table() -> tuple[Route, ...]:
     return (
         Route("POST", "/v1/memories", write, 2, memories.RememberRequest, memories.RememberResponse, _given(remember),
               "Remember 1 to 100 items; durable and recallable when it answers."),
-        Route("GET", "/v1/memories", read, 1, ListQuery, memories.ListResponse, _list, "List memories, newest first."),
-        Route("GET", "/v1/memories/{id}", read, 1, None, memories.MemoryResponse, _get, "One memory with its history."),
+        Route("GET", "/v1/memories", read, 1, ListQuery, memories.ListResponse, _given(list_memories), "List memories, newest first."),
+        Route("GET", "/v1/memories/{id}", read, 1, None, memories.MemoryResponse, _given(get_memory), "One memory with its history."),
         Route("DELETE", "/v1/memories/{id}", write, 2, ForgetQuery, memories.ForgetResponse, _forget,
               "Forget a memory: hidden from recall, kept in its history; or erase it with its history."),
         Route("POST", "/v1/recall", read, 1, memories.RecallRequest, memories.RecallResponse, _given(recall),
@@ -130,10 +129,10 @@ def table() -> tuple[Route, ...]:
               "Keep what is worth keeping of a turn.", seconds=ANALYZE_SECONDS, statuses=(200, 202)),
         Route("POST", "/v1/transcript", read, 1, service.TranscriptRequest, service.TranscriptResponse, _given(transcript),
               "The turns of a session that were kept word for word."),
-        Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, memories.JobResponse, _job,
+        Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, memories.JobResponse, _given(get_job),
               "The truth about a job, waiting for its end up to wait_ms."),
         # Each page opens up to a hundred pointers.
-        Route("GET", "/v1/namespaces", read, 5, NamespacesQuery, service.NamespacesResponse, _namespaces,
+        Route("GET", "/v1/namespaces", read, 5, NamespacesQuery, service.NamespacesResponse, _given(list_namespaces),
               "The account's namespaces that the certificate covers.", namespaced=False, rows_a_token=2),
         Route("GET", "/v1/account", read, 5, None, service.AccountResponse, _account,
               "What the account keeps, and what it may keep.", namespaced=False),
@@ -141,11 +140,11 @@ def table() -> tuple[Route, ...]:
               "The account's list of revocations, as it signed it.", namespaced=False),
         Route("PUT", "/v1/account/revocations", admin, 10, RevocationsRequest, RevocationsResponse, _revoke,
               "Replace the account's list of revocations by a newer one.", namespaced=False),
-        Route("GET", "/v1/context", read, 1, ContextQuery, memories.ContextResponse, _newest,
+        Route("GET", "/v1/context", read, 1, ContextQuery, memories.ContextResponse, _given(newest_days),
               "The newest memories of the newest days, for a session that begins."),
-        Route("GET", "/v1/profile", read, 2, ProfileQuery, service.ProfileResponse, _profile,
+        Route("GET", "/v1/profile", read, 2, ProfileQuery, service.ProfileResponse, _given(profile),
               "What is known of the user and their work, as one Markdown document that cites its memories."),
-        Route("GET", "/v1/standing", read, 2, StandingQuery, service.StandingResponse, _standing,
+        Route("GET", "/v1/standing", read, 2, StandingQuery, service.StandingResponse, _given(standing),
               "What should stand in every prompt of a session: dangers, how to answer, who the person is."),
         Route("GET", "/v1/changes", read, 1, ChangesQuery, memories.ChangesResponse, _changes,
               "What became of memories after a point in the log, waiting for it up to wait_ms; with the header "
@@ -155,9 +154,9 @@ def table() -> tuple[Route, ...]:
               seconds=EXPORT_SECONDS, media_type=JSON_LINES),
         Route("POST", "/v1/import", write, 5, service.ImportRequest, service.ImportResponse, _given(import_memories),
               "Store a page of what an export showed; the same page again stores nothing twice."),
-        Route("POST", "/v1/memories/{id}/supersede", write, 2, memories.SupersedeRequest, memories.SupersedeResponse, _supersede,
+        Route("POST", "/v1/memories/{id}/supersede", write, 2, memories.SupersedeRequest, memories.SupersedeResponse, _given(supersede),
               "Store a new version of a memory; the old one stays in its history."),
-        Route("POST", "/v1/memories/{id}/restore", write, 2, None, memories.RestoreResponse, _restore,
+        Route("POST", "/v1/memories/{id}/restore", write, 2, None, memories.RestoreResponse, _given(restore),
               "Bring back a forgotten memory, or an old version of one."),
         Route("POST", "/v1/memories/delete", write, 5, memories.DeleteRequest, memories.DeleteResponse, _delete,
               "Forget, or erase, the memories that pass a filter; dry_run counts them."),
@@ -167,7 +166,7 @@ def table() -> tuple[Route, ...]:
               "Carry out proposals of a consolidation whose memories did not change meanwhile."),
         Route("POST", "/v1/namespaces/erase", admin, 10, memories.EraseNamespaceRequest, memories.EraseNamespaceResponse,
               _given(erase_namespace), "Erase a namespace; a dry run says what would go."),
-        Route("GET", "/v1/erasures/{id}", read, 1, None, memories.ErasureView, _erasure,
+        Route("GET", "/v1/erasures/{id}", read, 1, None, memories.ErasureView, _given(get_erasure),
               "How far an erasure is: erased, destroyed, confirmed.", namespaced=False),
         Route("POST", "/v1/active-recall", read, 5, memories.ActiveRecallRequest, memories.ActiveRecallResponse, _given(active_recall),
               "What to remind an assistant of before it answers; may be nothing.", seconds=MODEL_SECONDS, ends_with_caller=True),
@@ -229,7 +228,7 @@ class Routes:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AcceptedCall:
     """A request after everything was checked: what a handler works with.
 
     ``signer`` and ``namespace_access`` are there where the route has them. ``events`` says that a stream of server-sent events is
@@ -328,14 +327,20 @@ class Services:
     document: Callable[[], bytes]
 
 
-Handler: TypeAlias = Callable[[Services, Call], Awaitable[Reply]]
+Handler: TypeAlias = Callable[[Services, AcceptedCall], Awaitable[Reply]]
 
 
-def _given(use_case: Callable[[Context, Access, Any, Deadline], Awaitable[BaseModel]]) -> Handler:
-    """Return the handler that answers with what a use case makes of the body."""
+def _given(use_case: Callable[..., Awaitable[BaseModel]]) -> Handler:
+    """Return the handler that answers with what a use case makes of a call.
 
-    async def handle(to: Services, call: Call) -> Reply:
-        return Reply.of(await use_case(to.context, call.access, call.body, call.deadline))
+    It gets who asks, then the id in the path and the body where the route has them, and the fields of the query by name.
+    """
+
+    async def handle(to: Services, call: AcceptedCall) -> Reply:
+        who = call.access if call.route.namespaced else call.principal
+        given = [one for one in (call.parameter, call.body) if one]
+        asked = dict(call.query) if call.query is not None else {}
+        return Reply.of(await use_case(to.context, who, *given, **asked, deadline=call.deadline))
 
     return handle
 
@@ -362,39 +367,26 @@ class ListQuery(_Query):
     states: Annotated[tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
 
 
-async def _list(to: Services, call: Call) -> Reply:
-    query, deadline = call.query_as(ListQuery), call.deadline
-    limit, cursor, kinds, states = query.limit, query.cursor, query.kinds, query.states
-    answer = await list_memories(
-        to.context, call.access, limit=limit, cursor=cursor, kinds=kinds, states=states, deadline=deadline
-    )
-    return Reply.of(answer)
-
-
-async def _get(to: Services, call: Call) -> Reply:
-    return Reply.of(await get_memory(to.context, call.access, call.parameter, call.deadline))
-
-
 class ForgetQuery(_Query):
     """``DELETE /v1/memories/{id}``."""
 
     mode: Literal["forget", "erase"] = "forget"
 
 
-async def _forget(to: Services, call: Call) -> Reply:
+async def _forget(to: Services, call: AcceptedCall) -> Reply:
     if call.query_as(ForgetQuery).mode == "erase":
         _check_may_erase(call)
         return Reply.of(await erase_memory(to.context, call.access, call.parameter, call.deadline))
     return Reply.of(await forget_memory(to.context, call.access, call.parameter, call.deadline))
 
 
-def _check_may_erase(call: Call) -> None:
+def _check_may_erase(call: AcceptedCall) -> None:
     """Refuse what only a person may do; raises `HttpProblem`."""
     if not call.access.principal.may(call.access.namespace, Right.ADMIN):
         raise unauthorized("admin_not_granted")
 
 
-async def _analyze(to: Services, call: Call) -> Reply:
+async def _analyze(to: Services, call: AcceptedCall) -> Reply:
     answer = await analyze(to.context, call.access, call.body_as(memories.AnalyzeRequest), call.deadline)
     return Reply.of(answer, 200 if answer.state == "done" else 202)
 
@@ -405,11 +397,6 @@ class JobQuery(_Query):
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 
 
-async def _job(to: Services, call: Call) -> Reply:
-    wait_ms = call.query_as(JobQuery).wait_ms
-    return Reply.of(await get_job(to.context, call.access, call.parameter, wait_ms, call.deadline))
-
-
 class NamespacesQuery(_Query):
     """``GET /v1/namespaces``."""
 
@@ -417,15 +404,7 @@ class NamespacesQuery(_Query):
     cursor: _Cursor | None = None
 
 
-async def _namespaces(to: Services, call: Call) -> Reply:
-    query = call.query_as(NamespacesQuery)
-    answer = await list_namespaces(
-        to.context, call.principal, limit=query.limit, cursor=query.cursor, deadline=call.deadline
-    )
-    return Reply.of(answer)
-
-
-async def _account(to: Services, call: Call) -> Reply:
+async def _account(to: Services, call: AcceptedCall) -> Reply:
     account = call.principal.account
     quota = to.quotas.of(account)
     async with call.deadline.step("usage"):
@@ -440,13 +419,13 @@ async def _account(to: Services, call: Call) -> Reply:
     )
 
 
-async def _revocations(to: Services, call: Call) -> Reply:
+async def _revocations(to: Services, call: AcceptedCall) -> Reply:
     async with call.deadline.step("revocations"):
         encoded = await to.accounts.revocations(call.principal.account)
     return Reply.of(RevocationsView(revocations=base64url.encode(encoded)))
 
 
-async def _revoke(to: Services, call: Call) -> Reply:
+async def _revoke(to: Services, call: AcceptedCall) -> Reply:
     try:
         encoded = base64url.decode(call.body_as(RevocationsRequest).revocations)
     except Malformed as error:
@@ -467,21 +446,6 @@ class ContextQuery(_Query):
     trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = ()
 
 
-async def _newest(to: Services, call: Call) -> Reply:
-    query = call.query_as(ContextQuery)
-    answer = await newest_days(
-        to.context,
-        call.access,
-        days=query.days,
-        items=query.items,
-        offset_minutes=query.offset_minutes,
-        audiences=query.audiences,
-        trusts=query.trusts,
-        deadline=call.deadline,
-    )
-    return Reply.of(answer)
-
-
 class ProfileQuery(_Query):
     """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
 
@@ -491,19 +455,6 @@ class ProfileQuery(_Query):
         "user",
         "imported",
     )
-
-
-async def _profile(to: Services, call: Call) -> Reply:
-    query = call.query_as(ProfileQuery)
-    answer = await profile(
-        to.context,
-        call.access,
-        max_tokens=query.max_tokens,
-        audiences=query.audiences,
-        trusts=query.trusts,
-        deadline=call.deadline,
-    )
-    return Reply.of(answer)
 
 
 class StandingQuery(_Query):
@@ -517,19 +468,6 @@ class StandingQuery(_Query):
     )
 
 
-async def _standing(to: Services, call: Call) -> Reply:
-    query = call.query_as(StandingQuery)
-    answer = await standing(
-        to.context,
-        call.access,
-        lines=query.lines,
-        audiences=query.audiences,
-        trusts=query.trusts,
-        deadline=call.deadline,
-    )
-    return Reply.of(answer)
-
-
 class ChangesQuery(_Query):
     """``GET /v1/changes``."""
 
@@ -538,68 +476,50 @@ class ChangesQuery(_Query):
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 
 
-async def _changes(to: Services, call: Call) -> Reply:
-    query = call.query_as(ChangesQuery)
-    if call.events:
-        if call.last_event and re.fullmatch(CURSOR, call.last_event) is None:
-            raise HttpProblem("malformed", "The header last-event-id is no id of an event of this feed.")
-        chunks = await to.streams.open(call.access, call.last_event or query.after, call.deadline)
-        return Reply(b"", media_type=EVENTS, chunks=chunks, endless=True)
-    after, limit, wait_ms = query.after, query.limit, query.wait_ms
-    answer = await changes(
-        to.context, call.access, after=after, limit=limit, wait_ms=wait_ms, deadline=call.deadline
-    )
-    return Reply.of(answer)
+async def _changes(to: Services, call: AcceptedCall) -> Reply:
+    if not call.events:
+        return await _given(changes)(to, call)
+    if call.last_event and re.fullmatch(CURSOR, call.last_event) is None:
+        raise HttpProblem("malformed", "The header last-event-id is no id of an event of this feed.")
+    after = call.last_event or call.query_as(ChangesQuery).after
+    chunks = await to.streams.open(call.access, after, call.deadline)
+    return Reply(b"", media_type=EVENTS, chunks=chunks, endless=True)
 
 
-async def _export(to: Services, call: Call) -> Reply:
+async def _export(to: Services, call: AcceptedCall) -> Reply:
     chunks = await export(to.context, call.access, call.body_as(service.ExportRequest), call.deadline)
     return Reply(b"", media_type=JSON_LINES, chunks=chunks)
 
 
-async def _supersede(to: Services, call: Call) -> Reply:
-    request = call.body_as(memories.SupersedeRequest)
-    return Reply.of(await supersede(to.context, call.access, call.parameter, request, call.deadline))
-
-
-async def _restore(to: Services, call: Call) -> Reply:
-    return Reply.of(await restore(to.context, call.access, call.parameter, call.deadline))
-
-
-async def _delete(to: Services, call: Call) -> Reply:
-    request = call.body_as(memories.DeleteRequest)
-    if request.mode == "erase":
+async def _delete(to: Services, call: AcceptedCall) -> Reply:
+    if call.body_as(memories.DeleteRequest).mode == "erase":
         _check_may_erase(call)
-    return Reply.of(await delete(to.context, call.access, request, call.deadline))
+    return await _given(delete)(to, call)
 
 
-async def _erasure(to: Services, call: Call) -> Reply:
-    return Reply.of(await get_erasure(to.context, call.principal, call.parameter, call.deadline))
-
-
-async def _health(to: Services, _: Call) -> Reply:
+async def _health(to: Services, _: AcceptedCall) -> Reply:
     return Reply.of(schemas.HealthResponse(status="ok", version=to.version.version))
 
 
-async def _ready(to: Services, _: Call) -> Reply:
+async def _ready(to: Services, _: AcceptedCall) -> Reply:
     answer = await to.readiness.check()
     return Reply.of(answer, 200 if answer.ready else 503)
 
 
-async def _version(to: Services, _: Call) -> Reply:
+async def _version(to: Services, _: AcceptedCall) -> Reply:
     return Reply.of(to.version)
 
 
-async def _metrics(to: Services, call: Call) -> Reply:
+async def _metrics(to: Services, call: AcceptedCall) -> Reply:
     return Reply(await to.metrics.read(call.peer, call.authorization), media_type=CONTENT_TYPE)
 
 
-async def _openapi(to: Services, _: Call) -> Reply:
+async def _openapi(to: Services, _: AcceptedCall) -> Reply:
     # Beside the event loop: requests go on meanwhile.
     return Reply(await asyncio.to_thread(to.document))
 
 
-async def _keys(to: Services, _: Call) -> Reply:
+async def _keys(to: Services, _: AcceptedCall) -> Reply:
     current = to.fleet.current()
     views = tuple(
         schemas.FleetKeyView(

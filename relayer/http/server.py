@@ -1,23 +1,294 @@
-"""The HTTP server proper: connections taken in and timed, and aiohttp's protocol with its own errors turned into problems."""
+"""The way of a request: acceptance, handler, answer, and one line about it in the log; below it the connections that bring it.
+
+Connections are taken in and timed here, and aiohttp's own errors become problems.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
+import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
-from relayer.http.accept import Trail
-from relayer.http.connections import break_off
-from relayer.http.limits import peer_name
-from relayer.http.problems import HttpProblem
-from relayer.http.request import Front
+from relayer.http.accept import Acceptance, Trail
+from relayer.http.health import Metrics
+from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, taken
+from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
+from relayer.http.routes import AcceptedCall, Reply, Services
+from relayer.ports import Randomness
 from relayer.telemetry import describe, log
+from relayer.wire.errors import NotAccepted
+from relayer.wire.signing import PROOF_HEADER, Prover
+
+T = TypeVar("T")
+
+_CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+# Steps have the deadline themselves and know their names; this only catches work that is no step.
+_GRACE_SECONDS = 0.25
+_SERVER_ERROR = 500
+# How soon it is noticed that a caller is gone, where that matters.
+_GONE_LOOK_SECONDS = 0.2
+
+
+class RequestHandler:
+    """Answers requests; give it to a `RelayerServer`.
+
+    Args:
+        acceptance: decides on them.
+        services: for the handlers.
+        metrics: counts.
+        randomness: for request ids.
+    """
+
+    def __init__(
+        self, acceptance: Acceptance, services: Services, *, metrics: Metrics, randomness: Randomness
+    ) -> None:
+        self.connections = acceptance.connections
+        self.unread = acceptance.unread
+        self._acceptance = acceptance
+        self._services = services
+        self._metrics = metrics
+        # Bound once: the lazy proxy would look its configuration up again for every line.
+        self._log = log.bind()
+        self._under_way: set[web.RequestHandler] = set()
+        self._draining = False
+        self._drained = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._new_id: Callable[[], str] = lambda: randomness.bytes(10).hex()
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; never raises but for cancellation."""
+        self._under_way.add(request.protocol)
+        self.connections.asked(request.protocol)
+        try:
+            response = await self._respond(request)
+        finally:
+            self._under_way.discard(request.protocol)
+            self.connections.answered(request.protocol)
+            if self._draining and not self._under_way:
+                self._drained.set()
+        if self._draining:
+            response.force_close()
+        return response
+
+    @property
+    def under_way(self) -> int:
+        """How many connections have a request that is being answered."""
+        return len(self._under_way)
+
+    def busy(self, connection: web.RequestHandler) -> bool:
+        """Whether a request of this connection is being answered."""
+        return connection in self._under_way
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the requests under way, at most so long; connections close after their answers from now on."""
+        self._draining = True
+        self._stopping.set()
+        if self._under_way:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._drained.wait()
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        started = perf_counter()
+        request_id = self.request_id(request)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        trail = Trail()
+        try:
+            call = await self._acceptance.accept(request, trail)
+            reply = await self._handle(request, call)
+        except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
+            response = self.refuse(request, error, request_id, trail, started)
+            await self._send(request, response)
+            return response
+        self._note(request.method, trail, reply.status, None, started)
+        headers = {"Content-Type": reply.media_type, **_common(request_id)}
+        prover = trail.prover
+        if reply.chunks is not None:
+            assert prover is not None  # streams are answers to signed requests
+            return await self._send_chunks(request, (call, reply, reply.chunks), headers, prover)
+        if call.signer is not None and prover is not None:
+            headers[PROOF_HEADER] = prover.whole(reply.status, reply.body)
+        answer = web.Response(body=reply.body, status=reply.status, headers=headers)
+        with self.unread.counted(call.account, len(reply.body)):
+            await self._send(request, answer)
+        return answer
+
+    async def _handle(self, request: web.BaseRequest, call: AcceptedCall) -> Reply:
+        route = call.route
+        try:
+            async with asyncio.timeout(call.deadline.remaining() + _GRACE_SECONDS):
+                work = route.handle(self._services, call)
+                reply = await (_while_there(request, work) if route.ends_with_caller else work)
+                if call.signer is not None and not route.writes:
+                    # What was taken back while the answer was made counts for it, and most of all for one that waited.
+                    await self._acceptance.still_admits(call)
+                    self.unread.check(call.account, len(reply.body))
+        except TimeoutError as error:
+            raise HttpProblem("deadline_exceeded") from error
+        return reply
+
+    async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
+        """Send an answer, and wait until its reader has it."""
+        if self._draining:
+            response.force_close()
+        try:
+            await response.prepare(request)
+            size = response.content_length or 0
+            await taken(request, response.write_eof(), size, self.connections.limits.answer_seconds)
+        except NotTaken as error:
+            self._log.warning("answer_broken_off", **describe(error))
+        except ConnectionError:
+            # Whoever is gone has no use for it; aiohttp finds the connection closed and ends it.
+            return
+
+    async def _send_chunks(
+        self,
+        request: web.BaseRequest,
+        answer: tuple[AcceptedCall, Reply, AsyncIterator[bytes]],
+        headers: dict[str, str],
+        prover: Prover,
+    ) -> web.StreamResponse:
+        """Send an answer piece by piece; when that fails, the connection breaks: its reader must not take it for whole.
+
+        All has to come within the route's time. An endless one goes on until it ends, the caller is gone or not let in any
+        more, or the relayer stops, and ends as a whole answer.
+        """
+        call, reply, chunks = answer
+        proven = prover.comment if reply.endless else prover.line
+        seconds = self.connections.limits.answer_seconds
+        # A proxy must not wait for more before it passes events on.
+        more = {"X-Accel-Buffering": "no"} if reply.endless else {}
+        response = web.StreamResponse(headers=headers | more)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            async with asyncio.timeout(None if reply.endless else call.route.seconds):
+                await response.prepare(request)
+                while (chunk := await self._next(call, reply, chunks, stopping)) is not None:
+                    chunk = proven(chunk)
+                    with self.unread.counted(call.account, len(chunk)):
+                        await taken(request, response.write(chunk), len(chunk), seconds)
+                await taken(request, response.write_eof(), 0, seconds)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
+            if isinstance(error, NotTaken) or not (reply.endless and isinstance(error, ConnectionError)):
+                self._log.warning("answer_broken_off", route=call.route.path, **describe(error))
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            stopping.cancel()
+            await _ended(chunks)
+        return response
+
+    async def _next(
+        self, call: AcceptedCall, reply: Reply, chunks: AsyncIterator[bytes], stopping: asyncio.Task[bool]
+    ) -> bytes | None:
+        """Return what is to be sent next, None at the end; it is held against what was taken back since the last one."""
+        if not reply.endless:
+            chunk = await anext(chunks, None)
+        elif (chunk := await _before(stopping, chunks)) is None:
+            return None
+        try:
+            await self._acceptance.still_admits(call)
+        except NotAccepted:
+            if reply.endless:
+                return None
+            raise
+        return chunk
+
+    def request_id(self, request: web.BaseRequest) -> str:
+        """Return the client's request id if it is a plain one, else a new one."""
+        given = request.headers.get("x-request-id")
+        return given if given is not None and _CLIENT_ID.fullmatch(given) else self._new_id()
+
+    def refuse(
+        self,
+        request: web.BaseRequest,
+        error: Exception,
+        request_id: str,
+        trail: Trail,
+        started: float,
+    ) -> web.Response:
+        """Turn a failure into its problem, prove it where that can be done, and log the true reason."""
+        problem = problem_of(error)
+        if problem.status == _SERVER_ERROR:
+            self._log.error("request_failed", **describe(error))
+        self._note(request.method, trail, problem.status, problem, started)
+        headers = {"Content-Type": MEDIA_TYPE, **problem.headers, **_common(request_id)}
+        body = problem.body(request_id)
+        prover = trail.prover
+        # Who fails too often is refused without arithmetic, and a signature is some.
+        if prover is not None and problem.rule != PEER_FAILURES:
+            if problem.code == "unauthorized":
+                # Signed however far the request got: the kind of proof must not tell what the one 401 hides.
+                prover.opened(b"")
+            headers[PROOF_HEADER] = prover.whole(problem.status, body)
+        return web.Response(body=body, status=problem.status, headers=headers)
+
+    def _note(
+        self, method: str, trail: Trail, status: int, problem: HttpProblem | None, started: float
+    ) -> None:
+        seconds = perf_counter() - started
+        template = trail.route.path if trail.route is not None else "-"
+        method = method if method in _METHODS else "other"
+        code = problem.code if problem is not None else "ok"
+        self._metrics.observe(template, method, status, code, seconds)
+        details = {"rule": problem.rule} if problem is not None and problem.rule else {}
+        self._log.info(
+            "request",
+            method=method,
+            route=template,
+            status=status,
+            code=code,
+            ms=round(seconds * 1000, 2),
+            **details,
+        )
+
+
+async def _while_there(request: web.BaseRequest, work: Awaitable[Reply]) -> Reply:
+    """Wait for work, and cancel it when the connection of its request is gone: nobody would read the answer."""
+    async with _running(work) as task:
+        while not (await asyncio.wait([task], timeout=_GONE_LOOK_SECONDS))[0]:
+            if request.transport is None or request.transport.is_closing():
+                raise HttpProblem("caller_gone")
+        return task.result()
+
+
+async def _before(stopping: asyncio.Task[bool], chunks: AsyncIterator[bytes]) -> bytes | None:
+    """Return the next chunk; None when there is none, or the relayer stops."""
+    async with _running(anext(chunks, None)) as task:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+
+
+@asynccontextmanager
+async def _running(work: Awaitable[T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Work as a task that is over when the block is, cancelled if need be."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _ended(chunks: AsyncIterator[bytes]) -> None:
+    close = getattr(chunks, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _common(request_id: str) -> dict[str, str]:
+    return {"x-request-id": request_id, "Cache-Control": "no-store", "Server": "memrelay"}
+
 
 # A connection on which nothing is asked any more ends after this. Proxies commonly keep theirs for 60 s.
 KEEPALIVE_SECONDS = 75.0
@@ -36,7 +307,7 @@ class _Protocol(web.RequestHandler):
 
     def __init__(self, server: RelayerServer, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
         super().__init__(server, loop=loop, **options)
-        self._front = server.front
+        self._handler = server.handler
         self._line: asyncio.Transport | None = None
         self.coming: asyncio.Task[None] | None = None
 
@@ -50,11 +321,11 @@ class _Protocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._front.connections.heard(self, self._loop.time())
+        self._handler.connections.heard(self, self._loop.time())
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._line = None
-        self._front.connections.leave(self)
+        self._handler.connections.leave(self)
         super().connection_lost(exc)
 
     def end(self) -> None:
@@ -80,8 +351,8 @@ class _Protocol(web.RequestHandler):
             error = HttpProblem("header_too_large")
         elif status >= 500 and isinstance(exc, Exception):
             error = exc
-        response = self._front.refuse(
-            request, error, self._front.request_id(request), Trail(), perf_counter()
+        response = self._handler.refuse(
+            request, error, self._handler.request_id(request), Trail(), perf_counter()
         )
         response.force_close()
         return response
@@ -90,19 +361,19 @@ class _Protocol(web.RequestHandler):
 class RelayerServer(web.Server):
     """Makes a `_Protocol` for each connection; run it with `aiohttp.web.ServerRunner` and a `Door`."""
 
-    def __init__(self, front: Front) -> None:
-        super().__init__(front)
-        self.front = front
+    def __init__(self, handler: RequestHandler) -> None:
+        super().__init__(handler)
+        self.handler = handler
 
     def pre_shutdown(self) -> None:
         """Close idle connections. A closing one takes no more bytes, so those with a body on its way stay open."""
         for connection in self.connections:
-            if not self.front.busy(connection):
+            if not self.handler.busy(connection):
                 connection.close()
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
         """Finish what is under way within ``timeout`` seconds, then close everything."""
-        await self.front.drain(timeout if timeout is not None else LINGERING_SECONDS)
+        await self.handler.drain(timeout if timeout is not None else LINGERING_SECONDS)
         await super().shutdown(LINGERING_SECONDS)
 
     def __call__(self) -> _Protocol:
@@ -139,7 +410,7 @@ class Door(web.SockSite):
         self._listening = listening
         self._tls = tls
         self._made_by = server
-        self._connections = server.front.connections
+        self._connections = server.handler.connections
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from relayer.domain.record import Model, Record, Role, Trust
+from relayer.domain.operations import Model, Record, Role, Trust
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.llm.extractor import Fact
 from relayer.jobs.inputs import JobInput, JobTask, Made

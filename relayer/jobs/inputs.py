@@ -12,9 +12,20 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from relayer.domain.operations import JobAccepted, JobFinished, Operation, Origin
+from relayer.domain.operations import (
+    Audience,
+    JobAccepted,
+    JobFinished,
+    Kind,
+    Model,
+    Operation,
+    Origin,
+    Record,
+    Role,
+    Source,
+    Trust,
+)
 from relayer.domain.outcomes import JobState, Status
-from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line
 from relayer.extraction.llm.extractor import Extraction

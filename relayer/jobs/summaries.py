@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from relayer.domain.operations import JobAccepted, Origin
+from relayer.domain.operations import Audience, JobAccepted, Kind, Model, Origin, Record
 from relayer.domain.outcomes import JobState
-from relayer.domain.record import Audience, Kind, Model, Record
 from relayer.extraction.llm.extractor import Extraction
 from relayer.extraction.llm.summariser import Summariser
 from relayer.jobs.inputs import SUMMARISE, JobTask, Made, input_of, seal_input

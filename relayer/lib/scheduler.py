@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from relayer.lib.backoff import fraction, uneven
+from relayer.lib.work import fraction, uneven
 from relayer.ports import Clock, Randomness
 
 OnError = Callable[[BaseException], None]

@@ -28,8 +28,7 @@ import msgspec
 
 from relayer.domain.namespace import Manifest
 from relayer.log.erasure.destruction import discard
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import ManifestView, SeenManifest
+from relayer.log.objects import LogPorts, ManifestView, SeenManifest
 from relayer.ports import ObjectInfo, Swapped
 
 GRACE_MS = 60 * 60 * 1000

@@ -19,11 +19,9 @@ from relayer.domain.bodies import reduce
 from relayer.domain.namespace import Manifest, Position, SegmentRow
 from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import SeenManifest
+from relayer.log.objects import LinkedEntry, LogPorts, SeenManifest
 from relayer.log.replica import Replica
 from relayer.log.segments import PackBuilder, Segment
-from relayer.log.slots import LinkedEntry
 
 
 def plan_merge(sizes: Sequence[int], *, most_small: int, full: int) -> tuple[int, int] | None:

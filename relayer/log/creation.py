@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from relayer.crypto.namespace_keys import KEY_ID_SIZE, SALT_SIZE, NamespaceKeys, make_keyring
+from relayer.crypto import KEY_ID_SIZE, SALT_SIZE, NamespaceKeys, make_keyring
 from relayer.domain.namespace import (
     MANIFEST_FORMAT,
     Custody,
@@ -21,11 +21,8 @@ from relayer.domain.namespace import (
     genesis,
 )
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody
-from relayer.lib.backoff import Backoff
-from relayer.lib.single_flight import both, in_windows
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import SeenManifest
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.lib.work import Backoff, both, in_windows
+from relayer.log.objects import LogPorts, ObjectSealer, SeenManifest
 from relayer.ports import Absent, Found, Throttled, Unchanged
 
 INCARNATION_SIZE = 16

@@ -26,9 +26,8 @@ from relayer.domain.namespace import Manifest, Position
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.destruction import destroy
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts, ObjectSealer, Place
 from relayer.log.replica import Replica, Start
-from relayer.log.sealed_objects import ObjectSealer, Place
 from relayer.ports import Absent, Created, EmbeddingModel, ObjectStore, Unchanged
 from relayer.wire import codec as ulid
 from relayer.wire.codec import lp
@@ -51,7 +50,7 @@ class Part(IntEnum):
     TEXTS = 2
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True):
+class IndexHead(msgspec.Struct, frozen=True, array_like=True):
     """What an index is of: the state after ``position``, seen with the keys of an epoch and a model's vectors.
 
     ``blocks`` are the lengths of the sealed blocks of each `Part`.
@@ -83,14 +82,14 @@ class IndexPlace:
         self._incarnation = incarnation
         self.key = key
 
-    def seal_head(self, head: Head) -> bytes:
+    def seal_head(self, head: IndexHead) -> bytes:
         """Seal the head."""
         return self._sealer.seal(self._place("head"), msgspec.msgpack.encode(head))
 
-    def open_head(self, sealed: memoryview) -> Head:
+    def open_head(self, sealed: memoryview) -> IndexHead:
         """Open the head; raises `CorruptNamespace`."""
         try:
-            return msgspec.msgpack.decode(self._sealer.unseal(self._place("head"), sealed), type=Head)
+            return msgspec.msgpack.decode(self._sealer.unseal(self._place("head"), sealed), type=IndexHead)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise CorruptNamespace("an index does not begin as one") from error
 
@@ -137,7 +136,7 @@ class IndexBuilder:
         """Return the object's bytes."""
         state, view, texts = ([len(block) for block in blocks] for blocks in self._blocks)
         head = self._place.seal_head(
-            Head(
+            IndexHead(
                 model_tag(self._model),
                 self.position,
                 self._key_epoch,
@@ -188,7 +187,7 @@ class IndexReader:
         read: bytes read so far.
     """
 
-    def __init__(self, place: IndexPlace, pieces: _Pieces, head: Head) -> None:
+    def __init__(self, place: IndexPlace, pieces: _Pieces, head: IndexHead) -> None:
         self.key = place.key
         self.head = head
         self._place = place

@@ -1,21 +1,474 @@
-"""One namespace's log as the services see it: append, read, and where it stands."""
+"""One namespace's log as the services see it: append, read, and where it stands.
+
+Appending has one create in flight, and whatever is queued meanwhile goes next.
+An operation is answered when it is in the applied state, from there, with its first outcome (I5). Which entry brought it
+there, ours or an earlier attempt of ours that was thought lost, does not matter: batches are never acknowledged. The
+committer's own task does the work, so that no cancelled request cancels a commit (I6).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from relayer.domain.namespace import Pointer, Position
-from relayer.domain.operations import Operation
-from relayer.domain.outcomes import Outcome, Refusal
-from relayer.domain.state import NamespaceState
-from relayer.errors import NamespaceClosed
-from relayer.log.committer import Committer, CommitterLimits
+from relayer.domain.operations import (
+    ENTRY_VERSION,
+    MAX_ENTRY,
+    MAX_RECORD,
+    Entry,
+    JobFinished,
+    Operation,
+    Put,
+    Supersede,
+    encode_operation,
+)
+from relayer.domain.outcomes import Outcome, Refusal, Result
+from relayer.domain.state import EXPIRY_GRACE_MS, NamespaceState
+from relayer.errors import (
+    NamespaceClosed,
+    QueueFull,
+    Refused,
+    StoreFull,
+    StoreMisconfigured,
+    StoreThrottled,
+    StoreUnavailable,
+)
+from relayer.lib.work import Backoff
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.index_file import IndexObjects
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import SeenManifest
+from relayer.log.objects import LinkedEntry, LogPorts, SeenManifest, digest_of
 from relayer.log.replica import Begin, Consistency, OnApplied, OnReset, Replica
+from relayer.ports import Created, CreateOutcome, Exists, Throttled, Unknown
+from relayer.wire.sealing import OVERHEAD
+
+# The fields of an entry beside its operations, and the seal: less than this.
+_ENTRY_FRAME = 512 + OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class CommitterLimits:
+    """How much a committer takes, and how long it tries. Times are in seconds.
+
+    Attributes:
+        queue_operations: operations that may wait, those being written included.
+        queue_bytes: their encoded size.
+        entry_bytes: stored size of one entry at most.
+        entry_operations: operations of one entry at most.
+        record_bytes: sealed size of one record at most.
+        give_up_after: how long a submission may wait for the store.
+        fresh_for: how old the view of the log's head may be before a write reads the next slot first.
+        retry_after: what a caller is told when the queue is full.
+        most_skew_ms: how far the store's clock may be from this machine's before nothing is written; an entry from
+            the future would make `apply` refuse what comes after it as expired (I8), long after the clocks are right.
+    """
+
+    queue_operations: int = 4096
+    queue_bytes: int = 32 * 1024 * 1024
+    entry_bytes: int = MAX_ENTRY
+    entry_operations: int = 1024
+    record_bytes: int = MAX_RECORD
+    give_up_after: float = 30.0
+    fresh_for: float = 2.0
+    retry_after: float = 1.0
+    most_skew_ms: int = EXPIRY_GRACE_MS
+
+
+# Two of these are made for nearly every write: a struct is made in a third of the time that a dataclass takes.
+class Submission(msgspec.Struct, eq=False):
+    """One caller's operations and where its answer goes."""
+
+    deadline: float
+    answer: asyncio.Future[list[Outcome]]
+    outcomes: list[Outcome | None]
+    waiting: int
+    written_perhaps: bool = False
+    dropped: bool = False
+
+
+class Pending(msgspec.Struct, eq=False):
+    """One operation of a submission, encoded."""
+
+    operation: Operation
+    raw: bytes
+    submission: Submission
+    index: int
+
+
+class SubmissionQueue:
+    """Submissions in the order in which they came."""
+
+    def __init__(self, limits: CommitterLimits) -> None:
+        self._limits = limits
+        self._items: deque[Pending] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, operations: Sequence[Operation], deadline: float) -> Submission:
+        """Queue a submission.
+
+        Raises:
+            Refused: ``too_large``, an operation or record is beyond the limits or all together never fit the queue.
+            QueueFull: come back later.
+        """
+        encoded = [encode_operation(operation) for operation in operations]
+        size = sum(map(len, encoded))
+        self._check_sizes(operations, encoded, size)
+        if (
+            len(self._items) + len(encoded) > self._limits.queue_operations
+            or self._bytes + size > self._limits.queue_bytes
+        ):
+            raise QueueFull("too many writes wait for this namespace", self._limits.retry_after)
+        answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        submission = Submission(deadline, answer, [None] * len(encoded), len(encoded))
+        for index, (operation, raw) in enumerate(zip(operations, encoded, strict=True)):
+            self._items.append(Pending(operation, raw, submission, index))
+        self._bytes += size
+        return submission
+
+    def _check_sizes(self, operations: Sequence[Operation], encoded: Sequence[bytes], size: int) -> None:
+        limits = self._limits
+        for operation, raw in zip(operations, encoded, strict=True):
+            # An operation holds its records: where it is small enough for one, so are they.
+            if len(raw) > limits.record_bytes and any(
+                record > limits.record_bytes for record in _record_sizes(operation)
+            ):
+                raise Refused("too_large", f"a memory takes at most {limits.record_bytes} sealed bytes")
+            if len(raw) > limits.entry_bytes - _ENTRY_FRAME:
+                raise Refused(
+                    "too_large", f"an operation takes at most {limits.entry_bytes - _ENTRY_FRAME} bytes"
+                )
+        if size > limits.queue_bytes or len(encoded) > limits.queue_operations:
+            raise Refused("too_large", "a request holds more than this relayer takes at once; split it")
+
+    def next_batch(self) -> list[Pending]:
+        """Return what the next entry holds, and leave it queued.
+
+        A submission is split only if it does not fit an entry of its own.
+        """
+        batch: list[Pending] = []
+        room = self._limits.entry_bytes - _ENTRY_FRAME
+        for item in self._items:
+            room -= len(item.raw)
+            if batch and (room < 0 or len(batch) == self._limits.entry_operations):
+                return _unsplit(batch, item.submission)
+            batch.append(item)
+        return batch
+
+    def answer(
+        self, decide: Callable[[Operation], Outcome | None], among: Sequence[Pending]
+    ) -> list[Pending]:
+        """Answer and remove what ``decide`` knows of ``among``, the head of the queue; return the rest."""
+        rest = []
+        for item in among:
+            outcome = decide(item.operation)
+            if outcome is None:
+                rest.append(item)
+            else:
+                _answer(item, outcome)
+        if len(rest) < len(among):
+            self._replace_head(len(among), rest)
+        return rest
+
+    def fail(self, error_of: Callable[[Submission], Exception | None]) -> None:
+        """Fail the submissions for which ``error_of`` returns an error, and remove all of their operations."""
+        for submission in self.submissions():
+            error = error_of(submission)
+            if error is not None:
+                submission.dropped = True
+                if not submission.answer.done():
+                    submission.answer.set_exception(error)
+        self._items = deque(item for item in self._items if not item.submission.dropped)
+        self._bytes = sum(len(item.raw) for item in self._items)
+
+    def submissions(self) -> list[Submission]:
+        """Return what waits, each submission once, in order."""
+        return list({id(item.submission): item.submission for item in self._items}.values())
+
+    def _replace_head(self, count: int, rest: Sequence[Pending]) -> None:
+        for _ in range(count):
+            self._bytes -= len(self._items.popleft().raw)
+        for item in reversed(rest):
+            self._items.appendleft(item)
+            self._bytes += len(item.raw)
+
+
+def _unsplit(batch: list[Pending], cut: Submission) -> list[Pending]:
+    whole = [item for item in batch if item.submission is not cut]
+    return whole or batch
+
+
+def _answer(item: Pending, outcome: Outcome) -> None:
+    submission = item.submission
+    submission.outcomes[item.index] = outcome
+    submission.waiting -= 1
+    if submission.waiting == 0 and not submission.answer.done():
+        submission.answer.set_result([outcome for outcome in submission.outcomes if outcome is not None])
+
+
+def _record_sizes(operation: Operation) -> Iterator[int]:
+    match operation:
+        case Put(stored=stored) | Supersede(stored=stored):
+            yield stored.size
+        case JobFinished(stored=results):
+            yield from (stored.size for stored in results)
+        case _:
+            return
+
+
+BATCH_ID_SIZE = 16
+# Below it a signature that was good when it came is good to the log as well.
+_AHEAD_MS = EXPIRY_GRACE_MS // 2
+_TURNS = 3
+# Bytes that are sealed and digested in half a millisecond.
+_SEALED_AT_ONCE = 128 * 1024
+
+
+class Committer:
+    """The one writer of a replica. `start` it after the replica was loaded, and `close` it."""
+
+    def __init__(self, ports: LogPorts, replica: Replica, limits: CommitterLimits) -> None:
+        self._store = ports.store
+        self._clock = ports.clock
+        self._random = ports.randomness
+        self._replica = replica
+        self._limits = limits
+        self._writer = ports.randomness.bytes(BATCH_ID_SIZE)
+        self._queue = SubmissionQueue(limits)
+        self._in_hand: list[Pending] = []
+        self._backoff = Backoff(ports.randomness)
+        self._work = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to commit; must be called on the event loop."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="committer")
+
+    async def submit(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Commit operations and return their outcomes, in the same order.
+
+        They land in one entry, or, if they are too large for one, in order over several. An operation that is in the
+        log already, or repeats an idempotency key, gets its first outcome. Cancelling the caller does not cancel them.
+
+        Raises:
+            Refused: ``too_large``; nothing was written.
+            QueueFull: nothing was written.
+            StoreFull, StoreMisconfigured: an operator must act.
+            StoreUnavailable: not committed in time; the text says whether something may have been written. Sending
+                the same operations again is safe.
+            CorruptNamespace, UpgradeRequired, NamespaceClosed: the namespace cannot be served.
+        """
+        self._replica.refuse_if_broken()
+        if self._task is None or self._task.done() or self._closing:
+            raise StoreUnavailable("the log is not open for writing; nothing was written")
+        if not operations:
+            return []
+        submission = self._queue.add(operations, self._clock.monotonic() + self._limits.give_up_after)
+        self._work.set()
+        return await submission.answer
+
+    async def close(self, grace: float) -> None:
+        """Accept nothing more, commit what is queued for at most ``grace`` seconds, and stop.
+
+        What is left then fails with `StoreUnavailable`.
+        """
+        self._closing = True
+        self._work.set()
+        if self._task is None:
+            return
+        _, running = await asyncio.wait([self._task], timeout=grace)
+        if running:
+            self._task.cancel()
+            await asyncio.wait(running)
+
+    async def _run(self) -> None:
+        try:
+            while await self._next_work():
+                await self._guarded_attempt()
+        finally:
+            self._queue.fail(lambda submission: _gave_up(submission, "the relayer stopped"))
+
+    async def _next_work(self) -> bool:
+        while not self._queue:
+            if self._closing:
+                return False
+            self._work.clear()
+            await self._work.wait()
+        return True
+
+    async def _guarded_attempt(self) -> None:
+        """Make one attempt, and decide what a failure means for those who wait."""
+        try:
+            if await self._attempt():
+                self._backoff.reset()
+            else:
+                await self._pause(0.0)
+        except StoreThrottled as error:
+            await self._pause(error.retry_after)
+        except StoreUnavailable:
+            await self._pause(0.0)
+        except (StoreFull, StoreMisconfigured) as error:
+            self._fail_batch(error)
+        except Exception as error:  # noqa: BLE001 - even a defect must reach those who wait, and not end the committer
+            failure = error
+            self._queue.fail(lambda _: failure)
+
+    async def _attempt(self) -> bool:
+        """Try to commit the head of the queue; returns whether the log or the queue moved."""
+        replica = self._replica
+        replica.refuse_if_broken()
+        # Whoever was just answered may have sent more already: it shares this entry instead of waiting for the next.
+        # Turns of the loop, not time: with one writer this costs microseconds (docs/performance.md).
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        self._in_hand = self._queue.next_batch()
+        await self._freshen()
+        batch = self._in_hand = self._answer(self._in_hand)
+        if not batch:
+            return True
+        self._refuse_if_skewed()
+        built_on = replica.state.position
+        entry = self._entry(batch)
+        sealed, digest = await self._sealed(entry)
+        outcome = await self._create(entry, sealed, batch)
+        if isinstance(outcome, Throttled):
+            raise StoreThrottled("the store asks for patience", outcome.retry_after)
+        if isinstance(outcome, Created):
+            replica.store_time = outcome.store_time
+            # The collector may have passed us between our last read and the create (I3).
+            alive = await replica.vouched(entry.seq, (outcome.store_time,))
+            if alive and replica.state.position == built_on:
+                replica.apply(LinkedEntry(entry, digest, len(sealed)))
+                replica.seen_at = self._clock.monotonic()
+                self._queue.answer(lambda operation: self._known(operation) or self._undecidable(), batch)
+                return True
+        await replica.catch_up()
+        return len(self._answer(batch)) < len(batch) or replica.state.position != built_on
+
+    async def _sealed(self, entry: Entry) -> tuple[bytes, bytes]:
+        """Seal an entry and digest it: a large one beside the event loop, which ciphers and hashes leave alone."""
+
+        def seal() -> tuple[bytes, bytes]:
+            sealed = self._replica.slots.seal(entry)
+            return sealed, digest_of(sealed)
+
+        large = sum(map(len, entry.operations)) > _SEALED_AT_ONCE
+        return await asyncio.to_thread(seal) if large else seal()
+
+    async def _freshen(self) -> None:
+        seen = self._replica.seen_at
+        if seen is None or self._clock.monotonic() - seen > self._limits.fresh_for:
+            await self._replica.catch_up()
+
+    def _refuse_if_skewed(self) -> None:
+        skew = self._replica.store_time - self._clock.now_ms()
+        if abs(skew) > self._limits.most_skew_ms:
+            raise StoreMisconfigured(
+                f"the store's clock is {abs(skew) // 1000} s {'ahead of' if skew > 0 else 'behind'} this machine's: "
+                "nothing is written until they agree",
+                code="clock",
+                fix="set the clock that is wrong, this machine's or the store's",
+            )
+
+    def _entry(self, batch: Sequence[Pending]) -> Entry:
+        state = self._replica.state
+        ahead = state.last_time - self._replica.store_time
+        return Entry(
+            version=ENTRY_VERSION,
+            seq=state.next_seq,
+            previous=state.position.digest,
+            batch=self._random.bytes(BATCH_ID_SIZE),  # of this attempt alone (I10)
+            writer=self._writer,
+            time=max(state.last_time, self._replica.store_time),
+            operations=tuple(item.raw if ahead < _AHEAD_MS else _postponed(item, ahead) for item in batch),
+        )
+
+    async def _create(self, entry: Entry, sealed: bytes, batch: Sequence[Pending]) -> CreateOutcome:
+        # Marked before the request, because a relayer that is stopped during it cannot say either.
+        newly = [item.submission for item in batch if not item.submission.written_perhaps]
+        _mark(newly, written_perhaps=True)
+        try:
+            outcome = await self._store.create(self._replica.slots.key(entry.seq), sealed)
+        except StoreUnavailable as error:
+            return Unknown(str(error))
+        except (StoreFull, StoreMisconfigured):
+            _mark(newly, written_perhaps=False)
+            raise
+        if isinstance(outcome, Throttled | Exists):
+            _mark(newly, written_perhaps=False)
+        return outcome
+
+    def _answer(self, batch: Sequence[Pending]) -> list[Pending]:
+        return self._queue.answer(self._known, batch)
+
+    def _known(self, operation: Operation) -> Outcome | None:
+        state = self._replica.state
+        outcome = state.outcome_of(operation)
+        if outcome is None and state.closed:
+            # Nothing follows a close, so this needs no entry to be decided.
+            return Outcome(Result.REFUSED, seq=state.position.seq, refusal=Refusal.CLOSED)
+        return outcome
+
+    def _undecidable(self) -> Outcome:
+        # Applied and yet without an outcome: it did not decode, and never will.
+        return Outcome(Result.REFUSED, seq=self._replica.state.position.seq, refusal=Refusal.MALFORMED)
+
+    def _fail_batch(self, error: StoreFull | StoreMisconfigured) -> None:
+        failed = {id(item.submission) for item in self._in_hand}
+        self._queue.fail(lambda submission: _refusal(submission, error) if id(submission) in failed else None)
+
+    async def _pause(self, at_least: float) -> None:
+        """Let go of those whose time is up, and wait before the next attempt."""
+        now = self._clock.monotonic()
+        self._queue.fail(
+            lambda submission: (
+                _gave_up(submission, "the store did not take it in time")
+                if submission.deadline <= now
+                else None
+            )
+        )
+        waiting = self._queue.submissions()
+        if waiting:
+            left = min(submission.deadline for submission in waiting) - now
+            await self._clock.sleep(min(self._backoff.next_delay(at_least), left))
+
+
+def _postponed(item: Pending, ahead_ms: int) -> bytes:
+    """Encode an operation for a log that is ahead of the store's clock.
+
+    Its clock was ahead once, and times in a log never go back. To the log every signature would have ended; with its end in
+    the log's time it lives as long as it would have (I8).
+    """
+    operation = item.operation
+    if isinstance(operation, JobFinished) or not operation.origin.expires:
+        return item.raw
+    origin = msgspec.structs.replace(operation.origin, expires=operation.origin.expires + ahead_ms)
+    return encode_operation(msgspec.structs.replace(operation, origin=origin))
+
+
+def _mark(submissions: Sequence[Submission], *, written_perhaps: bool) -> None:
+    for submission in submissions:
+        submission.written_perhaps = written_perhaps
+
+
+def _gave_up(submission: Submission, why: str) -> StoreUnavailable:
+    if submission.written_perhaps:
+        return StoreUnavailable(f"{why}: the outcome is unknown, and a retry with the same key is safe")
+    return StoreUnavailable(f"{why}: nothing was written, and a retry is safe")
+
+
+def _refusal(submission: Submission, error: StoreFull | StoreMisconfigured) -> Exception:
+    return _gave_up(submission, str(error)) if submission.written_perhaps else error
+
 
 __all__ = ["Allowance", "Consistency", "NamespaceLog"]
 

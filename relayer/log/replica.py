@@ -19,11 +19,19 @@ from typing import TypeVar
 from relayer.domain.namespace import Manifest, Position, genesis
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
-from relayer.lib.single_flight import AT_ONCE, SingleFlight
-from relayer.log.log_ports import LogPorts, PositionUnknown, RollbackDetected
-from relayer.log.manifest import ManifestView, SeenManifest
+from relayer.lib.work import AT_ONCE, SingleFlight
+from relayer.log.objects import (
+    FoundSlot,
+    LinkedEntry,
+    LogPorts,
+    ManifestView,
+    PositionUnknown,
+    RollbackDetected,
+    SeenManifest,
+    Slots,
+    Tail,
+)
 from relayer.log.segments import Segment, Segments, windows
-from relayer.log.slots import FoundSlot, LinkedEntry, Slots, Tail
 
 OnApplied = Callable[[list[Applied]], None]
 OnReset = Callable[[NamespaceState], None]

@@ -11,14 +11,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from relayer.domain.bodies import Section, put_back, take_out
-from relayer.domain.entry import Entry
 from relayer.domain.namespace import SegmentRow
-from relayer.domain.operations import UNDECODABLE
+from relayer.domain.operations import UNDECODABLE, Entry
 from relayer.errors import CorruptNamespace, StoreThrottled, UpgradeRequired
-from relayer.lib.single_flight import AT_ONCE, together
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer, Place
-from relayer.log.slots import LinkedEntry
+from relayer.lib.work import AT_ONCE, together
+from relayer.log.objects import LinkedEntry, LogPorts, ObjectSealer, Place
 from relayer.ports import Absent, Created, Throttled, Unchanged
 from relayer.wire import codec as ulid
 from relayer.wire.sealing import ObjectType
@@ -55,13 +52,13 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
     rows: tuple[PageRow, ...]
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _PageFormat(msgspec.Struct, frozen=True, array_like=True):
     format: int
 
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Page)
-_HEAD = msgspec.msgpack.Decoder(_Head)
+_HEAD = msgspec.msgpack.Decoder(_PageFormat)
 
 
 def encode_page(page: Page) -> bytes:

@@ -1,4 +1,4 @@
-"""Background care of logs: compact what is open here, collect what was compacted.
+"""Maintenance of logs: compact what is open here, collect what was compacted.
 
 One namespace at a time, whatever can wait waits: requests share the store and the event loop with this and never wait for
 it. Several relayers may do the same; the log makes that harmless, and uneven pauses make it rare. Neither needs a
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from cachetools import LRUCache
 
 from relayer.errors import NamespaceClosed, RelayerError
-from relayer.lib.backoff import uneven
 from relayer.lib.scheduler import OnError, Periodic
+from relayer.lib.work import uneven
 from relayer.log.collector import GRACE_MS, Collector, Stage
 from relayer.log.compactor import CompactionLimits, Work
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire.retries import doubled
@@ -31,7 +31,7 @@ _LONGEST_PAUSE = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class UpkeepLimits:
+class LogMaintenanceLimits:
     """When there is work, and how often is looked.
 
     Attributes:
@@ -55,7 +55,7 @@ class _Log:
     failures: int = 0
 
 
-class Upkeep:
+class LogMaintenance:
     """Looks after the logs of one process.
 
     Attributes:
@@ -64,12 +64,12 @@ class Upkeep:
     """
 
     def __init__(
-        self, ports: LogPorts, namespaces: OpenNamespaces, limits: UpkeepLimits | None = None
+        self, ports: LogPorts, namespaces: OpenNamespaces, limits: LogMaintenanceLimits | None = None
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._ports = ports
         self._namespaces = namespaces
-        self._limits = limits or UpkeepLimits()
+        self._limits = limits or LogMaintenanceLimits()
         self._logs: LRUCache[bytes, _Log] = LRUCache(_MOST_LOGS)
 
     @property

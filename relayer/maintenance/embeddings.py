@@ -1,4 +1,4 @@
-"""Tending open namespaces: vectors that are missing or of an older model, and what has to be derived again.
+"""Maintenance of open namespaces: vectors that are missing or of an older model, and what has to be derived again.
 
 After an erasure, what was derived from several memories went with one of them and is made again from the others. Nothing
 of it is kept meanwhile, because it may say what was erased. The promise is a job like any other; its id follows from the
@@ -15,9 +15,8 @@ from contextlib import suppress
 from functools import partial
 
 from relayer.domain.erasures import Erasure
-from relayer.domain.operations import JobAccepted, JobFinished, Origin, VectorSet
+from relayer.domain.operations import JobAccepted, JobFinished, Origin, Record, VectorSet
 from relayer.domain.outcomes import Refusal
-from relayer.domain.record import Record
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.jobs.inputs import EXTRACT, SUMMARISE, input_of, seal_input
 from relayer.jobs.summaries import promise_summary
@@ -112,12 +111,12 @@ _BATCH = 32
 _PASSAGES_AT_ONCE = 16
 
 
-def tending(ctx: Context) -> Periodic:
-    """Return the task that tends; what fails in one round is tried again in the next one."""
+def embedding_maintenance(ctx: Context) -> Periodic:
+    """Return the task of it; what fails in one round is tried again in the next one."""
 
     async def round_(_: OnError) -> float | None:
         began, embedded = ctx.clock.monotonic(), ctx.namespaces.embedded
-        await tend(ctx)
+        await maintain(ctx)
         if ctx.namespaces.embedded == embedded:
             return None
         # There may be more. As long again for whoever asks and captures, who share the embedder and the cores.
@@ -126,7 +125,7 @@ def tending(ctx: Context) -> Periodic:
     return Periodic("tending", round_, INTERVAL_SECONDS)
 
 
-async def tend(ctx: Context) -> None:
+async def maintain(ctx: Context) -> None:
     """Do one round over everything that is open; a namespace that fails does not keep the others from their turn.
 
     Raises:
@@ -139,12 +138,12 @@ async def tend(ctx: Context) -> None:
     await ctx.namespaces.drop_expired()
     await ctx.namespaces.trim()
     failures: list[BaseException] = []
-    await ctx.namespaces.in_each(partial(_tend, ctx), failures.append)
+    await ctx.namespaces.in_each(partial(_maintain, ctx), failures.append)
     if failures:
         raise failures[0]
 
 
-async def _tend(ctx: Context, opened: OpenNamespace) -> None:
+async def _maintain(ctx: Context, opened: OpenNamespace) -> None:
     if opened.frozen or opened.broken or not opened.needs_maintenance:
         return
     # What takes milliseconds first: a long text is found by its words before its vectors are there.

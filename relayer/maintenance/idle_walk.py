@@ -16,9 +16,7 @@ from relayer.lib.wrapped_store import T, WrappedStore
 from relayer.log.collector import GRACE_MS, Collection, Collector, Stage
 from relayer.log.erasure.namespaces import NamespaceEraser
 from relayer.log.erasure.reports import ErasureReports, What
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.ports import Clock, Found, ObjectStore
 
 
@@ -63,7 +61,7 @@ class IdleLimits:
     Attributes:
         every: seconds from the end of a walk to the next one, give or take a half.
         requests: to the store, in a second.
-        collect_after_ms: see `relayer.maintenance.compaction.UpkeepLimits`.
+        collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
     """
 
     every: float = 86_400.0

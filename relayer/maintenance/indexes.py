@@ -31,7 +31,7 @@ class IndexLimits:
 
 
 @dataclass(slots=True)
-class _Known:
+class _IndexedUpTo:
     """What is known of a namespace's index: the entry it goes up to, and the records there were then."""
 
     seq: int
@@ -40,7 +40,7 @@ class _Known:
     look_again_at: int = 0
 
 
-class IndexKeeper:
+class IndexMaintenance:
     """Looks after the indexes of everything that is open in this process, one namespace at a time.
 
     Attributes:
@@ -52,7 +52,7 @@ class IndexKeeper:
     def __init__(self, ctx: Context, limits: IndexLimits | None = None) -> None:
         self._ctx = ctx
         self._limits = limits or IndexLimits()
-        self._known: WeakKeyDictionary[OpenNamespace, _Known] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[OpenNamespace, _IndexedUpTo] = WeakKeyDictionary()
         self.written = 0
         self.lost = 0
         self.bytes_written = 0
@@ -87,7 +87,7 @@ class IndexKeeper:
         known = self._known.get(opened)
         seq = await opened.indexed()
         if known is None or seq > known.seq:
-            known = self._known[opened] = _Known(seq, opened.records_up_to(seq))
+            known = self._known[opened] = _IndexedUpTo(seq, opened.records_up_to(seq))
         due_at = self._due_at(known.records)
         # Also after this attempt, whatever becomes of it: what cannot be written is not tried every few seconds.
         known.look_again_at = due_at if records < due_at else records + max(least, records // 2)
@@ -99,7 +99,7 @@ class IndexKeeper:
         self.written += index.named
         self.lost += not index.named
         if index.named:
-            self._known[opened] = _Known(index.seq, index.records, self._due_at(index.records))
+            self._known[opened] = _IndexedUpTo(index.seq, index.records, self._due_at(index.records))
         return index.named
 
     def _due_at(self, records: int) -> int:

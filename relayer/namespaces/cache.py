@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from relayer.access.principal import Access
+from relayer.access.accounts import Access
 from relayer.access.quotas import Quotas
 from relayer.domain.namespace import Custody, Pointer
 from relayer.errors import (
@@ -28,11 +28,11 @@ from relayer.errors import (
     WrongCustody,
     WrongNamespaceKey,
 )
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.log import creation
-from relayer.log.log_ports import LogPorts
-from relayer.namespaces.embedding_space import CalibratedModel
+from relayer.log.objects import LogPorts
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.baseline import Calibration, calibrate
 

@@ -1,21 +1,30 @@
-"""What every use case gets handed: ports, keys and the open namespaces."""
+"""What every use case gets handed: ports, keys and the open namespaces; and the way to one memory."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.access.accounts import Access
+from relayer.crypto import RelayerKeys
+from relayer.domain.operations import Forget
+from relayer.domain.outcomes import Refusal
+from relayer.errors import Refused
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.statements import Extractor
 from relayer.lib.job_queue import JobQueue, ModelBudget
-from relayer.lib.shares import Shares, WorkPool
+from relayer.lib.work import Deadline, Shares, WorkPool
 from relayer.log.collector import GRACE_MS
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.erasures import Erasures
+from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import ChatModel, Clock, Embedder, EmbeddingModel, Randomness
+from relayer.wire import codec as ulid
+from relayer.wire.errors import Malformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class Context:
         embedder: of the model that every memory is to have a vector of.
         former: of the model before it, as long as namespaces are searched by that one.
         redacts: whether secrets are taken out of what is stored.
-        collect_after_ms: see `relayer.maintenance.compaction.UpkeepLimits`.
+        collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
         texts: where work on texts is done that would hold the event loop.
         polls: places for requests that wait for something to happen.
         erasures: what this process does about erasures.
@@ -103,3 +112,46 @@ class Context:
     def keys(self) -> RelayerKeys:
         """The relayer's own keys."""
         return self.ports.keys
+
+
+def no_such_memory() -> Refused:
+    """Return the one answer for ids that are unknown, malformed, erased, or somebody else's."""
+    return Refused("not_found", "no such memory in this namespace")
+
+
+def nonce_reused() -> Refused:
+    """Return the answer for a signature whose nonce was seen with another operation."""
+    return Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
+
+
+def idempotency_conflict() -> Refused:
+    """Return the answer for an idempotency key that was seen with another body."""
+    return Refused(
+        Refusal.IDEMPOTENCY_CONFLICT, "this idempotency_key was used with another body: use a new key"
+    )
+
+
+def evaluated(access: Access) -> Forget:
+    """Return an operation that changes nothing: it stands in the log for a request that found nothing to do."""
+    return Forget(access.origin(), b"")
+
+
+@asynccontextmanager
+async def look_up(
+    ctx: Context, access: Access, memory_id: str, deadline: Deadline
+) -> AsyncIterator[tuple[OpenNamespace, bytes]]:
+    """Open the namespace that a memory must be in, up to date; gives it and the bytes of the id.
+
+    Raises:
+        Refused: ``not_found``: the id is none, or there is no such namespace.
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
+    """
+    try:
+        wanted = ulid.parse(memory_id)
+    except Malformed as error:
+        raise no_such_memory() from error
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            raise no_such_memory()
+        await opened.refresh(deadline)
+        yield opened, wanted

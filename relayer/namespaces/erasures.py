@@ -20,8 +20,8 @@ from relayer.log.creation import find
 from relayer.log.erasure.memories import MemoryEraser, still_has
 from relayer.log.erasure.namespaces import NamespaceEraser
 from relayer.log.erasure.reports import ErasureReport, ErasureReports, SeenReport, Stage, What
-from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
+from relayer.log.objects import LogPorts
 from relayer.log.replica import Replica
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.wire.retries import doubled

@@ -20,27 +20,24 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from relayer.access.principal import Access
-from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.access.accounts import Access
+from relayer.crypto import NamespaceKeys
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Manifest, Position
-from relayer.domain.operations import Close, Erase, JobFinished, Operation, Put, Supersede
+from relayer.domain.operations import Close, Erase, JobFinished, Operation, Put, Record, Supersede
 from relayer.domain.outcomes import JobState, Outcome, RecordState, Status
-from relayer.domain.record import Record
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
 from relayer.log.erasure.memories import report_of
 from relayer.log.erasure.reports import ErasureReport
-from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
+from relayer.log.objects import LogPorts
 from relayer.log.replica import Replica, Start
-from relayer.namespaces.embedding_space import CalibratedModel
-from relayer.namespaces.journal import Change, Mark
-from relayer.namespaces.projection import NamespaceView
+from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView
 from relayer.namespaces.records import Memory, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel

@@ -21,9 +21,9 @@ import msgspec
 import numpy as np
 from cachetools import LRUCache
 
-from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.crypto import NamespaceKeys
+from relayer.domain.operations import Dialogue, Record, decode_record
 from relayer.domain.outcomes import RecordState, Status
-from relayer.domain.record import Dialogue, Record, decode_record
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.memories import Selection

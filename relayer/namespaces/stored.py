@@ -14,12 +14,10 @@ from functools import partial
 
 import msgspec
 
-from relayer.crypto.namespace_keys import NamespaceKeys
+from relayer.crypto import NamespaceKeys
 from relayer.errors import CorruptNamespace
 from relayer.log.index_file import IndexBuilder, IndexReader, Part, block_id
-from relayer.namespaces.embedding_space import EmbeddingSpace
-from relayer.namespaces.journal import Journal, JournalParts
-from relayer.namespaces.projection import NamespaceView
+from relayer.namespaces.projection import EmbeddingSpace, Journal, JournalParts, NamespaceView
 from relayer.namespaces.records import BLOCK_RECORDS, RecordCache, RecordTable, RosterParts
 from relayer.ports import Randomness
 from relayer.search.baseline import NullParts

@@ -27,10 +27,10 @@ from pydantic_settings import (
 )
 
 from relayer.access.quotas import Quota
-from relayer.domain.entry import check_key
+from relayer.domain.operations import check_key
 from relayer.errors import ConfigurationError
-from relayer.wire.keys import is_account_id
 from relayer.wire.loopback import in_url, is_loopback
+from relayer.wire.sealing import is_account_id
 from relayer.wire.signing import normal_authority
 
 PREFIX = "MEMRELAY_"
@@ -40,7 +40,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _SCHEME = "s3://"
 # Room for the longest key of ours below the prefix, within S3's 1,024 bytes.
 _LONGEST_PREFIX = 512
-# Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.log_ports.TRUST_MS`).
+# Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.objects.TRUST_MS`).
 _SHORTEST_COLLECT_AFTER = 1200
 # A gateway has at most a hundred; a building may be behind one address.
 _PER_ADDRESS = 256

@@ -17,12 +17,12 @@ from typing import Literal
 from pydantic import SecretStr
 
 from relayer.errors import ConfigurationError
-from relayer.log.layout import Layout
+from relayer.log.objects import Layout
 from relayer.settings.config import RelayerSettings, objects_directory
 from relayer.telemetry import log
 from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidSecret
-from relayer.wire.keys import SECRET_SIZE, parse_secret
+from relayer.wire.sealing import SECRET_SIZE, parse_secret
 
 _GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002
 _LINES = 4

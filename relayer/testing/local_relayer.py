@@ -146,7 +146,7 @@ async def local_relayer(
                 clock=clock,
             )
         )
-        server = RelayerServer(relayer.front)
+        server = RelayerServer(relayer.handler)
         runner = web.ServerRunner(server, shutdown_timeout=2.0)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

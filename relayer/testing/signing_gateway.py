@@ -15,9 +15,9 @@ from relayer.adapters.system import SystemClock
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
-from relayer.wire.certificates import Certificate, Right
-from relayer.wire.keys import FIRST_GENERATION, RootKeys
 from relayer.wire.sealed_keys import SealedKey
+from relayer.wire.sealing import FIRST_GENERATION, RootKeys
+from relayer.wire.signing import Certificate, Right
 
 __all__ = ["AGENT", "SigningGateway", "encode"]
 

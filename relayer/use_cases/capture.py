@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from relayer.access.principal import Access
-from relayer.domain.operations import JobAccepted
+from relayer.access.accounts import Access
+from relayer.domain.operations import Audience, JobAccepted, Model, Record, Role, Source
 from relayer.domain.outcomes import JobState
-from relayer.domain.record import Audience, Model, Record, Role, Source
 from relayer.errors import Refused
 from relayer.extraction.statements import Candidate, Left, Turn
 from relayer.extraction.words import clean
 from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.jobs.summaries import promise_summary, said_in
 from relayer.jobs.worker import check_room
-from relayer.lib.deadline import Deadline
-from relayer.lib.shares import Place, weight
+from relayer.lib.work import Deadline, Place, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import keep_turn

@@ -6,13 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
-from relayer.access.principal import Access
+from relayer.access.accounts import Access
 from relayer.errors import Refused, RelayerError
-from relayer.lib.deadline import Deadline
-from relayer.lib.shares import Place, Shares
+from relayer.lib.work import Deadline, Place, Shares
 from relayer.namespaces.context import Context
-from relayer.namespaces.journal import Change
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.projection import Change
 from relayer.wire import codec as ulid
 from relayer.wire.memories import ChangesResponse, ChangeView
 from relayer.writing.present import page_of, position, show

@@ -14,16 +14,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from relayer.access.principal import Access
-from relayer.domain.operations import Restore
+from relayer.access.accounts import Access
+from relayer.domain.operations import Kind, Model, Record, Restore, Trust
 from relayer.domain.outcomes import Status
-from relayer.domain.record import Kind, Model, Record, Trust
 from relayer.errors import Refused
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
-from relayer.lib.deadline import Deadline
-from relayer.namespaces.context import Context
-from relayer.namespaces.finding import evaluated
+from relayer.lib.work import Deadline
+from relayer.namespaces.context import Context, evaluated
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory
 from relayer.search.rows import Vector

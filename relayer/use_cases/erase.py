@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from relayer.access.principal import Access, Principal
+from relayer.access.accounts import Access, Principal
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import Erase
 from relayer.domain.outcomes import Result
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, WrongCustody
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureReport, ErasureReports, SeenReport, What
-from relayer.namespaces.context import Context
-from relayer.namespaces.finding import look_up, no_such_memory, nonce_reused
+from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import retelling
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.certificates import Right
 from relayer.wire.errors import Malformed
 from relayer.wire.memories import EraseNamespaceRequest, EraseNamespaceResponse, ErasureView
+from relayer.wire.signing import Right
 from relayer.writing.present import position
 
 

@@ -8,9 +8,9 @@ from itertools import chain
 
 from pydantic import BaseModel
 
-from relayer.access.principal import Access
-from relayer.domain.record import Dialogue
-from relayer.lib.deadline import Deadline
+from relayer.access.accounts import Access
+from relayer.domain.operations import Dialogue
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory

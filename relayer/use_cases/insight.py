@@ -16,12 +16,12 @@ from typing import Literal
 
 import msgspec
 
-from relayer.access.principal import Access
+from relayer.access.accounts import Access
 from relayer.errors import DeadlineExceeded, ModelAnswerUnusable, ModelUnavailable, QueueFull, Refused
 from relayer.extraction.llm.answer import json_in
 from relayer.extraction.llm.conversation import day_of
 from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import ChatWork, Context
 from relayer.ports import ChatAnswer, ChatMessage, ChatModel
 from relayer.use_cases.recall import recall
@@ -259,12 +259,12 @@ SCHEMA: dict[str, object] = {
 }
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _CitedAnswer(msgspec.Struct, frozen=True):
     answer: str | None = None
     citations: list[int] = []
 
 
-_DECODER = msgspec.json.Decoder(_Answer)
+_DECODER = msgspec.json.Decoder(_CitedAnswer)
 
 
 def ask_for_answer(request: AskRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from relayer.access.principal import Access
-from relayer.domain.operations import Forget, Restore
+from relayer.access.accounts import Access
+from relayer.domain.operations import Audience, Forget, Kind, Model, Restore, Trust
 from relayer.domain.outcomes import Outcome, RecordState, Refusal, Result, Status
-from relayer.domain.record import Audience, Kind, Model, Trust
 from relayer.errors import Refused
-from relayer.lib.deadline import Deadline
-from relayer.namespaces.context import Context
-from relayer.namespaces.finding import (
+from relayer.lib.work import Deadline
+from relayer.namespaces.context import (
+    Context,
     evaluated,
     idempotency_conflict,
     look_up,

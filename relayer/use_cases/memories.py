@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from relayer.access.principal import Access
+from relayer.access.accounts import Access
 from relayer.domain.operations import Forget
 from relayer.domain.outcomes import RecordState, Result, Status
 from relayer.errors import Refused
-from relayer.lib.deadline import Deadline
-from relayer.namespaces.context import Context
-from relayer.namespaces.finding import look_up, no_such_memory, nonce_reused
+from relayer.lib.work import Deadline
+from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
 from relayer.wire import schemas

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
-from relayer.access.principal import Access, Principal
+from relayer.access.accounts import Access, Principal
 from relayer.domain.namespace import Pointer, PointerState
-from relayer.domain.record import Kind, Record, Trust
+from relayer.domain.operations import Kind, Record, Trust
 from relayer.errors import Refused
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -26,7 +26,6 @@ from relayer.namespaces.records import Memory
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.certificates import Right
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import one_line
 from relayer.wire.memories import ContextDay, ContextResponse
@@ -41,6 +40,7 @@ from relayer.wire.service import (
     item,
     render,
 )
+from relayer.wire.signing import Right
 from relayer.writing.present import PAGE_BYTES, encoded_size, page_of, position, show
 
 # A summary tells of a session, whose memories stand for themselves.

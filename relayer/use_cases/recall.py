@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.access.principal import Access
-from relayer.domain.record import Record
+from relayer.access.accounts import Access
+from relayer.domain.operations import Record
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import EmbeddingModel
@@ -226,8 +226,7 @@ def _search(
     allowed = opened.allowed(request, now)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
     reading = None
-    # Whoever takes whatever ranks asks no judge.
-    if request.query is not None and request.floor > 0:
+    if request.query is not None:
         reading = read_prompt(request.query, vector, opened.model.sha256)
     search = partial(
         opened.search, vector, request.query, count, floor=request.floor, topic=topic, reading=reading

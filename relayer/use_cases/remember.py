@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from relayer.access.principal import Access
+from relayer.access.accounts import Access
+from relayer.domain.operations import Record, Trust
 from relayer.domain.outcomes import Status
-from relayer.domain.record import Record, Trust
 from relayer.extraction.normal_text import normal_text
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid

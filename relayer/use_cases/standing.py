@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from relayer.access.principal import Access
-from relayer.domain.record import Record
-from relayer.lib.deadline import Deadline
+from relayer.access.accounts import Access
+from relayer.domain.operations import Record
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.search.essentials import CLASSES, Essential

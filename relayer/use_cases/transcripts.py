@@ -9,14 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from relayer.access.principal import Access
-from relayer.domain.operations import Put, Stored
+from relayer.access.accounts import Access
+from relayer.domain.operations import (
+    DIALOGUE,
+    Audience,
+    Dialogue,
+    Line,
+    Put,
+    Role,
+    Source,
+    Stored,
+    Trust,
+    encode_record,
+)
 from relayer.domain.outcomes import Outcome, RecordState, Status
-from relayer.domain.record import DIALOGUE, Audience, Dialogue, Line, Role, Source, Trust, encode_record
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import clean
-from relayer.lib.deadline import Deadline
-from relayer.lib.shares import weight
+from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory

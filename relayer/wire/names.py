@@ -83,13 +83,3 @@ def is_normal_namespace(text: str) -> bool:
     """Whether a namespace is one to four normal names joined by ``/``."""
     parts = text.split("/", _MAX_SEGMENTS)
     return len(parts) <= _MAX_SEGMENTS and all(is_normal(part) for part in parts)
-
-
-def grants(pattern: str, target: str) -> bool:
-    """Whether a certificate's namespace pattern covers a namespace.
-
-    ``researcher`` covers exactly itself; ``researcher/*`` covers everything below it, not itself.
-    """
-    if pattern.endswith("/*"):
-        return target.startswith(pattern[:-1])
-    return pattern == target

@@ -13,17 +13,30 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.access.principal import Access
-from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Stored, Supersede
+from relayer.access.accounts import Access
+from relayer.domain.operations import (
+    Audience,
+    JobAccepted,
+    Kind,
+    Model,
+    Operation,
+    Origin,
+    Put,
+    Record,
+    Role,
+    Source,
+    Stored,
+    Supersede,
+    Trust,
+    encode_record,
+)
 from relayer.domain.outcomes import Outcome, Status
-from relayer.domain.record import Audience, Kind, Model, Record, Role, Source, Trust, encode_record
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.changes import statement_of
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.similarity import NEAR, Relation, judged, says_the_same
-from relayer.lib.deadline import Deadline
-from relayer.lib.shares import weight
+from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_vector, header_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from relayer.lib.shares import weight
+from relayer.lib.work import weight
 from relayer.namespaces.context import Context
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import MemoryItem, TurnItem

@@ -8,13 +8,13 @@ import threading
 from typing import Self
 
 from relayer.wire import codec as base64url
-from relayer.wire.certificates import Certificate
 from relayer.wire.errors import UnsealError
-from relayer.wire.keys import FIRST_GENERATION, RootKeys
+from relayer.wire.sealing import FIRST_GENERATION, RootKeys
 from relayer.wire.signing import (
     CERTIFICATE_HEADER,
     SEALED_TYPE,
     SIGNATURE_HEADER,
+    Certificate,
     RequestSignature,
     open_body,
 )

@@ -12,7 +12,7 @@ from openclaw_gateway import Gateway, memrelay_plugins
 from stub_model import StubModel, latest, said, text_of
 
 from gateway_plugin.tool_arguments import TOOL_NAMES
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 FACT = "The spare key of our allotment hangs behind the blue watering can."
 

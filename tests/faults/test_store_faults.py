@@ -25,10 +25,9 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.s3_store import S3Store, Timeouts
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin.probe import probe_unless_known
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.errors import StoreError
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.process import product_version
 from relayer.testing.local_relayer import RELAYER_KEY
 

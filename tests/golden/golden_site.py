@@ -16,14 +16,22 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.admin.backup import back_up
 from relayer.admin.backup_store import BackupStore
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, Supersede
-from relayer.domain.record import Audience, Role, encode_record
+from relayer.domain.operations import (
+    Audience,
+    JobAccepted,
+    JobFinished,
+    Origin,
+    Role,
+    Stored,
+    Supersede,
+    encode_record,
+)
 from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
 from relayer.log.erasure.reports import ErasureReports
-from relayer.log.log_ports import LogPorts
-from relayer.maintenance.embeddings import tend
-from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.log.objects import LogPorts
+from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
@@ -155,7 +163,7 @@ async def embed_later(site: Site) -> None:
     """Keep the promise of vectors for what was said while there was no embedder."""
     context = site.relayer()
     async with context.namespaces.use(site.access("researcher"), site.deadline(), create=False) as opened:
-        await tend(context)
+        await maintain(context)
         assert not opened.view.space.lacking
 
 
@@ -202,7 +210,7 @@ async def erase_a_namespace(site: Site) -> None:
 async def write_index(site: Site) -> bool:
     """Write an index of what is there now; says whether the manifest names it."""
     context = site.relayer()
-    keeper = IndexKeeper(context, IndexLimits(least=1, growth=1.0))
+    keeper = IndexMaintenance(context, IndexLimits(least=1, growth=1.0))
     async with context.namespaces.use(site.access("researcher"), site.deadline(), create=False) as opened:
         return await keeper.keep(opened)
 

@@ -17,10 +17,10 @@ from relayer.search.stored_terms import LexicalParts
 
 # Read before the rest to learn a version, or what an operation is; they are never written.
 PEEKED = {
-    "relayer.domain.entry._Version",
+    "relayer.domain.operations._Version",
     "relayer.domain.namespace._Format",
-    "relayer.log.segments._Head",
-    "relayer.log.erasure.reports._Head",
+    "relayer.log.segments._PageFormat",
+    "relayer.log.erasure.reports._ReportFormat",
     "relayer.domain.operations._Tag",
 }
 # What only an index holds. It is written anew when it does not fit, so its types change with its format.
@@ -41,15 +41,22 @@ MOVED = {
     "relayer.admin.backup_store.Head": "relayer.operator.backup_store.Head",
     "relayer.admin.backup_store.Row": "relayer.operator.backup_store.Row",
     "relayer.admin.probe._Record": "relayer.services.probe_record._Record",
+    "relayer.domain.operations.Entry": "relayer.domain.entry.Entry",
+    "relayer.domain.operations.Dialogue": "relayer.domain.record.Dialogue",
+    "relayer.domain.operations.Line": "relayer.domain.record.Line",
+    "relayer.domain.operations.Model": "relayer.domain.record.Model",
+    "relayer.domain.operations.Record": "relayer.domain.record.Record",
+    "relayer.domain.operations.Source": "relayer.domain.record.Source",
+    "relayer.domain.snapshot._SnapshotHead": "relayer.domain.snapshot._Head",
     "relayer.domain.outcomes.JobState": "relayer.domain.state.JobState",
     "relayer.domain.outcomes.RecordState": "relayer.domain.state.RecordState",
     "relayer.jobs.inputs.JobInput": "relayer.services.fact_jobs.JobInput",
     "relayer.jobs.inputs.JobLine": "relayer.services.fact_jobs.JobLine",
     "relayer.log.erasure.reports.ErasureReport": "relayer.log.erasure_reports.ErasureReport",
-    "relayer.log.index_file.Head": "relayer.log.index_pack.Head",
+    "relayer.log.index_file.IndexHead": "relayer.log.index_pack.Head",
     "relayer.log.segments.PageRow": "relayer.domain.segment_page.PageRow",
     "relayer.log.segments.Page": "relayer.domain.segment_page.Page",
-    "relayer.namespaces.journal.JournalParts": "relayer.services.journal.JournalParts",
+    "relayer.namespaces.projection.JournalParts": "relayer.services.journal.JournalParts",
     "relayer.namespaces.records.RosterParts": "relayer.services.roster.RosterParts",
     "relayer.namespaces.stored._Index": "relayer.services.stored_view._Index",
     "relayer.namespaces.stored._Small": "relayer.services.stored_view._Small",

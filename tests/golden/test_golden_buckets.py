@@ -30,8 +30,8 @@ from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.admin.restore import restore
 from relayer.admin.verify import verify_store
-from relayer.domain.entry import ENTRY_VERSION
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, PointerState
+from relayer.domain.operations import ENTRY_VERSION
 from relayer.log.index_file import model_tag
 from relayer.log.segments import PAGE_FORMAT
 from relayer.use_cases.transcripts import transcript

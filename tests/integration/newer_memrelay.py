@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from relayer.domain import entry, namespace, operations
+from relayer.domain import namespace, operations
 from relayer.domain.operations import Origin
 
 
@@ -32,9 +32,9 @@ def teach_manifests() -> None:
 
 
 def teach_entries() -> None:
-    entry.ENTRY_VERSION = 2
-    decoder = msgspec.msgpack.Decoder(entry.Entry)
-    entry.decode_entry = decoder.decode
+    operations.ENTRY_VERSION = 2
+    decoder = msgspec.msgpack.Decoder(operations.Entry)
+    operations.decode_entry = decoder.decode
 
 
 def teach_operations() -> None:
@@ -58,10 +58,10 @@ def write() -> None:
     from relayer.adapters.directory_store import DirectoryStore
     from relayer.adapters.system import SystemClock, SystemRandomness
     from relayer.admin.catalogue import read_catalogue
-    from relayer.crypto.relayer_keys import RelayerKeys
+    from relayer.crypto import RelayerKeys
     from relayer.domain.operations import Forget
-    from relayer.log.log_ports import LogPorts
     from relayer.log.namespace_log import NamespaceLog
+    from relayer.log.objects import LogPorts
 
     async def work() -> None:
         data = Path(os.environ["MEMRELAY_DATA"])

@@ -18,7 +18,7 @@ from relayer.adapters.system import SystemClock
 from relayer.testing.recording_store import RecordingStore
 from relayer.wire import codec as base64url
 from relayer.wire import signing
-from relayer.wire.certificates import Right
+from relayer.wire.signing import Right
 
 MEMORY = {"items": [{"text": "the canary sings at dawn"}]}
 QUERY = {"query": "canary"}

@@ -11,7 +11,7 @@ import pytest
 from bridge_process import BridgeProcess
 from processes import wait_until
 
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 CONTEXT = {"sessionKey": "agent:main:main", "agentId": "main", "trigger": "user"}
 QUESTION = "Where do I always park my bicycle?"

@@ -76,8 +76,8 @@ async def test_a_relayer_that_stops_ends_its_streams_as_whole_answers():
         await served.call("POST", "/v1/memories", {"items": [{"text": "I drink tea"}]})
         listener = asyncio.create_task(listen(served))
         await listening.wait()
-        await served.relayer.front.drain(2.0)
-        assert served.relayer.front.under_way == 0
+        await served.relayer.handler.drain(2.0)
+        assert served.relayer.handler.under_way == 0
         await listener
     # httpx raises when an answer breaks off: that it did not is the claim.
     assert heard
@@ -90,7 +90,7 @@ async def test_whoever_hangs_up_leaves_no_stream_behind():
             await _event(answer.aiter_lines())
         await served.call("POST", "/v1/memories", {"items": [{"text": "I drink coffee"}]})
         async with asyncio.timeout(10):
-            while served.relayer.front.under_way:
+            while served.relayer.handler.under_way:
                 await served.call("POST", "/v1/memories", {"items": [{"text": f"cup {time.monotonic_ns()}"}]})
         [opened] = served.relayer.context.namespaces.all()
         assert opened.users == 0

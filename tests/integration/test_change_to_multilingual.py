@@ -6,7 +6,7 @@ import pytest
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 pytestmark = pytest.mark.skipif(
@@ -35,8 +35,8 @@ async def test_memories_of_the_default_model_are_embedded_anew_and_found_across_
     async with local_relayer(store, real_model=True) as second:
         second.gateway = gateway
         assert len(await _found(second)) == len(TOLD)
-        await tend(second.relayer.context)
-        await tend(second.relayer.context)
+        await maintain(second.relayer.context)
+        await maintain(second.relayer.context)
         opened = second.relayer.context.namespaces.all()
         assert [item.model.name for item in opened] == ["multilingual-e5-small"]
         best = (await _found(second))[0]

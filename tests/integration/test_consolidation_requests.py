@@ -12,8 +12,8 @@ from typed_commands import machine, run_gateway
 from gateway_plugin.commands.run import used
 from gateway_plugin.identity import identify, parse_session_key
 from gateway_plugin.setup import holder_for, settings_from
-from relayer.wire.certificates import Right
 from relayer.wire.schemas import AnalyzeRequest
+from relayer.wire.signing import Right
 
 FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
 JENKINS, SWITCHED = "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite."

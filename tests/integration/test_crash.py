@@ -25,8 +25,8 @@ from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
+from relayer.wire.sealing import RootKeys
 
 ROUNDS = 30
 WRITERS = 8

@@ -14,8 +14,8 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from gateway_plugin.text.measures import estimate_tokens
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RememberRequest
+from relayer.wire.sealing import RootKeys
 
 PATIENCE = 20.0
 WHEN = (
@@ -143,7 +143,7 @@ def test_a_chinese_note_shows_its_passage(memory, store):
     sentences = ["".join(parts) for parts in product(*CHINESE)]
     fact = "备用钥匙放在阳台的蓝色花盆下面。"
     store(note(fact, sentences, 600))
-    turn = memory.before_turn("我的备用钥匙放在阳台的哪个地方来着？", deadline=PATIENCE)
+    turn = memory.before_turn("我的备用钥匙放在阳台的哪个地方来着", deadline=PATIENCE)
     assert fact in turn.text
     assert estimate_tokens(turn.text) <= 768
 

@@ -27,8 +27,8 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
+from relayer.wire.sealing import RootKeys
 
 ROUNDS = int(os.environ.get("MEMRELAY_TORTURE_ROUNDS", "10"))
 GATEWAY = Path(__file__).with_name("outbox_gateway.py")

@@ -17,8 +17,8 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import RootHolder, identify, parse_session_key
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
+from relayer.wire.sealing import RootKeys
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]

@@ -17,8 +17,8 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import RootHolder, identify, parse_session_key
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RememberRequest
+from relayer.wire.sealing import RootKeys
 
 RELAYER_KEY = "ab" * 32
 SECRET = "5a" * 32

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from border import border
 
-from relayer.wire.certificates import Right
-from relayer.wire.keys import FIRST_GENERATION
+from relayer.wire.sealing import FIRST_GENERATION
+from relayer.wire.signing import Right
 
 TEXT = "I only drink oat milk coffee before noon"
 ASKED = {"query": "Which coffee do I drink?", "floor": 0, "namespace": "researcher"}

@@ -16,8 +16,8 @@ from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import RootHolder
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
+from relayer.wire.sealing import RootKeys
 
 pytestmark = pytest.mark.row("MS-11")
 

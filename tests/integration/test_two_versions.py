@@ -16,8 +16,8 @@ from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
+from relayer.wire.sealing import RootKeys
 
 NEWER = Path(__file__).with_name("newer_memrelay.py")
 VARIANTS = ["manifest", "entry", "operation"]

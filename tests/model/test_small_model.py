@@ -17,7 +17,7 @@ import pytest
 
 from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.domain.record import Role
+from relayer.domain.operations import Role
 from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.conversation import Line
 from relayer.extraction.llm.extractor import LlmExtractor

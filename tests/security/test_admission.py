@@ -9,7 +9,7 @@ from border import Border, border
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.wire import codec as base64url
-from relayer.wire.certificates import Revocations, Right
+from relayer.wire.signing import Revocations, Right
 
 MEMORY = {"items": [{"text": "The spare key hangs behind the clock."}]}
 

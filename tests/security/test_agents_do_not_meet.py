@@ -25,8 +25,8 @@ from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.identity import Identity, RootHolder
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import MemoryItem, RememberRequest
+from relayer.wire.sealing import RootKeys
 
 MAINS = "The spare key of my boathouse hangs behind the third oar."
 OTHERS = "The archive of the rowing club is kept in the yellow cabinet."

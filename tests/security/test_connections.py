@@ -23,7 +23,7 @@ from processes import CLEAN, wait_for, wait_until
 from signed_calls import Gateway, encode
 
 from relayer.wire import codec as base64url
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 ANSWER_SECONDS = 2
 DIMENSION = 384

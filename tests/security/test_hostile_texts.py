@@ -20,14 +20,14 @@ from signed_calls import Gateway
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
-from relayer.domain.record import Role
+from relayer.domain.operations import Role
 from relayer.extraction.gist import gist_of
 from relayer.extraction.llm.evidence import Ground, find_passage, said_of
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.similarity import relation_of
 from relayer.extraction.statements import StatementExtractor, Turn
 from relayer.extraction.words import mask_non_prose, split_sentences, words_of
-from relayer.lib.shares import PoolLimits, WorkPool
+from relayer.lib.work import PoolLimits, WorkPool
 from relayer.search.terms import names, terms
 from relayer.wire.fields import one_line
 from relayer.wire.redaction import redact

@@ -28,7 +28,7 @@ from gateway_plugin.plugin import LoopThread
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.wire import codec as base64url
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 SECRET = bytes(range(32))
 KEY = "agent:researcher:main"

@@ -12,8 +12,8 @@ from s3_servers import S3Server
 from relayer.access.fleet import FleetKeys
 from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock
-from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.log.log_ports import LogPorts
+from relayer.crypto import RelayerKeys
+from relayer.log.objects import LogPorts
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.seeded_randomness import SeededRandomness
 

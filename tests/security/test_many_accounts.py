@@ -11,7 +11,7 @@ from signed_calls import Gateway
 from relayer.access.accounts import AccountCaps
 from relayer.http.limits import STRANGERS
 from relayer.wire import codec as base64url
-from relayer.wire.certificates import Revocations, Right
+from relayer.wire.signing import Revocations, Right
 
 MEMORY = {"items": [{"text": "The tide gauge stands behind the boathouse."}]}
 HOURLY = AccountCaps().per_address_and_hour

@@ -23,17 +23,13 @@ from demo.relayer_process import RelayerProcess
 from demo.traces import Traces, views
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.turn import HostTurn
-from relayer.crypto.namespace_keys import NamespaceKeys
-from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.domain.entry import decode_entry
+from relayer.crypto import NamespaceKeys, RelayerKeys
 from relayer.domain.namespace import Keyring, decode
-from relayer.domain.operations import Put, Stored, decode_operation
-from relayer.domain.record import decode_record
+from relayer.domain.operations import Put, Stored, decode_entry, decode_operation, decode_record
 from relayer.errors import WrongNamespaceKey
 from relayer.wire import codec as base64url
 from relayer.wire.errors import UnsealError
-from relayer.wire.keys import RootKeys
-from relayer.wire.sealing import ObjectType, SealingKey, context, key_id_of, unseal
+from relayer.wire.sealing import ObjectType, RootKeys, SealingKey, context, key_id_of, unseal
 
 AGENTS = ("canary-agent-amsel", "canary-agent-bussard")
 SESSION = "canary-session-dompfaff"

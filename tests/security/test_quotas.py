@@ -12,7 +12,7 @@ from signed_calls import Gateway
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.wire.certificates import Right
+from relayer.wire.signing import Right
 
 
 def _items(first: int, count: int, words: int = 1) -> dict[str, object]:

@@ -12,8 +12,8 @@ import pytest
 from signed_calls import Gateway, Line, Sent
 
 from demo.relayer_process import RelayerProcess
-from relayer.wire.certificates import Right
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Right
 
 TEXTS = ["The kettle is red.", "The window faces the sea.", "The spare key hangs in the shed."]
 LATER = "The ferry leaves at noon."

@@ -13,8 +13,8 @@ from signed_calls import Gateway, Line
 
 from demo.relayer_process import RelayerProcess
 from relayer.wire import codec as base64url
-from relayer.wire.certificates import Revocations, Right
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Revocations, Right
 
 ROOT = RootKeys(b"r" * 32)
 THIEF = Gateway(root=ROOT)

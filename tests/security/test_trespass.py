@@ -20,9 +20,9 @@ from demo.relayer_process import RelayerProcess
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import signing
-from relayer.wire.certificates import Certificate, Right
 from relayer.wire.codec import Reader, lp
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Right
 
 ROOT = RootKeys(secrets.token_bytes(32))
 OWNER = Gateway(root=ROOT)

@@ -16,8 +16,8 @@ from signed_calls import Gateway, encode
 from relayer.domain.operations import JobAccepted, Origin
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
-from relayer.wire.certificates import Revocations, Right
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Revocations, Right
 
 SECRET = "The spare key of the boathouse hangs behind the third oar."
 MEMORIES = {"items": [{"text": SECRET}]}

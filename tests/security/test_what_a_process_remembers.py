@@ -17,9 +17,9 @@ from signed_calls import Gateway
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.wire.certificates import Right
+from relayer.wire.signing import Right
 
 # Never as one string in this process but in what is sent: it would be found in this module's constants.
 CANARY = ("quon", "zarb", "tix")
@@ -131,7 +131,7 @@ async def test_after_an_erasure_no_word_of_it_is_left_in_the_process(restarted: 
         await _told(at, gateway)
         if restarted:
             (opened,) = at.relayer.context.namespaces.all()
-            keeper = IndexKeeper(at.relayer.context, IndexLimits(1, 1))
+            keeper = IndexMaintenance(at.relayer.context, IndexLimits(1, 1))
             assert await keeper.keep(opened)
             opened.key_not_after = 0
             await at.relayer.context.namespaces.drop_expired()

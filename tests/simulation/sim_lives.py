@@ -28,9 +28,8 @@ from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureReports, Stage, What
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
+from relayer.log.objects import Layout, LogPorts
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.seeded_randomness import SeededRandomness
 

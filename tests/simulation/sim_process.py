@@ -12,7 +12,7 @@ import msgspec
 from sim_plans import Plan
 from sim_store import LinkToStore
 
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Manifest
 from relayer.domain.operations import JobFinished, Put, Stored, Supersede
 from relayer.domain.outcomes import Result
@@ -20,12 +20,12 @@ from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.log.collector import Collector
-from relayer.log.committer import Committer, CommitterLimits
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.reports import ErasureReports, Stage
 from relayer.log.index_file import IndexObjects, Part
-from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_log import Committer, CommitterLimits
+from relayer.log.objects import LogPorts
 from relayer.log.replica import Consistency, Replica, Start
 from relayer.ports import EmbeddingModel
 

@@ -14,13 +14,10 @@ import msgspec
 from virtual_time import VirtualClock
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.domain.entry import decode_entry
-from relayer.domain.operations import JobFinished, Put, Supersede, decode_operation
+from relayer.crypto import RelayerKeys
+from relayer.domain.operations import JobFinished, Put, Supersede, decode_entry, decode_operation
 from relayer.log.erasure.reports import ErasureReport, What
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
-from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
 from relayer.log.segments import PackPlace, open_pack
 from relayer.ports import Clock, Created, CreateOutcome, Found, GetOutcome, ObjectInfo, SwapOutcome, Swapped
 from relayer.testing.faulty_store import FaultyStore

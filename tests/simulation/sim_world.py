@@ -33,9 +33,8 @@ from relayer.domain.state import NamespaceState
 from relayer.errors import QueueFull, StoreError
 from relayer.log import creation
 from relayer.log.collector import Stage
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import FoundSlot, LogPorts
 from relayer.log.replica import Replica
-from relayer.log.slots import FoundSlot
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.seeded_randomness import SeededRandomness
 

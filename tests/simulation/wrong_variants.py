@@ -43,10 +43,10 @@ _MODULES = (
     "relayer.domain.state",
     "relayer.domain.snapshot",
     "relayer.log.erasure.destruction",
-    "relayer.lib.single_flight",
-    "relayer.log.manifest",
+    "relayer.lib.work",
+    "relayer.log.objects",
     "relayer.log.replica",
-    "relayer.log.committer",
+    "relayer.log.namespace_log",
     "relayer.log.compactor",
     "relayer.log.collector",
     "relayer.log.index_file",
@@ -70,12 +70,12 @@ def parts_with(patches: list[Patch]) -> Parts:
     )
 
 
-_COMMITTER = "relayer.log.committer"
+_COMMITTER = "relayer.log.namespace_log"
 _STATE = "relayer.domain.state"
 _REPLICA = "relayer.log.replica"
 _COMPACTOR = "relayer.log.compactor"
 _COLLECTOR = "relayer.log.collector"
-_MANIFEST = "relayer.log.manifest"
+_MANIFEST = "relayer.log.objects"
 _ERASURE = "relayer.log.erasure.memories"
 _INDEXES = "relayer.log.index_file"
 
@@ -272,7 +272,7 @@ WRONG: dict[str, list[Patch]] = {
     ],
     "a_read_shares_what_began_before_it": [
         Patch(
-            "relayer.lib.single_flight",
+            "relayer.lib.work",
             "wanted = self._begun + 1",
             "wanted = self._begun + (not self._turn.locked())",
         ),

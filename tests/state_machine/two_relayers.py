@@ -9,18 +9,18 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from relayer.access.principal import Access, Principal
+from relayer.access.accounts import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.errors import NamespaceClosed, Refused
 from relayer.extraction.statements import StatementExtractor
-from relayer.lib.deadline import Deadline
+from relayer.lib.work import Deadline
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
-from relayer.log.log_ports import LogPorts
-from relayer.maintenance.embeddings import tend
-from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.log.objects import LogPorts
+from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.search.baseline import Calibration
@@ -34,9 +34,9 @@ from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.certificates import Certificate, Right
-from relayer.wire.keys import RootKeys
 from relayer.wire.memories import EraseNamespaceRequest, EraseNamespaceResponse, SupersedeRequest
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Right
 
 __all__ = ["AGENT", "TwoRelayers"]
 
@@ -168,7 +168,7 @@ class TwoRelayers:
             self._embedder.down = False
         other = self._relayers[1 - which]
         self.list(1 - which)  # what nobody opened is not looked after
-        self.run(tend(other))
+        self.run(maintain(other))
         return answer
 
     def forget(self, which: int, nonce: bytes, memory: str) -> str:
@@ -210,7 +210,7 @@ class TwoRelayers:
     def recall(self, which: int, query: str, as_of: int | None = None) -> list[schemas.RecallHit]:
         """Find by words and meaning, after the relayer did what it does every second: compute missing vectors."""
         self.list(which)  # what nobody opened is not looked after
-        self.run(tend(self._relayers[which]))
+        self.run(maintain(self._relayers[which]))
         request = schemas.RecallRequest(query=query, limit=schemas.MAX_LIMIT, floor=0, as_of=as_of)
         access = self.access(b"read" * 4)
         return list(self.run(recall(self._relayers[which], access, request, self._deadline())).memories)
@@ -270,7 +270,7 @@ class TwoRelayers:
     def store_index(self, which: int) -> None:
         """Have what a relayer has open begin with an index the next time."""
         context = self._relayers[which]
-        keeper = IndexKeeper(context, IndexLimits(least=1, growth=1.0))
+        keeper = IndexMaintenance(context, IndexLimits(least=1, growth=1.0))
 
         async def work() -> None:
             for opened in context.namespaces.all():

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from relayer.access.principal import Access, Principal
+from relayer.access.accounts import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.extraction.statements import StatementExtractor
-from relayer.lib.deadline import Deadline
-from relayer.log.log_ports import LogPorts
+from relayer.lib.work import Deadline
+from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.search.baseline import Calibration, calibrate
@@ -23,8 +23,8 @@ from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.seeded_randomness import SeededRandomness
-from relayer.wire.certificates import Certificate, Right
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Right
 
 MINUTE_MS = 60_000
 

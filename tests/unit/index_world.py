@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from relayer.domain.operations import Erase, Forget, Origin, Restore
-from relayer.domain.record import Audience, Kind, Record, Source, Trust
-from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.domain.operations import Audience, Erase, Forget, Kind, Origin, Record, Restore, Source, Trust
+from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases import remember as service
@@ -31,7 +30,7 @@ async def opened_of(house, agent: str = "researcher") -> OpenNamespace:
 
 
 async def write_index(house, agent: str = "researcher", limits: IndexLimits = SMALL) -> bool:
-    return await IndexKeeper(house.ctx, limits).keep(await opened_of(house, agent))
+    return await IndexMaintenance(house.ctx, limits).keep(await opened_of(house, agent))
 
 
 def text(rng: random.Random) -> str:

@@ -16,14 +16,14 @@ from gateway_plugin.settings import PluginSettings
 from relayer import errors
 from relayer.access import accounts
 from relayer.cli import app as relayer_app
-from relayer.domain import entry, namespace, operations, record
+from relayer.domain import namespace, operations
 from relayer.domain.outcomes import Refusal
-from relayer.http import accept, connections, limits, problems, routes
+from relayer.http import accept, limits, problems, routes
 from relayer.log.erasure import reports as erasure_reports
 from relayer.namespaces import cache as open_namespaces
 from relayer.settings.config import RelayerSettings, load_settings
 from relayer.use_cases.changes import StreamLimits
-from relayer.wire import certificates, keys, sealed_keys, sealing, signing
+from relayer.wire import sealed_keys, sealing, signing
 from relayer.writing import present as presentation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -56,10 +56,10 @@ def _numbered(text: str) -> list[str]:
         ("**Pointer**", "**Keyring**", namespace.Pointer),
         ("**Keyring**", "**Manifest**", namespace.Keyring),
         ("**Manifest**", "A segment's row", namespace.Manifest),
-        ("## Entry", "At most 8 MiB", entry.Entry),
+        ("## Entry", "At most 8 MiB", operations.Entry),
         ("**Origin**", "**Stored**", operations.Origin),
         ("**Stored**", "**Vector set**", operations.Stored),
-        ("## Record", "Kinds:", record.Record),
+        ("## Record", "Kinds:", operations.Record),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -82,7 +82,7 @@ def test_the_account_table_lists_the_fields_of_what_is_stored() -> None:
 
 def test_the_source_of_a_record_is_listed_in_order() -> None:
     listed = re.findall(r"`\[([a-z_, ]+)\]`", _between(FORMAT, "**Source**:", "## Vectors"))[0]
-    assert tuple(listed.split(", ")) == record.Source.__struct_fields__
+    assert tuple(listed.split(", ")) == operations.Source.__struct_fields__
 
 
 def test_every_kind_of_operation_is_listed_with_its_number_of_fields() -> None:
@@ -141,13 +141,13 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
     [
         ("at most 120 s apart", signing.MAX_WINDOW_SECONDS == 120),
         ("be 60 s off", signing.SKEW_SECONDS == 60),
-        ("at most 2 KiB decoded", certificates.MAX_CERTIFICATE == 2048),
+        ("at most 2 KiB decoded", signing.MAX_CERTIFICATE == 2048),
         ("at most 1 KiB decoded", sealed_keys.MAX_SEALED_KEY == 1024),
         ("at most 15 minutes ahead", sealed_keys.MAX_LIFE_SECONDS == 900),
         ("16 bytes longer than the JSON", signing.BODY_OVERHEAD == 16),
         (f"`{signing.SEALED_TYPE}`", signing.SEALED_TYPE == "application/memrelay-sealed"),
         (f"`{signing.PROOF_HEADER}`", signing.PROOF_HEADER == "memory-proof"),
-        ("it is of generation 1", keys.FIRST_GENERATION == 1),
+        ("it is of generation 1", sealing.FIRST_GENERATION == 1),
         ("within 2 MiB and 15 s", (accept.MAX_BODY, accept.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
         ("2,048 characters", accept.MAX_TARGET == 2048),
         ("1,200 tokens, 120 back", limits.Limit(1200, 120) == limits.AGENT),
@@ -158,7 +158,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         ("of a history | 1 MiB of memories", presentation.PAGE_BYTES == 1024 * 1024),
         (
             "head of a request; its body; an answer | 15 s; 15 s;",
-            connections.ConnectionLimits().head_seconds == 15,
+            limits.ConnectionLimits().head_seconds == 15,
         ),
         ("256, 16 of one account", (StreamLimits().most, StreamLimits().per_account) == (256, 16)),
         ("10,000 in all, 20 new", accounts.AccountCaps() == accounts.AccountCaps(10_000, 20)),
@@ -259,8 +259,8 @@ def test_every_setting_of_the_plugin_in_the_table_exists_with_its_default() -> N
     rows = re.findall(r"^\| ((?:`[a-zA-Z.]+`(?:, )?)+) \| ([^|]*) \|", passage, re.MULTILINE)
     assert rows
     for names, defaults in rows:
-        keys = re.findall(r"`([a-zA-Z.]+)`", names)
-        found = [_default(PluginSettings(), key) for key in keys]
+        sealing = re.findall(r"`([a-zA-Z.]+)`", names)
+        found = [_default(PluginSettings(), key) for key in sealing]
         if defaults and defaults != "all":
             assert ", ".join(found) == defaults, names
 

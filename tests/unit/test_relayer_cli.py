@@ -38,7 +38,7 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(package: st
 
 
 def test_a_missing_module_of_our_own_is_no_matter_of_installing() -> None:
-    ended = _without("relayer.http.request")
+    ended = _without("relayer.http.server")
     assert ended.returncode == 1
     assert "pip install" not in ended.stderr
 

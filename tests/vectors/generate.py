@@ -17,13 +17,11 @@ from nacl.signing import SigningKey
 
 from relayer.wire import codec as base64url
 from relayer.wire import names, signing
-from relayer.wire.certificates import Certificate, Right
 from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidName
-from relayer.wire.keys import RootKeys, derive
 from relayer.wire.sealed_keys import FleetKey, FleetList, SealedKey
-from relayer.wire.sealing import ObjectType, SealingKey, context, seal
-from relayer.wire.signing import Prover, answer_key, seal_body
+from relayer.wire.sealing import ObjectType, RootKeys, SealingKey, context, derive, seal
+from relayer.wire.signing import Certificate, Prover, Right, answer_key, seal_body
 
 HERE = Path(__file__).parent
 ROOT = RootKeys(bytes(range(32)))

@@ -30,7 +30,7 @@ from relayer.adapters.directory_store.tree import (
     sync,
     sync_directory,
 )
-from relayer.domain.entry import check_key, check_prefix, check_range
+from relayer.domain.operations import check_key, check_prefix, check_range
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import (
     Absent,

@@ -19,7 +19,7 @@ from typing import TypeVar
 import aiohttp
 
 from relayer.errors import QueueFull
-from relayer.lib.backoff import uneven
+from relayer.lib.work import uneven
 from relayer.ports import Clock, Randomness
 from relayer.wire.retries import Breaker, doubled
 

@@ -30,7 +30,7 @@ from relayer.adapters.s3_store.failures import (
     of_answer,
     of_silence,
 )
-from relayer.domain.entry import check_key, check_prefix, check_range
+from relayer.domain.operations import check_key, check_prefix, check_range
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable, VersionsHidden
 from relayer.ports import (
     Absent,

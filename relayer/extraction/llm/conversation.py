@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from relayer.domain.record import Role
+from relayer.domain.operations import Role
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_CHARACTERS = 4000

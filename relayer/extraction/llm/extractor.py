@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from relayer.domain.record import Kind, Role
+from relayer.domain.operations import Kind, Role
 from relayer.extraction.llm.answer import SCHEMA, Answer, Proposal, RelationName, read_answer
 from relayer.extraction.llm.conversation import Line, day_of, render
 from relayer.extraction.llm.evidence import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from relayer.errors import VersionsHidden
-from relayer.lib.single_flight import in_windows
+from relayer.lib.work import in_windows
 from relayer.ports import Found, ObjectStore
 
 # Few, because requests want the store as well.

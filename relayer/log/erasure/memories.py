@@ -18,8 +18,7 @@ from relayer.log.collector import GRACE_MS, begun
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.erasure.destruction import destroy, left_of
 from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, ErasureReports, SeenReport, Stage, What
-from relayer.log.log_ports import LogPorts
-from relayer.log.manifest import SeenManifest
+from relayer.log.objects import LogPorts, SeenManifest
 from relayer.log.replica import Replica
 
 

@@ -24,8 +24,8 @@ from relayer.log.collector import GRACE_MS
 from relayer.log.creation import find, mark
 from relayer.log.erasure.destruction import destroy, discard, left_of
 from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, ErasureReports, SeenReport, Stage, What
-from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
+from relayer.log.objects import LogPorts
 
 
 def namespace_report(account: str, pointer: Pointer, asked_at: int) -> ErasureReport:

@@ -14,7 +14,7 @@ import msgspec
 
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
 from relayer.log.erasure.destruction import destroy
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.ports import Found, Swapped
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
@@ -70,7 +70,7 @@ class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
     confirmed_at: int = 0
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _ReportFormat(msgspec.Struct, frozen=True, array_like=True):
     format: int
 
 
@@ -195,7 +195,7 @@ class ErasureReports:
         """Open a report's stored bytes; raises `CorruptNamespace` and `UpgradeRequired` as `read`."""
         try:
             plain = unseal(self._ports.keys.metadata, ObjectType.ERASURE, _place(key), data)
-            known = msgspec.msgpack.decode(plain, type=_Head).format
+            known = msgspec.msgpack.decode(plain, type=_ReportFormat).format
             if known == REPORT_FORMAT:
                 return msgspec.msgpack.decode(plain, type=ErasureReport)
         except (UnsealError, msgspec.MsgspecError) as error:

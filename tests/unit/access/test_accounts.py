@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from relayer.access.accounts import AccountCaps, Accounts
 from relayer.adapters.memory_store import MemoryStore
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.errors import CorruptNamespace, RateLimited, Refused, StoreUnavailable
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.seeded_randomness import SeededRandomness
-from relayer.wire.certificates import Certificate, Revocations, Right
 from relayer.wire.errors import NotAccepted
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Revocations, Right
 
 ROOT = RootKeys(b"r" * 32)
 

@@ -8,10 +8,10 @@ import pytest
 
 from relayer.access.fleet import FleetKeys
 from relayer.adapters.memory_store import MemoryStore
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.errors import WrongRelayerKey
 from relayer.lib.scheduler import Scheduler
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.seeded_randomness import SeededRandomness

@@ -7,15 +7,14 @@ import pytest
 from relayer.access.accounts import Accounts
 from relayer.access.relayer_check import check_relayer_key, probe
 from relayer.adapters.memory_store import MemoryStore
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.errors import WrongRelayerKey
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.seeded_randomness import SeededRandomness
-from relayer.wire.certificates import Certificate, Right
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Right
 
 
 def _ports(store: RecordingStore, clock: FakeClock, key: bytes = b"k" * 32, prefix: str = "") -> LogPorts:

@@ -24,15 +24,14 @@ from relayer.adapters import directory_store
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.directory_store.tree import LOCKS, STAGING, Tree, UncertainWrite
 from relayer.adapters.system import SystemClock
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest, Pointer
 from relayer.domain.operations import Operation, Origin, Put, Stored
 from relayer.domain.outcomes import Outcome, Result
 from relayer.errors import RelayerError
 from relayer.log import creation
-from relayer.log.log_ports import LogPorts
 from relayer.log.namespace_log import NamespaceLog
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import LogPorts, ObjectSealer
 from relayer.ports import Absent, Created, Found, ObjectStore, Swapped
 from relayer.testing.seeded_randomness import SeededRandomness
 

@@ -14,14 +14,13 @@ from relayer.admin.backup import back_up, prune
 from relayer.admin.backup_store import BackupStore
 from relayer.admin.restore import restore
 from relayer.admin.verify import verify_store
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
 from relayer.log.collector import Collector
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureReports, Stage
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.testing.recording_store import RecordingStore
 from relayer.wire import codec as ulid
 
@@ -375,7 +374,7 @@ async def test_no_keyring_is_kept_of_a_namespace_that_was_erased(site, vault):
     import msgspec
 
     from relayer.domain.namespace import PointerState
-    from relayer.log.sealed_objects import ObjectSealer
+    from relayer.log.objects import ObjectSealer
 
     await site.say(*TEXTS)
     await vault.back_up()

@@ -6,10 +6,9 @@ import pytest
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.admin.probe import KEPT_MS, probe, probe_unless_known
-from relayer.crypto.relayer_keys import RelayerKeys
+from relayer.crypto import RelayerKeys
 from relayer.errors import BrokenPromise
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.ports import CreateOutcome, Found
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore

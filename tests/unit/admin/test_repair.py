@@ -7,7 +7,7 @@ import pytest
 from relayer.admin.repair import repair_namespace
 from relayer.admin.verify import verify_store
 from relayer.errors import CorruptNamespace
-from relayer.log.layout import Layout
+from relayer.log.objects import Layout
 
 TEXTS = [
     f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green", "grey"))

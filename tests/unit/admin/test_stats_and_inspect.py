@@ -9,7 +9,7 @@ from relayer.admin.catalogue import Kind, read_catalogue
 from relayer.admin.inspect import describe_key, describe_namespace
 from relayer.admin.reports import RECALL, WRITE
 from relayer.admin.stats import Prices, Traffic, measure, parse_traffic
-from relayer.log.layout import Layout
+from relayer.log.objects import Layout
 from relayer.testing.recording_store import RecordingStore
 
 TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]

@@ -10,7 +10,7 @@ from relayer.access.fleet import FleetKeys
 from relayer.admin.catalogue import Flaw, read_catalogue
 from relayer.admin.verify import verify_store
 from relayer.errors import WrongRelayerKey
-from relayer.log.layout import Layout
+from relayer.log.objects import Layout
 
 SECRET = ROOT.agent("researcher").secret
 TEXTS = [

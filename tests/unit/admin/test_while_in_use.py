@@ -13,7 +13,7 @@ from relayer.admin.backup import back_up
 from relayer.admin.backup_store import BackupStore
 from relayer.admin.restore import restore
 from relayer.admin.verify import verify_store
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import LogPorts
 
 TEXTS = [
     f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green", "grey"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.sets import FILES, FOLDER, extraction, injection, is_unseen, measured, rows, supersession
-from relayer.domain.record import Role
+from relayer.domain.operations import Role
 
 PAGE = Path(__file__).parents[3] / "docs" / "quality-sets.md"
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from demo.conversation import ConversationFileError, ProbeKind, load_conversation
-from relayer.domain.record import Role
+from relayer.domain.operations import Role
 from relayer.extraction.statements import StatementExtractor, Turn
 
 SMALL = {

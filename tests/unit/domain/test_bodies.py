@@ -9,10 +9,10 @@ from hypothesis import given
 from log_operations import START, Log, SmallLog, logs
 
 from relayer.domain.bodies import Section, put_back, reduce, take_out
-from relayer.domain.entry import Entry
 from relayer.domain.namespace import Position
 from relayer.domain.operations import (
     Close,
+    Entry,
     Erase,
     Forget,
     JobAccepted,

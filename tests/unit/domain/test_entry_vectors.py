@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relayer.domain.entry import Entry, decode_entry, encode_entry
 from relayer.domain.namespace import (
     Custody,
     Keyring,
@@ -24,6 +23,7 @@ from relayer.domain.namespace import (
 )
 from relayer.domain.operations import (
     Close,
+    Entry,
     Erase,
     Forget,
     JobAccepted,
@@ -35,7 +35,9 @@ from relayer.domain.operations import (
     Stored,
     Supersede,
     VectorSet,
+    decode_entry,
     decode_operation,
+    encode_entry,
     encode_operation,
 )
 from relayer.errors import CorruptNamespace, UpgradeRequired

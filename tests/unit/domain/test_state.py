@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from log_operations import START, SmallLog
 
-from relayer.domain.entry import Entry
 from relayer.domain.operations import (
     Close,
+    Entry,
     Erase,
     Forget,
     JobAccepted,

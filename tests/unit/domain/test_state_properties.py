@@ -9,9 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_operations import Log, entry_of, logs, maybe_closing
 
-from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.namespace import Position, genesis
-from relayer.domain.operations import JobFinished, Malformed, Operation, decode_operation, encode_operation
+from relayer.domain.operations import (
+    ENTRY_VERSION,
+    Entry,
+    JobFinished,
+    Malformed,
+    Operation,
+    decode_operation,
+    encode_operation,
+)
 from relayer.domain.outcomes import Result, Status
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, UpgradeRequired

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relayer.domain.record import Kind, Role
+from relayer.domain.operations import Kind, Role
 from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.answer import read_answer
 from relayer.extraction.llm.conversation import Line, render

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from relayer.domain.record import Kind, Role, Trust
+from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.statements import Candidate, Extractor, Left, StatementExtractor, Turn
 
 EXTRACTOR: Extractor = StatementExtractor()

@@ -8,7 +8,7 @@ from wire_relayer import WireRelayer
 
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 
 @pytest.fixture

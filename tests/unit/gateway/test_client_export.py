@@ -11,7 +11,7 @@ from wire_relayer import answer, strangers
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.identity import RootHolder, identify, parse_session_key
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
 from relayer.wire.signing import Prover
 

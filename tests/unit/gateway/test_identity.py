@@ -7,7 +7,7 @@ from gateway_plugin.identity import identify, parse_session_key
 from gateway_plugin.settings import NamespaceScope
 from relayer.wire import codec as base64url
 from relayer.wire import names
-from relayer.wire.certificates import Certificate, Right
+from relayer.wire.signing import Certificate, Right
 
 NOW = 1_767_225_600
 

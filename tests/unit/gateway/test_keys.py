@@ -14,7 +14,7 @@ from gateway_plugin.identity import AgentHolder, mint
 from gateway_plugin.keys import load_keys
 from gateway_plugin.private_files import create_private
 from relayer.wire import codec as base64url
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 ROOT = bytes(range(32))
 ACCOUNT = RootKeys(ROOT).account

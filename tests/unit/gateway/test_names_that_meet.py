@@ -17,7 +17,7 @@ from gateway_plugin.sessions import Identities
 from gateway_plugin.settings import PluginSettings, load_settings
 from gateway_plugin.turn import HostTurn
 from relayer.wire import names
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 HOLDER = RootHolder(RootKeys(bytes(range(32))))
 HASHED_DEFAULT = names.hashed("default")

@@ -15,7 +15,7 @@ from gateway_plugin import MemoryPlugin, keys
 from gateway_plugin.cli import app
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.settings import load_settings
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 SECRET = bytes.fromhex("e21d" + "5a" * 28 + "ed9b")
 KEY = "agent:researcher:main"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.keys import parse_sheet, render_sheet
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 ROOT = bytes(range(32))
 SHEET = render_sheet(RootKeys(ROOT))

@@ -10,7 +10,7 @@ from gateway_plugin.commands.erase import forget_namespace
 from gateway_plugin.identity import NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.turn import HostTurn
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 BERLIN = "I moved from Hamburg to Berlin in the spring of this year."

@@ -23,7 +23,6 @@ from relayer.wire import codec as ulid
 from relayer.wire import memories as answers
 from relayer.wire import memories as life
 from relayer.wire import schemas, signing
-from relayer.wire.certificates import Certificate, Right
 from relayer.wire.errors import WireError
 from relayer.wire.memories import ContextResponse
 from relayer.wire.sealed_keys import (
@@ -35,7 +34,7 @@ from relayer.wire.sealed_keys import (
     named_fleet_key,
 )
 from relayer.wire.service import StandingResponse
-from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Prover, open_body
+from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Certificate, Prover, Right, open_body
 
 Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 RELEASED = web.AppKey("released", threading.Event)

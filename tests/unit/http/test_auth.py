@@ -14,7 +14,7 @@ from relayer.http.limits import AGENT
 from relayer.http.problems import HttpProblem
 from relayer.settings.config import accepted_authorities, public_authority
 from relayer.wire import codec as base64url
-from relayer.wire.certificates import Revocations, Right
+from relayer.wire.signing import Revocations, Right
 
 MEMORY = {"items": [{"text": "kept"}]}
 

@@ -8,7 +8,7 @@ import pytest
 
 from relayer.http.limits import Limits, peer_behind, peer_name
 from relayer.http.problems import HttpProblem
-from relayer.lib.token_buckets import Buckets, Limit, take
+from relayer.lib.work import Buckets, Limit, take
 from relayer.testing.fake_clock import FakeClock
 
 ROOMY = Limit(1000, 1000)

@@ -9,7 +9,7 @@ import pytest
 from relayer import errors
 from relayer.domain.namespace import Position
 from relayer.http.problems import CODES, HttpProblem, problem_of
-from relayer.log.log_ports import PositionUnknown, RollbackDetected
+from relayer.log.objects import PositionUnknown, RollbackDetected
 
 SECRET = "/var/lib/secret-path and a memory"
 

@@ -19,10 +19,18 @@ from relayer.http.accept import MAX_BODY
 from relayer.http.limits import FAILURES
 from relayer.wire import codec as base64url
 from relayer.wire import signing
-from relayer.wire.certificates import Revocations, Right
 from relayer.wire.errors import NotAccepted
-from relayer.wire.keys import FIRST_GENERATION
-from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Prover, Verifier, answer_key, seal_body
+from relayer.wire.sealing import FIRST_GENERATION
+from relayer.wire.signing import (
+    PROOF_HEADER,
+    SEALED_TYPE,
+    Prover,
+    Revocations,
+    Right,
+    Verifier,
+    answer_key,
+    seal_body,
+)
 
 MEMORY = {"items": [{"text": "kept"}]}
 NOBODY = "01m8079zqgt6n9m13psfyd6ak5"

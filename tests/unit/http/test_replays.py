@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.http.accept import SeenReads
+from relayer.http.limits import SeenReads
 from relayer.http.problems import HttpProblem
 
 AGENT = b"a" * 32

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from relayer.http.problems import HttpProblem
-from relayer.http.routes import Call, Reply, Route, Routes
-from relayer.wire.certificates import Right
+from relayer.http.routes import AcceptedCall, Reply, Route, Routes
+from relayer.wire.signing import Right
 
 
-async def _handle(_, call: Call) -> Reply:
+async def _handle(_, call: AcceptedCall) -> Reply:
     return Reply(call.parameter.encode())
 
 

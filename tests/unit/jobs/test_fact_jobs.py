@@ -15,7 +15,7 @@ from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.jobs.worker import working as jobs
 from relayer.lib.job_queue import DAY_MS, DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.lib.scheduler import Scheduler
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze, get_job
@@ -170,7 +170,7 @@ class TestTheWay:
             await ended(house, answer.job_id)
         assert [memory.searchable for memory in await listed(house)] == [False, True]
         house.embedder.down = False
-        await tend(house.ctx)
+        await maintain(house.ctx)
         assert all(memory.searchable for memory in await listed(house))
         opened = house.ctx.namespaces.all()[0]
         assert {job.state for job in opened.log.state.jobs.values()} == {"done"}

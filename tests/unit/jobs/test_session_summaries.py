@@ -13,7 +13,7 @@ from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze
@@ -172,14 +172,14 @@ async def test_notes_go_with_what_they_were_made_of_and_are_made_again_of_the_re
         [gone] = [one.id for one in opened.memories() if one.record.text == SAID[0]]
         await opened.log.append([Erase(Origin(b"a", b"nonce"), (gone,))])
         assert await summaries(house) == []
-        await tend(house.ctx)
+        await maintain(house.ctx)
         [again] = [
             job for job in opened.log.state.jobs.values() if job.work == "summarise" and not job.results
         ]
         await ended(house, ulid.render(again.job))
     assert SAID[0] not in chat.asked[1][-1].text
     assert [memory.text for memory in await summaries(house)] == [f"- {SECOND}"]
-    await tend(house.ctx)
+    await maintain(house.ctx)
     assert len([job for job in opened.log.state.jobs.values() if job.work == "summarise"]) == 2
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relayer.errors import AccountBusy, QueueFull
-from relayer.lib.shares import EmbeddingShares, OnBehalfOf, ShareLimits, on_behalf_of
+from relayer.lib.work import EmbeddingShares, OnBehalfOf, ShareLimits, on_behalf_of
 from relayer.ports import EmbeddingModel
 from relayer.testing.hashing_embedder import HashingEmbedder
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from relayer.errors import QueueFull
-from relayer.lib.shares import Shares
+from relayer.lib.work import Shares
 
 
 def test_an_account_has_at_most_its_share() -> None:

@@ -10,15 +10,12 @@ from log_world import ACCOUNT, World
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.bodies import take_out
-from relayer.domain.entry import decode_entry
-from relayer.domain.operations import Erase, Origin, Put, Stored
+from relayer.domain.operations import Erase, Origin, Put, Stored, decode_entry
 from relayer.log.collector import GRACE_MS, Collector
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.reports import ErasureReports, SeenReport
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
 from relayer.log.replica import Replica
-from relayer.log.sealed_objects import ObjectSealer, Place
 from relayer.log.segments import PackPlace, open_pack
 from relayer.ports import Created, CreateOutcome, ObjectStore, SwapOutcome, Swapped
 from relayer.testing.fake_clock import FakeClock

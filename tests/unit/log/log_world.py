@@ -8,18 +8,15 @@ from itertools import count
 import msgspec
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.crypto.relayer_keys import RelayerKeys
-from relayer.domain.entry import ENTRY_VERSION, Entry
+from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, Manifest, Pointer, Position, genesis
-from relayer.domain.operations import Origin, Put, Stored
+from relayer.domain.operations import ENTRY_VERSION, Entry, Origin, Put, Stored
 from relayer.domain.state import NamespaceState
 from relayer.log import creation
-from relayer.log.committer import Committer, CommitterLimits
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.namespace_log import Committer, CommitterLimits
+from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.log.replica import Replica
-from relayer.log.sealed_objects import ObjectSealer
 from relayer.ports import Found, ObjectStore
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.seeded_randomness import SeededRandomness

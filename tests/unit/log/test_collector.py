@@ -11,8 +11,7 @@ from relayer.domain.namespace import MANIFEST_FORMAT, Manifest
 from relayer.errors import StoreUnavailable
 from relayer.log.collector import GRACE_MS, Collection, Collector, Stage, stage_of
 from relayer.log.compactor import CompactionLimits, Compactor
-from relayer.log.layout import Layout
-from relayer.log.log_ports import TRUST_MS
+from relayer.log.objects import TRUST_MS, Layout
 from relayer.log.replica import Replica
 from relayer.ports import ObjectStore
 from relayer.testing.recording_store import RecordingStore

@@ -4,8 +4,17 @@ import dataclasses
 import pytest
 from log_world import World, compact, drop_slots, entry, put, settle, store_entry
 
-from relayer.domain.entry import Entry, decode_entry
-from relayer.domain.operations import Close, JobAccepted, JobFinished, Origin, Put, Stored, encode_operation
+from relayer.domain.operations import (
+    Close,
+    Entry,
+    JobAccepted,
+    JobFinished,
+    Origin,
+    Put,
+    Stored,
+    decode_entry,
+    encode_operation,
+)
 from relayer.domain.outcomes import Refusal, Result
 from relayer.errors import (
     NamespaceClosed,
@@ -16,7 +25,7 @@ from relayer.errors import (
     StoreUnavailable,
     UpgradeRequired,
 )
-from relayer.log.committer import CommitterLimits
+from relayer.log.namespace_log import CommitterLimits
 from relayer.log.replica import Consistency, Replica
 from relayer.ports import CreateOutcome, Found, Throttled
 from relayer.testing.faulty_store import Faults, FaultyStore

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from log_operations import operations
 from log_world import World, compact, drop_slots
 
-from relayer.domain.entry import Entry
 from relayer.domain.namespace import Position, genesis
-from relayer.domain.operations import JobFinished, Operation, Put, Supersede
+from relayer.domain.operations import Entry, JobFinished, Operation, Put, Supersede
 from relayer.domain.state import NamespaceState
+from relayer.log.objects import digest_of
 from relayer.log.replica import Replica
-from relayer.log.slots import digest_of
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from relayer.domain.outcomes import Result
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor, Work
-from relayer.log.layout import Layout
-from relayer.log.log_ports import TRUST_MS
+from relayer.log.objects import TRUST_MS, Layout
 from relayer.log.replica import Consistency, Replica
 from relayer.ports import Found
 from relayer.testing.recording_store import RecordingStore

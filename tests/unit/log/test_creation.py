@@ -12,8 +12,7 @@ from relayer.errors import (
     WrongNamespaceKey,
 )
 from relayer.log import creation
-from relayer.log.layout import Layout
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import Layout, ObjectSealer
 from relayer.ports import Found
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore

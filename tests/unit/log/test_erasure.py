@@ -11,9 +11,9 @@ from log_world import ACCOUNT, compact, entry, manifest_in, plain, put, store_en
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, encode_operation
 from relayer.errors import StoreUnavailable
 from relayer.log.collector import Collector
-from relayer.log.committer import Committer
 from relayer.log.erasure.reports import ErasureReports, SeenReport, Stage
-from relayer.log.layout import Layout
+from relayer.log.namespace_log import Committer
+from relayer.log.objects import Layout
 from relayer.log.replica import Replica
 from relayer.ports import SwapOutcome
 from relayer.testing.recording_store import RecordingStore

@@ -1,7 +1,7 @@
 import pytest
 
-from relayer.domain.entry import check_key
-from relayer.log.layout import Layout
+from relayer.domain.operations import check_key
+from relayer.log.objects import Layout
 
 INCARNATION = bytes(range(16))
 

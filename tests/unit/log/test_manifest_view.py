@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from log_world import ACCOUNT, World, manifest_in, settle
 
-from relayer.log.manifest import ManifestView
+from relayer.log.objects import ManifestView
 from relayer.testing.stepping_store import Fate, SteppingStore
 
 

@@ -14,7 +14,7 @@ from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log import creation
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureReports, SeenReport, Stage
-from relayer.log.layout import Layout
+from relayer.log.objects import Layout
 from relayer.ports import GetOutcome, ObjectStore
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.stepping_store import Fate, SteppingStore

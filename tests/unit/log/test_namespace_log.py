@@ -4,9 +4,8 @@ from log_world import ACCOUNT, SECRET, World, compact, drop_slots, put
 from relayer.domain.outcomes import Result
 from relayer.errors import StoreUnavailable
 from relayer.log import creation
-from relayer.log.layout import Layout
-from relayer.log.log_ports import TRUST_MS
 from relayer.log.namespace_log import Consistency, NamespaceLog
+from relayer.log.objects import TRUST_MS, Layout
 from relayer.testing.faulty_store import FaultyStore
 from relayer.testing.recording_store import RecordingStore
 

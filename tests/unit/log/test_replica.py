@@ -4,16 +4,13 @@ import msgspec
 import pytest
 from log_world import World, compact, drop_slots, entry, manifest_of, put, settle, store_entry, write_manifest
 
-from relayer.domain.entry import ENTRY_VERSION
 from relayer.domain.namespace import MANIFEST_FORMAT, Position
-from relayer.domain.operations import Forget, Origin, encode_operation
+from relayer.domain.operations import ENTRY_VERSION, Forget, Origin, encode_operation
 from relayer.domain.outcomes import Refusal, Result
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
-from relayer.log.layout import Layout
-from relayer.log.log_ports import PositionUnknown, RollbackDetected
+from relayer.log.objects import Layout, PositionUnknown, RollbackDetected, digest_of
 from relayer.log.replica import DIGESTS_KEPT, Consistency
-from relayer.log.slots import digest_of
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.stepping_store import Fate, SteppingStore

@@ -3,8 +3,7 @@ from log_world import ACCOUNT, OTHER_ACCOUNT, World
 
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, Keyring, Manifest, Pointer, PointerState
 from relayer.errors import CorruptNamespace, UpgradeRequired
-from relayer.log.layout import Layout
-from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.objects import Layout, ObjectSealer, Place
 from relayer.wire.sealing import ObjectType
 
 ONE, TWO = b"1" * 16, b"2" * 16

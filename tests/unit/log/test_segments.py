@@ -6,14 +6,11 @@ import msgspec
 import pytest
 from log_world import OTHER_ACCOUNT, World, compact, manifest_in, put, write_manifest
 
-from relayer.domain.entry import ENTRY_VERSION, Entry
 from relayer.domain.namespace import Manifest, SegmentRow
-from relayer.domain.operations import encode_operation
+from relayer.domain.operations import ENTRY_VERSION, Entry, encode_operation
 from relayer.errors import CorruptNamespace, UpgradeRequired
-from relayer.log.layout import Layout
-from relayer.log.sealed_objects import ObjectSealer
+from relayer.log.objects import Layout, LinkedEntry, ObjectSealer
 from relayer.log.segments import PAGE_BYTES, PackBuilder, PackPlace, open_pack, windows
-from relayer.log.slots import LinkedEntry
 from relayer.ports import Found
 from relayer.testing.faulty_store import Faults, FaultyStore
 

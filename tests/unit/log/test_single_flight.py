@@ -4,7 +4,7 @@ import pytest
 from log_world import settle
 
 from relayer.errors import StoreUnavailable
-from relayer.lib.single_flight import SingleFlight
+from relayer.lib.work import SingleFlight
 
 
 class Action:

@@ -9,10 +9,10 @@ import pytest
 from index_world import SMALL, opened_of, remember
 
 from relayer.domain.operations import Erase, Forget, Origin, Restore
-from relayer.maintenance.embeddings import tend
-from relayer.maintenance.indexes import IndexKeeper
+from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.indexes import IndexMaintenance
 from relayer.namespaces.cache import OpenNamespaces
-from relayer.namespaces.embedding_space import CalibratedModel, EmbeddingSpace
+from relayer.namespaces.projection import CalibratedModel, EmbeddingSpace
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.use_cases.capture import analyze
@@ -56,7 +56,7 @@ async def _found(house, query: str, **more: object) -> tuple[list[str], bool]:
 
 async def _convert(house, rounds: int = 10) -> None:
     for _ in range(rounds):
-        await tend(house.ctx)
+        await maintain(house.ctx)
 
 
 def _embedded(embedder: HashingEmbedder) -> int:
@@ -116,7 +116,7 @@ async def test_two_relayers_share_the_work(house, changed):
         await opened_of(each)
     for _ in range(12):
         for each in both:
-            await tend(each.ctx)
+            await maintain(each.ctx)
     done = [each.ctx.namespaces.embedded for each in both]
     assert min(done) > 100
     assert sum(done) < 320 * 1.3
@@ -232,18 +232,18 @@ async def test_an_opening_begins_with_the_index_of_the_former_model_and_ends_wit
     house, changed
 ):
     await remember(house, *TEXTS)
-    assert await IndexKeeper(house.ctx, SMALL).keep(await opened_of(house))
+    assert await IndexMaintenance(house.ctx, SMALL).keep(await opened_of(house))
     new = changed()
     opened = await opened_of(new)
     assert (opened.from_index > 0, opened.converting) == (True, True)
     assert (await _found(new, "lisbon"))[0][0] == TEXTS[3]
-    assert not await IndexKeeper(new.ctx, SMALL).keep(opened)
+    assert not await IndexMaintenance(new.ctx, SMALL).keep(opened)
     await _convert(new)
-    assert await IndexKeeper(new.ctx, SMALL).keep(opened)
+    assert await IndexMaintenance(new.ctx, SMALL).keep(opened)
     later = changed(former=False)
     assert (await opened_of(later)).from_index > 0
     assert (await _found(later, "lisbon"))[0][0] == TEXTS[3]
-    await tend(later.ctx)
+    await maintain(later.ctx)
     assert _embedded(later.embedder) == 0
 
 

@@ -16,8 +16,7 @@ from relayer.log.compactor import CompactionLimits
 from relayer.log.creation import find
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureReports, Stage
-from relayer.log.layout import Layout
-from relayer.log.log_ports import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits, PacedStore
 from relayer.use_cases.remember import remember
 from relayer.wire import schemas

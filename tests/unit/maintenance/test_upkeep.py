@@ -7,7 +7,7 @@ import asyncio
 from relayer.errors import RelayerError, StoreUnavailable
 from relayer.lib.scheduler import Scheduler
 from relayer.log.compactor import CompactionLimits
-from relayer.maintenance.compaction import Upkeep, UpkeepLimits
+from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
 from relayer.testing.stepping_store import SteppingStore
 from relayer.use_cases.erase import erase_namespace
 from relayer.use_cases.recall import recall
@@ -15,7 +15,7 @@ from relayer.use_cases.remember import remember
 from relayer.wire import schemas
 from relayer.wire.memories import EraseNamespaceRequest
 
-LIMITS = UpkeepLimits(CompactionLimits(entries=2, most_small=1))
+LIMITS = LogMaintenanceLimits(CompactionLimits(entries=2, most_small=1))
 
 
 async def write(house, text: str, access=None) -> None:
@@ -32,9 +32,9 @@ async def found(house, query: str) -> list[str]:
 class Rounds:
     """An upkeep whose rounds a test runs."""
 
-    def __init__(self, house, limits: UpkeepLimits = LIMITS) -> None:
+    def __init__(self, house, limits: LogMaintenanceLimits = LIMITS) -> None:
         self.house = house
-        self.upkeep = Upkeep(house.ctx.ports, house.ctx.namespaces, limits)
+        self.upkeep = LogMaintenance(house.ctx.ports, house.ctx.namespaces, limits)
         self.errors: list[BaseException] = []
 
     @property
@@ -141,7 +141,7 @@ async def test_requests_go_on_while_a_compaction_is_stuck(house) -> None:
 
 
 async def test_upkeep_goes_on_until_it_is_cancelled_with_uneven_pauses(house) -> None:
-    upkeep = Upkeep(house.ctx.ports, house.ctx.namespaces, LIMITS)
+    upkeep = LogMaintenance(house.ctx.ports, house.ctx.namespaces, LIMITS)
     for text in ("I drink oat milk", "I ride a red bicycle"):
         await write(house, text)
 

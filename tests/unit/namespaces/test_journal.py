@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from relayer.namespaces.journal import Journal, JournalParts, What
+from relayer.namespaces.projection import Journal, JournalParts, What
 
 RECORDS = [b"%d" % number for number in range(1500)]
 

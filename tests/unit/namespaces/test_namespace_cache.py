@@ -9,7 +9,7 @@ import pytest
 from index_world import opened_of, remember, replica, write_index
 
 from relayer.errors import RelayerError
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.namespaces.cache import CacheLimits
 from relayer.use_cases.recall import recall
 from relayer.wire.schemas import RecallRequest
@@ -70,7 +70,7 @@ async def test_a_namespace_that_grew_makes_others_go_at_the_next_round(house):
     await _texts(small, "idle")
     await remember(small, *(f"tea number {number}" for number in range(60)), agent="busy")
     assert _open(small) == ["idle", "busy"]
-    await tend(small.ctx)
+    await maintain(small.ctx)
     assert _open(small) == ["busy"]
     await small.ctx.namespaces.close(1.0)
 
@@ -83,7 +83,7 @@ async def test_many_who_ask_at_once_for_more_than_there_is_room_for_are_all_answ
     answers = await asyncio.gather(*(_texts(small, agent) for agent in agents * 2), return_exceptions=True)
     assert not [answer for answer in answers if isinstance(answer, BaseException)]
     assert answers == [[f"tea of {agent}"] for agent in agents * 2]
-    await tend(small.ctx)
+    await maintain(small.ctx)
     assert len(_open(small)) == 1
     await small.ctx.namespaces.close(1.0)
 

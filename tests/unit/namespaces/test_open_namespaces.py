@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from relayer.errors import CorruptNamespace, WrongNamespaceKey
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import GetOutcome, ObjectStore
 from relayer.testing.recording_store import RecordingStore
@@ -112,5 +112,5 @@ async def test_a_broken_namespace_does_not_keep_the_others_from_being_tended(hou
 
     monkeypatch.setattr(broken.log, "append", refuse)
     with pytest.raises(CorruptNamespace):
-        await tend(house.ctx)
+        await maintain(house.ctx)
     assert not well.view.space.lacking

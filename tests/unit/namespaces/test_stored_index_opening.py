@@ -11,8 +11,8 @@ from index_world import answers, do_something, opened_of, remember, replica, wri
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.operations import Erase, Origin
-from relayer.maintenance.embeddings import tend
-from relayer.maintenance.indexes import IndexKeeper, IndexLimits
+from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import Absent, EmbeddingModel, Found, GetOutcome
 from relayer.testing.recording_store import RecordingStore
@@ -163,7 +163,7 @@ async def test_what_is_erased_is_not_in_the_next_index_and_not_in_memory(house):
 
 async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(house):
     limits = IndexLimits(least=10, growth=2.0)
-    keeper = IndexKeeper(house.ctx, limits)
+    keeper = IndexMaintenance(house.ctx, limits)
     written = []
     for number in range(1, 46):
         await remember(house, f"note {number} about the harbour")
@@ -174,7 +174,7 @@ async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(h
 
 async def test_a_small_namespace_gets_none(house):
     await remember(house, "one", "two", "three")
-    assert not await IndexKeeper(house.ctx).keep(await opened_of(house))
+    assert not await IndexMaintenance(house.ctx).keep(await opened_of(house))
     assert await _index_keys(house) == []
 
 
@@ -189,7 +189,7 @@ async def test_another_relayer_knows_what_is_indexed_and_does_not_do_it_again(ho
 
 
 async def test_a_failed_writing_is_not_tried_again_at_once(house):
-    keeper = IndexKeeper(house.ctx, IndexLimits(least=2, growth=2.0))
+    keeper = IndexMaintenance(house.ctx, IndexLimits(least=2, growth=2.0))
     await remember(house, "one", "two", "three")
     opened = await opened_of(house)
 
@@ -231,9 +231,9 @@ async def test_a_namespace_that_is_written_down_is_not_tended(house):
     house.embedder.down = False
     opened = await opened_of(house)
     async with opened.freeze():
-        await tend(house.ctx)
+        await maintain(house.ctx)
         assert opened.view.space.lacking
-    await tend(house.ctx)
+    await maintain(house.ctx)
     assert not opened.view.space.lacking
 
 
@@ -241,7 +241,7 @@ async def test_tending_looks_again_only_after_the_log_has_moved(house):
     await remember(house, "the harbour froze")
     opened = await opened_of(house)
     assert opened.needs_maintenance
-    await tend(house.ctx)
+    await maintain(house.ctx)
     assert not opened.needs_maintenance
     await remember(house, "the harbour thawed")
     assert opened.needs_maintenance

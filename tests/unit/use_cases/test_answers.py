@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from relayer.errors import DeadlineExceeded, ModelAnswerUnusable, ModelUnavailable, QueueFull, Refused
-from relayer.lib.deadline import Deadline
 from relayer.lib.job_queue import DailyLimits, ModelBudget
+from relayer.lib.work import Deadline
 from relayer.namespaces.context import ChatWork
 from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.insight import active_prompt, active_recall, ask

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from relayer.domain.bodies import take_out
-from relayer.domain.entry import decode_entry
 from relayer.domain.namespace import Custody
+from relayer.domain.operations import decode_entry
 from relayer.errors import NamespaceClosed, Refused, WrongCustody
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.jobs.worker import working as jobs
 from relayer.lib.job_queue import DailyLimits, JobQueue, ModelBudget
 from relayer.lib.scheduler import Scheduler
 from relayer.log.collector import GRACE_MS
-from relayer.log.sealed_objects import ObjectSealer, Place
+from relayer.log.objects import ObjectSealer, Place
 from relayer.log.segments import PackPlace, open_pack
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.namespaces.context import FactWork
 from relayer.ports import Found
 from relayer.search.terms import indexed_text
@@ -205,7 +205,7 @@ async def test_what_is_erased_is_in_no_answer_of_any_relayer_and_in_no_memory_of
         with pytest.raises(Refused) as caught:
             await get_memory(each.ctx, each.access(), secret, each.deadline())
         assert caught.value.code == "not_found"
-        await tend(each.ctx)
+        await maintain(each.ctx)
         await found(each, "what is open")  # the last query is kept as well
         assert held(each) == []
         assert rows_like(each, SAID) == 0
@@ -232,7 +232,7 @@ async def test_the_memory_said_after_it_keeps_its_own_vector_and_loses_the_other
     assert (await found(house, "Rui Porto"))[0] == NEXT
     await erase(house, first)
     assert await found(house, CANARY) == []
-    await tend(house.ctx)
+    await maintain(house.ctx)
     assert held(house) == []
     assert (await found(house, "Rui Porto"))[0] == NEXT
     opened = house.ctx.namespaces.all()[0]
@@ -241,7 +241,7 @@ async def test_the_memory_said_after_it_keeps_its_own_vector_and_loses_the_other
     fresh = await house.another()
     query = RecallRequest(query="Rui moved to Porto", floor=0, explain=True)
     await texts_of(fresh)
-    await tend(fresh.ctx)
+    await maintain(fresh.ctx)
     answers = [await recall(each.ctx, each.access(), query, each.deadline()) for each in (house, fresh)]
     assert answers[0].memories == answers[1].memories
     assert opened.record(ulid.parse(second)) is not None
@@ -390,7 +390,7 @@ class TestWhatWasDerived:
             erasure = await erase(house, answer.memories[0].id)
             assert len(erasure.derived) == 2
             assert not any(CANARY in text for text in await texts_of(house))
-            await tend(house.ctx)
+            await maintain(house.ctx)
             await until(lambda: len(chat.asked) == 2)
             await until(lambda: all(job.outcome for job in opened.log.state.jobs.values()))
         assert CANARY not in str(chat.asked[1])
@@ -399,9 +399,9 @@ class TestWhatWasDerived:
         assert NEXT in texts
         assert not any(CANARY in text for text in texts)
         before = len(opened.log.state.jobs)
-        await tend(house.ctx)
+        await maintain(house.ctx)
         await put(house, "something else")
-        await tend(house.ctx)
+        await maintain(house.ctx)
         assert len(opened.log.state.jobs) == before, "what is left is read again once"
 
     async def test_an_extraction_under_way_is_dropped_and_what_it_read_besides_is_read_again(self, house):
@@ -413,7 +413,7 @@ class TestWhatWasDerived:
             await until(lambda: chat.asked)
             await erase(house, answer.memories[0].id)
             chat.gate.set()
-            await tend(house.ctx)
+            await maintain(house.ctx)
             await until(lambda: len(chat.asked) == 2)
             await until(lambda: all(job.outcome for job in opened.log.state.jobs.values()))
         job = await get_job(house.ctx, house.access(), answer.job_id, 0, house.deadline())
@@ -455,10 +455,10 @@ class TestVanishing:
         ids = await put(house, *(f"note number {number}" for number in range(40)))
         house.embedder.down = False
         opened = house.ctx.namespaces.all()[0]
-        tending = asyncio.create_task(tend(house.ctx))
+        tending = asyncio.create_task(maintain(house.ctx))
         await asyncio.sleep(0)
         await asyncio.gather(tending, erase(house, ids[39]))
-        await tend(house.ctx)
+        await maintain(house.ctx)
         assert not opened.view.space.lacking
         assert len(await texts_of(house)) == 39
 
@@ -529,10 +529,10 @@ class TestNamespaces:
         assert await texts_of(other) == [SAID]
         await self._erase(house, (await self._dry_run(house)).confirm)
         house.embedder.down = False
-        await tend(other.ctx)
+        await maintain(other.ctx)
         (opened,) = other.ctx.namespaces.all()
         assert opened.broken
-        await tend(other.ctx)
+        await maintain(other.ctx)
         await put(other, "a new beginning")
         assert await texts_of(house) == ["a new beginning"]
         await other.ctx.namespaces.close(1.0)

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from relayer.errors import Refused
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.use_cases.lifecycle import delete, restore, supersede
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.recall import recall
@@ -148,7 +148,7 @@ async def test_without_an_embedder_a_new_version_is_found_by_its_words_and_later
     assert (new.degraded, new.job_id is not None) == (True, True)
     assert NEW in await found(house)
     house.embedder.down = False
-    await tend(house.ctx)
+    await maintain(house.ctx)
     assert (await get(house, new.id)).memory.searchable
 
 

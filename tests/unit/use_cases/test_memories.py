@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from relayer.errors import Refused
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.use_cases.capture import get_job
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.overview import list_namespaces
@@ -119,7 +119,7 @@ async def test_a_job_tells_the_truth_before_and_after(house):
     pending = await get_job(house.ctx, house.access(), job_id, 0, house.deadline())
     assert (pending.state, pending.work) == ("queued", "embed")
     house.embedder.down = False
-    await tend(house.ctx)
+    await maintain(house.ctx)
     done = await get_job(house.ctx, house.access(), job_id, 0, house.deadline())
     assert done.state == "done"
     assert done.finished_at >= done.accepted_at

@@ -7,7 +7,7 @@ import pytest
 
 from relayer.domain.namespace import Custody
 from relayer.errors import DeadlineExceeded, Refused, WrongCustody, WrongNamespaceKey
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
@@ -183,9 +183,9 @@ async def test_without_an_embedder_writes_are_kept_and_recall_says_degraded(hous
 async def test_what_was_written_without_an_embedder_becomes_searchable_when_it_is_back(house):
     house.embedder.down = True
     await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
-    await tend(house.ctx)
+    await maintain(house.ctx)
     house.embedder.down = False
-    await tend(house.ctx)
+    await maintain(house.ctx)
     found = await ask(house)
     assert not found.degraded
     assert found.memories[0].searchable
@@ -264,7 +264,7 @@ async def test_keys_that_ended_take_the_open_namespace_with_them(house):
     await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
     assert len(house.ctx.namespaces) == 1
     await house.clock.advance(11 * 60)
-    await tend(house.ctx)
+    await maintain(house.ctx)
     assert len(house.ctx.namespaces) == 0
     assert [hit.text for hit in (await ask(house)).memories] == [COFFEE]
 

@@ -7,17 +7,18 @@ import json
 import pytest
 from index_world import opened_of, replica, write_index
 
-from relayer.domain.operations import Erase, Origin
-from relayer.domain.record import (
+from relayer.domain.operations import (
     DIALOGUE,
     Dialogue,
+    Erase,
     Kind,
+    Origin,
     Record,
     Source,
     decode_record,
     encode_record,
 )
-from relayer.maintenance.embeddings import tend
+from relayer.maintenance.embeddings import maintain
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.changes import changes
 from relayer.use_cases.erase import erase_memory, erase_namespace
@@ -154,7 +155,7 @@ async def test_secrets_are_not_kept(house):
 
 async def test_it_is_no_memory_to_anybody(house):
     await capture(house)
-    await tend(house.ctx)
+    await maintain(house.ctx)
     (record,) = ids_of(house)
     shown = ulid.render(record)
     everything = RecallRequest(

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 from wire_vectors import vectors
 
-from relayer.wire.certificates import Certificate, Right
 from relayer.wire.codec import Reader
 from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.signing import Certificate, Right
 
 FROZEN = vectors("certificates")
 GOOD = bytes.fromhex(FROZEN["verifies"][0]["encoded"])

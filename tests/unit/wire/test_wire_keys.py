@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from wire_vectors import vectors
 
 from relayer.wire.errors import InvalidSecret
-from relayer.wire.keys import RootKeys, derive, is_account_id, mask, parse_secret, route
+from relayer.wire.sealing import RootKeys, derive, is_account_id, mask, parse_secret, route
 
 FROZEN = vectors("derivation")
 ROOT = RootKeys(bytes.fromhex(FROZEN["root"]))

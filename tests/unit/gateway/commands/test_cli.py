@@ -12,7 +12,7 @@ from gateway_plugin import keys
 from gateway_plugin.cli import app
 from gateway_plugin.identity import mint
 from relayer.wire import codec as base64url
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 SECRET = bytes(range(32))
 

@@ -17,7 +17,7 @@ from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.identity import NamespaceRef, RootHolder
 from gateway_plugin.outbox import queue
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate, outbox_path
-from relayer.wire.keys import RootKeys
+from relayer.wire.sealing import RootKeys
 
 SECRET = "11" * 32
 KEY = "agent:coder:main"

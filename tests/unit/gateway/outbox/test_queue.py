@@ -28,8 +28,8 @@ from gateway_plugin.outbox.queue import (
     outbox_path,
 )
 from relayer.wire import codec as base64url
-from relayer.wire.keys import RootKeys
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
+from relayer.wire.sealing import RootKeys
 
 TEXT = "My sister Lena visits me in the first week of May."
 OWNER = NamespaceRef("researcher", "researcher/private-corner", 1)

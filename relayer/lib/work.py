@@ -1,22 +1,232 @@
-"""Fair shares: of places for requests that wait, of threads that read texts, of the embedding model."""
+"""How the work of requests is done together: within its time, once for all who ask, again after a pause, and in fair shares."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
+from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from relayer.errors import AccountBusy, QueueFull
-from relayer.ports import Embedder, EmbeddingModel
+from relayer.errors import AccountBusy, DeadlineExceeded, QueueFull, RelayerError
+from relayer.ports import Clock, Embedder, EmbeddingModel, Randomness
+from relayer.wire.retries import doubled
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment on the clock's monotonic scale, in seconds."""
+
+    clock: Clock
+    at: float
+
+    @classmethod
+    def after(cls, clock: Clock, seconds: float) -> Deadline:
+        """Make a deadline that many seconds from now."""
+        return cls(clock, clock.monotonic() + seconds)
+
+    def remaining(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.at - self.clock.monotonic())
+
+    def step(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Bound a step; raises `DeadlineExceeded` with its name when the time is up."""
+        return _Step(self.remaining(), name)
+
+
+class _Step(AbstractAsyncContextManager[None]):
+    """A bounded step. A class, because every request has some, and a generator would take twice as long."""
+
+    __slots__ = ("_name", "_timeout")
+
+    def __init__(self, seconds: float, name: str) -> None:
+        self._timeout = asyncio.timeout(seconds)
+        self._name = name
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError as over:
+            raise DeadlineExceeded(self._name) from over
+        if isinstance(error, TimeoutError):
+            raise DeadlineExceeded(self._name) from error
+
+
+class SingleFlight:
+    """Runs ``action`` for its callers, one run at a time, in the task of one of them.
+
+    A cancelled caller cancels nobody else: the next one that waits takes over.
+    """
+
+    def __init__(self, action: Callable[[], Awaitable[None]]) -> None:
+        self._action = action
+        self._turn = asyncio.Lock()
+        self._begun = 0
+        self._done = 0
+        self._failed = 0
+        self._failure: RelayerError | None = None
+
+    async def run(self) -> None:
+        """Return after a run that began after this call; raises what that run raised."""
+        wanted = self._begun + 1
+        async with self._turn:
+            if self._done >= wanted:
+                return
+            if self._failed >= wanted and self._failure is not None:
+                raise self._failure.with_traceback(None)
+            self._begun += 1
+            number = self._begun
+            try:
+                await self._action()
+            except RelayerError as error:
+                self._failed, self._failure = number, error
+                raise
+            self._done = number
+
+
+AT_ONCE = 16  # requests to the store on behalf of one caller
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines at the same time and return their results in order.
+
+    The first error cancels the others and is raised itself, not in a group; one of the relayer's own if there is one.
+    """
+    if len(works) == 1:
+        return [await works[0]]  # the common case needs no task
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from errors
+    return [task.result() for task in tasks]
+
+
+async def in_windows(
+    work: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U], size: int = AT_ONCE
+) -> list[T]:
+    """Do the work for every item, ``size`` of them at the same time; results in order, raises as `together`."""
+    rest, results = list(items), list[T]()
+    for start in range(0, len(rest), size):
+        results += await together([work(item) for item in rest[start : start + size]])
+    return results
+
+
+async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Run two coroutines of different results as `together` does."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = group.create_task(one), group.create_task(other)
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from errors
+    return tasks[0].result(), tasks[1].result()
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    for error in errors.exceptions:
+        if isinstance(error, RelayerError):
+            return error
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+_FIRST_SECONDS = 0.05
+_LONGEST_SECONDS = 2.0
+
+
+def fraction(randomness: Randomness) -> float:
+    """Return something from 0 to below 1."""
+    return int.from_bytes(randomness.bytes(4), "big") / 2**32
+
+
+def uneven(randomness: Randomness) -> float:
+    """Return something between a half and one and a half: what a pause is multiplied by, so that replicas drift apart."""
+    return 0.5 + fraction(randomness)
+
+
+class Backoff:
+    """Counts failed attempts of writers that compete, and says how long to wait after each.
+
+    Full jitter (a uniform draw from zero to the cap of the attempt) spreads competitors best, as simulated in "Exponential
+    Backoff And Jitter", AWS Architecture Blog, 2015.
+    """
+
+    def __init__(self, randomness: Randomness) -> None:
+        self._randomness = randomness
+        self._failures = 0
+
+    def reset(self) -> None:
+        """Start over after a success."""
+        self._failures = 0
+
+    def next_delay(self, at_least: float = 0.0) -> float:
+        """Return the seconds to wait now; ``at_least`` is what the store asked for."""
+        cap = doubled(_FIRST_SECONDS, self._failures, _LONGEST_SECONDS)
+        self._failures += 1
+        return at_least + cap * fraction(self._randomness)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Room for ``capacity`` tokens, of which ``per_second`` come back each second."""
+
+    capacity: float
+    per_second: float
+
+
+class Buckets:
+    """One bucket per name, full at first sight. Beyond ``most`` names the one unused for longest is forgotten."""
+
+    def __init__(self, limit: Limit, *, most: int = 20_000) -> None:
+        self._limit = limit
+        self._levels: LRUCache[str, tuple[float, float]] = LRUCache(most)
+
+    def wait(self, name: str, cost: float, now: float) -> float:
+        """Return the seconds until ``cost`` tokens are there; 0 when they are. ``now`` is monotonic, in seconds.
+
+        A cost above the capacity waits for a full bucket, and then gets through.
+        """
+        lacking = min(cost, self._limit.capacity) - self._level(name, now)
+        # Refilling adds rounding errors; a caller that waited exactly as told must get in.
+        return lacking / self._limit.per_second if lacking > 1e-6 else 0.0
+
+    def spend(self, name: str, cost: float, now: float) -> None:
+        """Take tokens, down to an empty bucket; a cost below zero gives them back, up to a full one."""
+        self._levels[name] = (max(0.0, self._level(name, now) - cost), now)
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    def _level(self, name: str, now: float) -> float:
+        level, at = self._levels.get(name, (self._limit.capacity, now))
+        return min(self._limit.capacity, level + max(0.0, now - at) * self._limit.per_second)
+
+
+def take(buckets: Sequence[tuple[Buckets, str]], cost: float, now: float) -> float:
+    """Take ``cost`` tokens from every bucket, or from none: returns the seconds to wait, 0 when taken."""
+    wait = max(table.wait(name, cost, now) for table, name in buckets)
+    if not wait:
+        for table, name in buckets:
+            table.spend(name, cost, now)
+    return wait
+
 
 _RETRY_SECONDS = 15.0
 
@@ -85,8 +295,6 @@ class Shares:
         if not places:
             self._taken.pop(account, None)
 
-
-T = TypeVar("T")
 
 # What is done at once, without the thread: ordinary requests, in well under a millisecond.
 _INLINE = 1024

@@ -1,7 +1,14 @@
-"""The key of a namespace's epoch and its subkeys, derived from a secret that the relayer does not keep.
+"""The relayer's own keys: what it needs beyond what gateways send, from one 32-byte key; a namespace's; and those of the day.
+
+The metadata key seals what the log itself must read; the names key hides names in object keys; the identity signs what
+the relayer says of itself; the custody key stands in for a gateway's secret where a namespace has custody ``relayer``.
 
 Namespace key = HKDF(namespace secret, salt of the keyring). Neither the bucket (which has the salt) nor the gateway
 (which has the secret) can derive it alone, and destroying the salt destroys every content of the epoch.
+
+Fleet keys are one random X25519 pair per day, shared by the replicas through the store, gone two days later.
+A gateway seals namespace secrets to the key of the day. Traffic recorded on the network stays unreadable once the
+private half is deleted, even to someone who later takes the relayer's key and disk.
 """
 
 from __future__ import annotations
@@ -9,12 +16,49 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey
 
 from relayer.domain.namespace import Keyring
-from relayer.errors import WrongNamespaceKey
+from relayer.errors import WrongNamespaceKey, WrongRelayerKey
 from relayer.wire.codec import Field, lp
-from relayer.wire.keys import derive
-from relayer.wire.sealing import ObjectType, SealingKey, context, seal, unseal
+from relayer.wire.errors import UnsealError
+from relayer.wire.sealed_keys import FleetKey
+from relayer.wire.sealing import ObjectType, SealingKey, context, derive, seal, unseal
+
+_TAG_SIZE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RelayerKeys:
+    """Subkeys of the relayer key; a relayer with another key sees noise in the same store."""
+
+    metadata: SealingKey
+    identity: SigningKey = field(repr=False)
+    _names: bytes = field(repr=False)
+    _custody: bytes = field(repr=False)
+
+    @classmethod
+    def derive(cls, relayer_key: bytes) -> RelayerKeys:
+        """Derive all subkeys from the 32-byte relayer key."""
+        key_id = derive(relayer_key, "memrelay/v1/relayer/metadata-id", length=16)
+        return cls(
+            metadata=SealingKey(key_id, derive(relayer_key, "memrelay/v1/relayer/metadata")),
+            identity=SigningKey(derive(relayer_key, "memrelay/v1/relayer/identity")),
+            _names=derive(relayer_key, "memrelay/v1/relayer/names"),
+            _custody=derive(relayer_key, "memrelay/v1/relayer/custody"),
+        )
+
+    def tag(self, *fields: Field) -> str:
+        """Return a keyed hash of names as 40 hex digits: the same for every replica, meaningless without the key."""
+        return hmac.new(self._names, lp(*fields), hashlib.sha512).digest()[:_TAG_SIZE].hex()
+
+    def namespace_secret(self, account: str, namespace: str, generation: int) -> bytes:
+        """Return the secret of a namespace of custody ``relayer``."""
+        return derive(self._custody, "namespace", account, namespace, generation)
+
 
 SALT_SIZE = 32
 KEY_ID_SIZE = 16
@@ -111,3 +155,55 @@ class NamespaceKeys:
         """Open a block of an index; raises `relayer.wire.errors.UnsealError`."""
         place = context(ObjectType.INDEX, self.account, self.incarnation, block)
         return unseal(self.index, ObjectType.INDEX, place, sealed)
+
+
+DAY_MS = 24 * 3600 * 1000
+KEPT_DAYS = 2
+
+
+def day_of(time_ms: int) -> str:
+    """Return the UTC day of a time as ``YYYYMMDD``."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y%m%d")
+
+
+def live_days(time_ms: int) -> tuple[str, ...]:
+    """Return the days whose keys are accepted, newest first."""
+    return tuple(day_of(time_ms - back * DAY_MS) for back in range(KEPT_DAYS))
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPair:
+    """The key pair of one day."""
+
+    day: str
+    private: PrivateKey = field(repr=False)
+
+    @property
+    def public(self) -> FleetKey:
+        """What gateways may know."""
+        start = datetime.strptime(self.day, "%Y%m%d").replace(tzinfo=UTC)
+        end = start + timedelta(days=KEPT_DAYS)
+        return FleetKey(self.day, bytes(self.private.public_key), int(end.timestamp()))
+
+    def seal(self, metadata: SealingKey, *, salt: bytes) -> bytes:
+        """Seal the private half for the store."""
+        return seal(metadata, ObjectType.FLEET, _place(self.day), bytes(self.private), salt=salt)
+
+    @classmethod
+    def open(cls, day: str, metadata: SealingKey, sealed: bytes) -> FleetPair:
+        """Open what the store holds for a day.
+
+        Raises:
+            WrongRelayerKey: sealed by another relayer key, or damaged.
+        """
+        try:
+            return cls(day, PrivateKey(unseal(metadata, ObjectType.FLEET, _place(day), sealed)))
+        except UnsealError as error:
+            raise WrongRelayerKey(
+                f"the object fleet/{day} of this store does not open: it is damaged, or was made with another relayer key; "
+                "remove it, and a relayer that starts makes a new one"
+            ) from error
+
+
+def _place(day: str) -> bytes:
+    return context(ObjectType.FLEET, "", b"", day)
