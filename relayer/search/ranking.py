@@ -175,6 +175,8 @@ SHARE_OF_ALL = 0.48
 SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.70}
 # No memory is told for the form of a prompt alone, however surely it asks for one.
 LEAST_STEPS = -1.5
+# So far above the null evidence needs no form: who asks about others, in a plain sentence, is told what is known of them.
+ENOUGH_ALONE = 0.15
 MOST_LOGITS = 6.0
 
 
@@ -195,7 +197,8 @@ def judged_steps(steps: float, asks: float, concerns: float, model: str = "") ->
     """
     form = ASKS_SHARE * _bounded(asks) + CONCERNS_SHARE * _bounded(concerns)
     rest = SHARE_BY_MODEL.get(model, SHARE_OF_ALL)
-    return min(EVIDENCE_SHARE * steps + form + rest, 1 + steps - LEAST_STEPS)
+    together = min(EVIDENCE_SHARE * steps + form + rest, 1 + steps - LEAST_STEPS)
+    return max(together, steps - ENOUGH_ALONE)
 
 
 def _bounded(logits: float) -> float:
