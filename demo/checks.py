@@ -61,6 +61,7 @@ class Observation:
         text: the injected block, "" for silence.
         memories: id and text of each memory in it.
         milliseconds: how long it took.
+        standing: what stands in every prompt of the session.
     """
 
     agent: str
@@ -69,6 +70,7 @@ class Observation:
     text: str = field(repr=False)
     memories: tuple[tuple[str, str], ...] = field(repr=False)
     milliseconds: int
+    standing: str = field(default="", repr=False)
 
 
 def is_hit(seen: Observation, *, curated: bool) -> bool:
@@ -78,7 +80,7 @@ def is_hit(seen: Observation, *, curated: bool) -> bool:
     """
     expected = one_line(seen.probe.expected or "").casefold()
     if curated:
-        return expected in one_line(html.unescape(seen.text)).casefold()
+        return expected in one_line(html.unescape(f"{seen.standing}\n{seen.text}")).casefold()
     texts = [one_line(text).casefold() for _, text in seen.memories]
     return any(text and (text in expected or expected in text) for text in texts)
 

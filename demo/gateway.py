@@ -247,4 +247,5 @@ def _observation(agent: str, probe: Probe, injection: Injection) -> Observation:
         injection.text,
         tuple((hit.id, hit.text) for hit in injection.hits),
         injection.milliseconds,
+        injection.standing,
     )

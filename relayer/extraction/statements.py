@@ -179,7 +179,7 @@ _MOST_PIECES = 20
 _LONGEST_SENTENCE = 1_000
 _MOST_SENTENCES = 2_000
 # Between two looks at the clock of who waits.
-_SENTENCES_A_STEP = 50
+_SENTENCES_A_STEP = 10
 # An assistant that repeats so much of what was said shortly before says nothing of its own.
 _ECHOED = 0.6
 _REMEMBERED_TURNS = 4
@@ -236,13 +236,17 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
         yield Left(index, "role")
         return
     text = clean(turn.text)
+    yield None
     prose = mask_non_prose(text)
+    yield None
     if not has_words(prose):
         yield Left(index, "code" if has_words(text) else "empty")
         return
     lang = guess_language(prose)
     hits: list[_Hit] = []
+    yield None
     spans = list(islice(_sentences(prose), _MOST_SENTENCES))
+    yield None
     whole = read_message(prose, turn.role) if len(text) <= _LONG else Reading(float("-inf"), "one_off")
     for number, span in enumerate(spans):
         hits.append(_judge(turn, prose, span, lang, before, whole=whole, alone=len(spans) == 1))
