@@ -171,8 +171,8 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
 EVIDENCE_SHARE = 0.42
 ASKS_SHARE = 0.06
 CONCERNS_SHARE = 0.075
-SHARE_OF_ALL = 0.48
-SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.70}
+SHARE_OF_ALL = 0.44
+SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.66}
 # No memory is told for the form of a prompt alone, however surely it asks for one.
 LEAST_STEPS = -1.5
 # So far above the null evidence needs no form: who asks about others, in a plain sentence, is told what is known of them.
