@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -12,8 +13,11 @@ from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.system import MeteredStore, SystemClock, SystemRandomness
+from relayer.domain.operations import Role
 from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
+from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
+from relayer.extraction.message_reader import read_message
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
 from relayer.http.health import Metrics, MetricsPage, Readiness
@@ -37,7 +41,9 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness
 from relayer.process import connections_within, free_bytes, product_version
+from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
+from relayer.search.prompt_reader import read_prompt
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
@@ -168,6 +174,7 @@ async def _namespaces(
     async def making(access: Access) -> None:
         await accounts.make(access.account, access.principal.peer)
 
+    await asyncio.to_thread(_load_readers)
     return OpenNamespaces(
         ports,
         embedder.model,
@@ -177,6 +184,14 @@ async def _namespaces(
         making=making,
         quotas=quotas,
     )
+
+
+def _load_readers() -> None:
+    """Read the weights and word lists of what reads texts: the first request would hold the loop for 25 ms by it."""
+    read_prompt("")
+    read_message("", Role.USER)
+    essentials.load()
+    statement_of("")
 
 
 async def _calibration(embedder: Embedder) -> Calibration:

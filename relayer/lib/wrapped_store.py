@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
@@ -10,12 +11,13 @@ from relayer.ports import CreateOutcome, GetOutcome, ObjectInfo, ObjectStore, Sw
 T = TypeVar("T")
 
 
-class WrappedStore:
+class WrappedStore(ABC):
     """An `ObjectStore` that makes each request of ``inner`` through `around`, which is for others to say."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
 
+    @abstractmethod
     async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
         """Make a request by calling ``ask``, or do not.
 
@@ -25,7 +27,6 @@ class WrappedStore:
             ask: asks the inner store; of a listing, returns its rows as they come.
             data: what it is to write.
         """
-        raise NotImplementedError
 
     @property
     def description(self) -> str:

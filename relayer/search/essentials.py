@@ -76,6 +76,12 @@ def decide(marks: frozenset[Essential], logits: NDArray[np.float32]) -> Essentia
     return kind if kind in marks and margin > _MARGIN[kind] else None
 
 
+def load() -> None:
+    """Read words and weights now."""
+    _marks()
+    _weights()
+
+
 def essential_of(text: str) -> Essential | None:
     """Tell what a statement says of what always matters; None for most. Never fails, whatever the text is."""
     marks = marked(text) if len(text) <= LONGEST else frozenset()
