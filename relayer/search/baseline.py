@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from relayer.ports import Embedder
 from relayer.search.dense import DenseQuery
-from relayer.search.lexical import LexicalIndex
+from relayer.search.lexical import LexicalIndex, asked_terms
 from relayer.search.passages import VectorQuery
 from relayer.search.ranking import (
     ENOUGH_MEMORIES,
@@ -231,7 +231,7 @@ def _samples(
             index.put(member, texts[member])
         covered, doubts = np.empty((len(unrelated), size)), np.zeros(len(unrelated))
         for number, prompt in enumerate(unrelated):
-            asked = index.ask(prompt)
+            asked = index.ask(asked_terms(prompt))
             covered[number] = coverage(asked.scores(members), asked.ceiling)
             doubts[number] = UNKNOWN_NAME_PENALTY * index.lacks(names(prompt))
         samples.append((members, covered, doubts))
@@ -347,7 +347,7 @@ class NamespaceBaseline:
         known = [key for key in sample if key in lexical]
         best = []
         for probe in calibration.probes:
-            asked = lexical.ask(probe.text)
+            asked = lexical.ask(asked_terms(probe.text))
             covered = coverage(asked.scores(known), asked.ceiling)
             cosine = ask(probe.vector).scores(known)
             found = np.where(np.isnan(cosine), covered, abstention_score(cosine, covered))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
 from relayer.search.dense import DenseParts, DenseQuery
-from relayer.search.lexical import LexicalIndex, LexicalQuery
+from relayer.search.lexical import LexicalIndex, LexicalQuery, asked_terms
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
 from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import (
@@ -541,7 +541,8 @@ class MemoryIndex:
         about = dense if dense is None or topic is None else self._dense.ask(topic)
         if text is None:
             return Asked(dense, about, None)
-        return Asked(dense, about, self._lexical.ask(text), self._passages.ask(text))
+        asked = asked_terms(text)
+        return Asked(dense, about, self._lexical.ask(asked), self._passages.ask(asked))
 
     def _candidates(self, asked: Asked, count: int, allowed: AbstractSet[int] | None) -> Candidates:
         """What is proposed, and the neighbours of the best of that, with all scores."""

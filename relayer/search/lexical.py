@@ -125,6 +125,11 @@ class Weighed(NamedTuple):
     length: float
 
 
+def asked_terms(query: str) -> list[str]:
+    """The terms that a query is put by, each once, in a fixed order: float addition is not associative, and replicas must agree."""
+    return sorted(set(terms(query, ASKED_TERMS)))
+
+
 class LexicalIndex:
     """Texts by integer key; for one event loop, whose thread calls everything here."""
 
@@ -231,10 +236,8 @@ class LexicalIndex:
         self._free.append(slot)
         return True
 
-    def ask(self, query: str) -> LexicalQuery:
-        """Put a query, to be used before anything is put or removed."""
-        # In a fixed order: float addition is not associative, and replicas must agree.
-        asked = sorted(set(terms(query, ASKED_TERMS)))
+    def ask(self, asked: Sequence[str]) -> LexicalQuery:
+        """Put a query's `asked_terms`, to be used before anything is put or removed."""
         imagined = IMAGINED_TERMS * self._idf(0) if asked else 0.0
         ceiling = imagined + sum(self._idf(self._frequency(term)) for term in asked)
         return LexicalQuery(
@@ -248,7 +251,7 @@ class LexicalIndex:
 
     def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
         """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
-        keys, scores = self.ask(query).best(k, allowed)
+        keys, scores = self.ask(asked_terms(query)).best(k, allowed)
         return list(zip(keys.tolist(), scores.tolist(), strict=True))
 
     def lacks(self, names: Iterable[str]) -> bool:

@@ -270,11 +270,11 @@ class PassageWords:
         """Whether one of the names occurs in no passage."""
         return self._lexical.lacks(names)
 
-    def ask(self, query: str) -> WordsOfPassages | None:
-        """Put a query, to be used before anything is put or removed; None when there is nothing to be found."""
+    def ask(self, asked: Sequence[str]) -> WordsOfPassages | None:
+        """Put a query's `asked_terms`, to be used before anything is put or removed; None when there is nothing to be found."""
         if not self._starts:
             return None
-        return WordsOfPassages(self._lexical.ask(query), self._starts, tidy=not self._gone)
+        return WordsOfPassages(self._lexical.ask(asked), self._starts, tidy=not self._gone)
 
     async def parts(self) -> LexicalParts:
         """What `of_parts` takes; `tidy` first."""

@@ -16,7 +16,7 @@ from relayer.ports import EmbeddingModel
 __all__ = ["HashingEmbedder"]
 
 # What is hashed so fast that no thread is worth it, which would be as random as threads are.
-_INLINE_CHARACTERS, _INLINE_TEXTS = 4096, 8
+_INLINE_CHARACTERS, _INLINE_TEXTS = 1024, 8
 _WORD = re.compile(r"\w+")
 
 

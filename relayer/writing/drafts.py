@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -120,6 +120,8 @@ def next_version(old: Record, access: Access, idempotency_key: str | None, **cha
 LOOKED_AT = 12
 """How many of the nearest memories one is compared with."""
 _MOST_CONTRADICTED = 3
+# By the words of so many characters: more cost the event loop more than they find, beside the vector of the whole.
+_SEARCHED = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Ve
         return NOTHING_KNOWN
     near: list[_Near] = []
     room = _COMPARED_CHARACTERS
-    for memory, cosine in _nearest(opened, new, vector):
+    async for memory, cosine in _nearest(opened, new, vector):
         room -= len(new.text) + min(len(memory.record.text), LONGEST)
         if near and room < 0:
             break
@@ -178,13 +180,15 @@ async def _is_noted(ctx: Context, opened: OpenNamespace, draft: Draft, vector: V
 _Near = tuple[Record, float, Status]
 
 
-def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> Iterator[tuple[Memory, float]]:
+async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[tuple[Memory, float]]:
     """Yield the nearest memories of the same voice with their cosine: live ones first, then those that are not.
 
     What is live, and over, stands for nothing; one near it that is not over may.
     """
     for past in (False, True):
-        for hit in opened.search(vector, new.text, LOOKED_AT, past=past).hits:
+        # Each search is a step of the event loop by itself.
+        await asyncio.sleep(0)
+        for hit in opened.search(vector, new.text[:_SEARCHED], LOOKED_AT, past=past).hits:
             memory = opened.hit(hit.key)
             is_over = memory.is_live and not memory.state.live_at(opened.last_time)
             if same_voice(memory.record, new) and not is_over:

@@ -3,7 +3,7 @@ import pytest
 
 from relayer.search.dense import DenseIndex
 from relayer.search.index import Asked, Candidates
-from relayer.search.lexical import LexicalIndex
+from relayer.search.lexical import LexicalIndex, asked_terms
 from relayer.search.ranking import (
     JUDGED_SPEAKER_WEIGHT,
     JUDGED_TERM_WEIGHT,
@@ -26,7 +26,9 @@ def weighed(query: str | None, vector: np.ndarray | None, topic: np.ndarray | No
         lexical.put(key, text, speaker=speaker)
     found = None if vector is None else dense.ask(vector)
     about = found if topic is None else dense.ask(topic)
-    return Candidates.of([3, 1, 2], Asked(found, about, None if query is None else lexical.ask(query)))
+    return Candidates.of(
+        [3, 1, 2], Asked(found, about, None if query is None else lexical.ask(asked_terms(query)))
+    )
 
 
 def test_candidates_stand_by_rising_key_whatever_order_they_come_in():

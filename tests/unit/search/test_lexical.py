@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from relayer.search.lexical import BACKGROUND, IMAGINED_TERMS, LexicalIndex
+from relayer.search.lexical import BACKGROUND, IMAGINED_TERMS, LexicalIndex, asked_terms
 from relayer.search.terms import TOLD_TERMS, terms, told
 
 TEXTS = {
@@ -89,14 +89,19 @@ def test_a_full_match_of_average_length_scores_the_ceiling_but_for_what_is_imagi
     index = LexicalIndex()
     index.put(1, "apple banana")
     index.put(2, "cherry damson")
-    unseen = (index.ask("apple zeppelin").ceiling - index.ask("apple").ceiling) * IMAGINED_TERMS
-    asked = index.ask("banana apple")
+    unseen = (
+        index.ask(asked_terms("apple zeppelin")).ceiling - index.ask(asked_terms("apple")).ceiling
+    ) * IMAGINED_TERMS
+    asked = index.ask(asked_terms("banana apple"))
     assert asked.scores([1]) == pytest.approx([asked.ceiling - unseen], rel=1e-5)
 
 
 def test_a_word_alone_is_no_perfect_match_and_more_words_are_better():
     index = filled()
-    one, three = index.ask("thunderstorms"), index.ask("dog afraid of thunderstorms")
+    one, three = (
+        index.ask(asked_terms("thunderstorms")),
+        index.ask(asked_terms("dog afraid of thunderstorms")),
+    )
     assert one.scores([2])[0] < 0.6 * one.ceiling
     assert three.scores([2])[0] / three.ceiling > one.scores([2])[0] / one.ceiling
 
@@ -106,11 +111,11 @@ def test_a_query_is_about_whoever_it_names():
     index.put(1, "I went hiking.", speaker="Mara Lindt")
     index.put(2, "Mara went hiking.", speaker="Jonas")
     index.put(3, "So did I.", speaker=None)
-    assert index.ask("Where did Mara go?").spoken([1, 2, 3]).tolist() == [True, False, False]
-    assert index.ask("And Ms Lindt's hike?").spoken([3, 2, 1]).tolist() == [False, False, True]
-    assert not index.ask("Where did they go?").spoken([1, 2, 3]).any()
+    assert index.ask(asked_terms("Where did Mara go?")).spoken([1, 2, 3]).tolist() == [True, False, False]
+    assert index.ask(asked_terms("And Ms Lindt's hike?")).spoken([3, 2, 1]).tolist() == [False, False, True]
+    assert not index.ask(asked_terms("Where did they go?")).spoken([1, 2, 3]).any()
     assert index.remove(1)
-    assert not index.ask("Where did Mara go?").spoken([2, 3]).any()
+    assert not index.ask(asked_terms("Where did Mara go?")).spoken([2, 3]).any()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +155,7 @@ def test_what_a_text_tells_is_counted_without_its_header_and_its_questions(text,
 def test_a_role_is_nobodys_name():
     index = LexicalIndex()
     index.put(1, "I went hiking.", speaker="user")
-    assert not index.ask("Which user went hiking?").spoken([1]).any()
+    assert not index.ask(asked_terms("Which user went hiking?")).spoken([1]).any()
 
 
 def test_a_speaker_changes_no_score():
@@ -169,7 +174,7 @@ def test_a_name_is_lacking_when_no_text_has_it():
 
 def test_an_unknown_term_raises_the_ceiling():
     index = filled()
-    assert index.ask("coffee zeppelin").ceiling > 1.3 * index.ask("coffee").ceiling
+    assert index.ask(asked_terms("coffee zeppelin")).ceiling > 1.3 * index.ask(asked_terms("coffee")).ceiling
 
 
 def test_context_counts_for_less_than_the_text():
@@ -215,7 +220,7 @@ def test_putting_a_key_again_replaces_its_text():
 def test_a_query_without_terms_finds_nothing(query):
     index = filled()
     assert index.search(query, 5) == []
-    assert index.ask(query).ceiling == 0.0
+    assert index.ask(asked_terms(query)).ceiling == 0.0
 
 
 def test_an_empty_index_finds_nothing():
@@ -252,7 +257,7 @@ def test_an_error_of_a_search_that_is_kept_keeps_nothing_from_being_indexed():
     index = Interrupted()
     index.put(0, "the harbour office")
     with pytest.raises(InterruptedError) as kept:
-        index.ask("harbour interrupt")
+        index.ask(asked_terms("harbour interrupt"))
     index.put(1, "the harbour boats")
     index.put(2, "a brass key")
     assert kept.traceback

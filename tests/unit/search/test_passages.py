@@ -126,4 +126,4 @@ def test_a_namespace_without_long_texts_is_asked_as_if_there_were_no_passages():
     vectors = VectorIndex(4)
     vectors.add(0, EAST)
     assert type(vectors.ask(EAST)) is DenseQuery
-    assert PassageWords().ask("violin") is None
+    assert PassageWords().ask(["violin"]) is None
