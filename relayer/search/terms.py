@@ -102,7 +102,10 @@ def _stem(word: str) -> str | None:
         return None
     if word in _MONTH_WORDS:
         return _MONTH_WORDS[word]
-    plain = "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c)) or word
+    if not word.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c)) or word
+    else:
+        plain = word
     return _without_ending(plain) if plain.isascii() and plain.isalpha() else plain
 
 

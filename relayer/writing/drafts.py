@@ -160,6 +160,7 @@ async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Ve
             break
         near.append((memory.record, cosine, memory.state.status))
     work = _COMPARING * (_COMPARED_CHARACTERS - room)
+    await asyncio.sleep(0)
     return (await ctx.texts.make(opened.account, _decisions(new, near), work))[-1]
 
 
@@ -186,7 +187,7 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
     What is live, and over, stands for nothing; one near it that is not over may.
     """
     for past in (False, True):
-        # Each search is a step of the event loop by itself.
+        # Searching, and unsealing what was found before anything can be erased, is a step of the event loop by itself.
         await asyncio.sleep(0)
         for hit in opened.search(vector, new.text[:_SEARCHED], LOOKED_AT, past=past).hits:
             memory = opened.hit(hit.key)
