@@ -1,6 +1,6 @@
 """A person's day, as it is lived: what people tell an assistant in chat, and what they ask it later, in fifteen languages.
 
-    python -m bench.day [--half unseen] [--fill 300] [--only de,fr] [--embedder multilingual] [--failures]
+    python -m bench.day [--half unseen] [--fill 300] [--only de,fr] [--embedder local] [--failures]
 
 Every persona of ``bench/sets/day`` is an agent of its own: what it says goes through the plugin's `after_turn`, what it asks
 through `before_turn`, both at default settings, and what is counted is what stands in the prompt. The sets were written before
@@ -314,7 +314,7 @@ async def day(
     only: Iterable[str] = (),
     fill: int = 0,
     data: Sequence[Path] = (),
-    embedder: Kind = "local",
+    embedder: Kind = "multilingual",
     progress: Progress | None = None,
 ) -> dict[str, Tally]:
     """Live the days of a half; tallies by language."""
@@ -358,7 +358,7 @@ def main(
     only: Annotated[str, typer.Option(help="Languages or personas, with commas.")] = "",
     fill: Annotated[int, typer.Option(help="Other memories in each namespace.")] = 0,
     data: Annotated[list[Path] | None, typer.Option(help="Conversations to fill with.")] = None,
-    embedder: Annotated[Kind, typer.Option(help="The model in the relayer.")] = "local",
+    embedder: Annotated[Kind, typer.Option(help="The model in the relayer.")] = "multilingual",
     *,
     failures: Annotated[
         bool, typer.Option("--failures", help="Print what failed; not of the unseen half.")

@@ -85,7 +85,7 @@ class Scores:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
+    parser.add_argument("--embedder", choices=("multilingual", "local"), default="multilingual")
     options = parser.parse_args()
     embedder = LocalEmbedder(options.embedder, threads=2)
     calibration = await calibrate(embedder)

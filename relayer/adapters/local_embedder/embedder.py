@@ -16,14 +16,16 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from relayer.adapters.local_embedder import e5, minilm
 from relayer.adapters.local_embedder.e5 import E5
 from relayer.adapters.local_embedder.minilm import MiniLm
 from relayer.adapters.local_embedder.runtime import LocalModel, Vectors
-from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
 from relayer.ports import EmbeddingModel
 
 Kind = Literal["local", "multilingual"]
 _MODELS: dict[Kind, type[MiniLm | E5]] = {"local": MiniLm, "multilingual": E5}
+_FILES: dict[Kind, Callable[[], Path]] = {"local": minilm.model_file, "multilingual": e5.model_file}
 
 MAX_BATCH = 32
 # Padded tokens in one run: bounds both the memory of a run and how long a query waits behind it.
@@ -50,13 +52,21 @@ ENCODED_AT_ONCE = 64
 ENCODED_CHARACTERS = 16_384
 
 
+def is_installed(kind: Kind) -> bool:
+    """Whether the package of a model's weights is there."""
+    try:
+        return _FILES[kind]().exists()
+    except ConfigurationError:
+        return False
+
+
 class LocalEmbedder:
     """`Embedder` over a model in this process, of 384 dimensions, on worker threads.
 
     Construction is cheap; the model is loaded by `load`, or else by the first `embed`.
 
     Args:
-        kind: all-MiniLM-L6-v2 (English mostly), or multilingual-e5-small.
+        kind: multilingual-e5-small, or all-MiniLM-L6-v2 (English mostly).
         threads: of the model's runtime, 1 or 2, for each run.
         at_once: runs at the same time.
         waiting_limit: calls that may be under way or waiting at once.

