@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from typed_commands import machine, run_gateway
 
 from gateway_plugin.outbox.sender import Sender
 from memrelay import AsyncMemoryPlugin
@@ -74,3 +75,18 @@ async def test_a_paste_of_100_kb_is_no_flood(unit, answers, tmp_path):
 async def test_next_to_nothing_breaks_nothing(text, answers, tmp_path):
     await say([text], tmp_path)
     assert not any(verdict.kept for answer in answers for verdict in answer.verdicts)
+
+
+async def test_the_command_line_tells_what_became_of_each_message_of_the_last_captured_turn(
+    shared_relayer, tmp_path, secret
+):
+    environment = machine(tmp_path, shared_relayer, secret)
+    said = ["ich bin krankenpfleger", "stell einen wecker auf zehn minuten"]
+    async with AsyncMemoryPlugin(shared_relayer, secret=secret, environ=dict(environment)) as plugin:
+        await plugin.after_turn([{"role": "user", "content": text} for text in said], session_key="chat")
+        assert await plugin.flush(60)
+    shown = run_gateway(environment, "why", "--capture")
+    assert shown.returncode == 0, shown.stderr
+    assert "message 1, user: kept, by characters 0 to 22" in shown.stdout
+    assert "message 2, user: left out: one_off" in shown.stdout
+    assert "wecker" not in shown.stdout
