@@ -108,7 +108,7 @@ def of_the_day() -> list[Pair]:
 async def measured(found: Sequence[Pair]) -> tuple[list[str], Numbers]:
     """The names of the features, and those of each pair."""
     texts = list(dict.fromkeys(text for pair in found for text in (pair.old, pair.new)))
-    embedder = LocalEmbedder()
+    embedder = LocalEmbedder("multilingual")
     await embedder.load()
     try:
         rows = await embedder.embed(texts)

@@ -45,11 +45,13 @@ class _Vectors:
             kept = np.load(path)
             self._known = dict(zip(kept["texts"].tolist(), kept["vectors"], strict=True))
 
-    async def of(self, texts: Sequence[str]) -> list[Vector]:
-        missing = [text for text in dict.fromkeys(texts) if text not in self._known]
+    async def of(self, texts: Sequence[str], *, query: bool = False) -> list[Vector]:
+        names = [f"{'?' if query else '.'}{text}" for text in texts]
+        missing = [name for name in dict.fromkeys(names) if name not in self._known]
         if missing:
-            self._known.update(zip(missing, await self._embedder.embed(missing), strict=True))
-        return [self._known[text] for text in texts]
+            rows = await self._embedder.embed([name[1:] for name in missing], query=query)
+            self._known.update(zip(missing, rows, strict=True))
+        return [self._known[name] for name in names]
 
     def keep(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,10 +119,11 @@ async def _scores(
         index = await _index(conversation, vectors, calibration, way)
         ids = [turn.id for turn in conversation.turns]
         for question in conversation.questions:
-            (vector,) = await vectors.of([question.text])
+            (vector,) = await vectors.of([question.text], query=True)
             topic = None
             if way.topic and (named := index.speakers(question.text)):
-                *about, oneself = await vectors.of([ABOUT.format(name) for name in (*named, ONESELF)])
+                written = [ABOUT.format(name) for name in (*named, ONESELF)]
+                *about, oneself = await vectors.of(written, query=True)
                 topic = without_name(vector, about, oneself)
             found = index.search(vector, question.text, LIMIT, floor=way.floor, topic=topic)
             scores.add([ids[hit.key] for hit in found.hits], question.evidence)
@@ -128,7 +131,7 @@ async def _scores(
 
 
 async def _measured(paths: Sequence[Path], cache: Path, say: Callable[[str], None]) -> Section:
-    embedder = LocalEmbedder(threads=2)
+    embedder = LocalEmbedder("multilingual", threads=2)
     calibration, vectors = await calibrate(embedder), _Vectors(embedder, cache)
     rows: list[tuple[str, ...]] = []
     data: dict[str, Any] = {}

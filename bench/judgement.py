@@ -21,11 +21,11 @@ from sklearn.linear_model import LogisticRegression
 from bench.day import personas
 from bench.prompt_reader import (
     Case,
-    Head,
     asks,
     concerns,
     held_out,
     labelled,
+    network,
     of_the_day,
     purposes,
     with_model,
@@ -118,8 +118,8 @@ async def _readings(embedder: LocalEmbedder, day: list[Case]) -> NDArray[np.floa
     fold = np.arange(len(day)) % 5
     for one in range(5):
         inside = np.r_[np.arange(len(cases)), len(cases) + np.flatnonzero(fold != one)]
-        head = Head(rows[inside], numbers[inside], 10.0)
-        found[fold == one] = head.logits(rows[len(cases) + np.flatnonzero(fold == one)])
+        learnt_of = network(rows[inside], numbers[inside].tolist())
+        found[fold == one] = learnt_of.logits(rows[len(cases) + np.flatnonzero(fold == one)])
     return found
 
 

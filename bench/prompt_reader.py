@@ -23,16 +23,20 @@ from rich.table import Table
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.neural_network import MLPClassifier
 
 from bench.day import personas
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.lib.n_grams import BUCKETS, LANGUAGES, vector
-from relayer.search.prompt_reader import LANGUAGE_BUCKETS, PROMPT_BUCKETS, PURPOSES
+from relayer.search.prompt_reader import LANGUAGE_BUCKETS, PROMPT_BUCKETS, PURPOSES, Network
 
 PROMPTS = Path(__file__).parent / "sets" / "prompts"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "prompt_reader.npz"
 # Inverse strengths of regularisation, chosen by folds.
-_STRENGTH = {"purpose": 30.0, "language": 100.0, "model": 10.0}
+_STRENGTH = {"purpose": 30.0, "language": 100.0}
+# Of the networks that read a model's vectors: so many, of so many sums each, averaged; what is read is brought to one scale.
+_NETWORKS, _SUMS, _DECAY = 4, 128, 1e-2
+_SCALES = (0.3, 10.0)
 FOLDS = 3
 Case = tuple[str, str, str]
 """Language, purpose, text."""
@@ -109,6 +113,31 @@ class Head:
         return np.asarray(rows @ self.weights + self.bias, np.float32)
 
 
+def network(read: Numbers, labels: Sequence[int]) -> Network:
+    """Learn what `with_model` gives; the average of several networks is one with the sums of all."""
+    scales = np.r_[np.full(len(PURPOSES), _SCALES[0]), np.full(read.shape[1] - len(PURPOSES), _SCALES[1])]
+    # The last column is 1, and the networks have a bias of their own.
+    scales[-1] = 0
+    inner, outer, bias = [], [], np.zeros(len(PURPOSES))
+    for seed in range(_NETWORKS):
+        one = MLPClassifier(
+            (_SUMS,),
+            alpha=_DECAY,
+            batch_size=128,
+            learning_rate_init=2e-3,
+            max_iter=25,
+            early_stopping=True,
+            validation_fraction=0.08,
+            random_state=seed,
+        ).fit(read * scales, np.array(labels))
+        weights = scales[:, None] * one.coefs_[0]
+        weights[-1] = one.intercepts_[0]
+        inner.append(weights)
+        outer.append(one.coefs_[1] / _NETWORKS)
+        bias += one.intercepts_[1] / _NETWORKS
+    return Network(*(part.astype(np.float32) for part in (np.hstack(inner), np.vstack(outer), bias)))
+
+
 def purposes(cases: Sequence[Case]) -> list[int]:
     """Numbers of the labels."""
     return [PURPOSES.index(label) for _, label, _ in cases]
@@ -134,8 +163,8 @@ def held_out(cases: Sequence[Case]) -> Numbers:
 
 
 def with_model(logits: Numbers, vectors: Numbers) -> Numbers:
-    """What a model's head reads."""
-    return np.hstack([logits, vectors]).astype(np.float32)
+    """What a model's network reads: the n-grams' logits, the vector, and 1."""
+    return np.hstack([logits, vectors, np.ones((len(vectors), 1))]).astype(np.float32)
 
 
 def asks(logits: Numbers) -> Numbers:
@@ -204,8 +233,9 @@ async def _main(*, write: bool) -> None:
     await embedder.load()
     vectors = await embedded(embedder, [text for *_, text in both])
     # What the n-grams say of prompts that they were not learnt from: of their own they are too sure.
-    by_model = Head(with_model(learnt, vectors), purposes(both), _STRENGTH["model"])
-    stored[f"purpose_{embedder.model.sha256}"] = np.vstack([by_model.weights, by_model.bias])
+    by_model = network(with_model(learnt, vectors), purposes(both))
+    for part in ("inner", "outer", "bias"):
+        stored[f"model_{embedder.model.sha256}_{part}"] = getattr(by_model, part).astype(np.float16)
     if not write:
         found = by_model.logits(with_model(in_day, await embedded(embedder, [text for *_, text in day])))
         report(console, "the day's seen half, by n-grams and the multilingual model", day, found)

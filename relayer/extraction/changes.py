@@ -227,7 +227,7 @@ def likelihood(old: Statement, new: Statement, cosine: float) -> float:
     return 1 / (1 + exp(-logit))
 
 
-LINKED = 0.4
+LINKED = 0.35
 """From here on the newer one is told before the older one."""
-SURE = 0.9
+SURE = 0.8
 """From here on it takes the older one's place."""

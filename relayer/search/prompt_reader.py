@@ -1,7 +1,8 @@
 """What a text tells by its form alone: the language that it is in, and whether it asks for something only a memory knows.
 
-Two linear classifiers over the same hashed n-grams of characters and words, learnt from labelled prompts in fifteen
-languages: ``python -m bench.prompt_reader`` makes the weights anew from ``bench/sets/prompts`` and says how right they are.
+Two linear classifiers over the same hashed n-grams of characters and words, and a small network over what they say and the
+prompt's vector, learnt from labelled prompts in fifteen languages: ``python -m bench.prompt_reader`` makes the weights anew
+from ``bench/sets/prompts`` and says how right they are.
 """
 
 from __future__ import annotations
@@ -47,14 +48,28 @@ def _heads() -> dict[str, Head]:
     return stored_heads(_data())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """One layer of rectified sums of the n-grams' logits, a model's vector and 1, and a weighted sum of these for each class."""
+
+    inner: NDArray[np.float32]
+    outer: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+    def logits(self, read: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How likely each class is, in logits; one row a row."""
+        return np.asarray(np.maximum(read @ self.inner, 0) @ self.outer + self.bias, np.float32)
+
+
 @cache
-def _by_model() -> dict[str, NDArray[np.float32]]:
-    """By the SHA-256 of a model, for each class: weights of the n-grams' logits, of its vector, and a bias."""
+def _by_model() -> dict[str, Network]:
+    """The networks by the SHA-256 of a model."""
     with np.load(BytesIO(_data()), allow_pickle=False) as stored:
+        models = {name.split("_")[1] for name in stored.files if name.endswith("_inner")}
+        parts = ("inner", "outer", "bias")
         return {
-            name.removeprefix("purpose_"): stored[name]
-            for name in stored.files
-            if len(name) > len("purpose_") + 32
+            model: Network(*(stored[f"model_{model}_{part}"].astype(np.float32) for part in parts))
+            for model in models
         }
 
 
@@ -70,7 +85,7 @@ def read_prompt(text: str, query: NDArray[np.float32] | None = None, model: str 
     purpose = heads["purpose"].logits(grams)
     learnt = _by_model().get(model)
     if learnt is not None and query is not None:
-        purpose = np.concatenate([purpose, query, [1.0]], dtype=np.float32) @ learnt
+        purpose = learnt.logits(np.concatenate([purpose, query, [1.0]], dtype=np.float32))
     none, plan, ask = purpose.tolist()
     return Reading(
         language=LANGUAGES[int(heads["language"].logits(grams).argmax())],
