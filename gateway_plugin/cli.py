@@ -18,6 +18,7 @@ from gateway_plugin.commands import hosts as init
 from gateway_plugin.commands import keys as revoke
 from gateway_plugin.commands.hosts import bridge, openclaw
 from gateway_plugin.commands.keys import keys
+from gateway_plugin.commands.mcp import mcp
 from gateway_plugin.commands.outbox import open_file_outbox, outbox
 from gateway_plugin.commands.run import (
     FAILED,
@@ -294,6 +295,7 @@ index.add_to(app)
 init.add_to(app)
 app.command(hidden=True)(bridge)
 app.add_typer(openclaw, name="openclaw")
+app.add_typer(mcp, name="mcp")
 
 
 def main() -> None:

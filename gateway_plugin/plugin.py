@@ -25,7 +25,15 @@ import httpx
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, NamespaceRef, named, parse_session_key
+from gateway_plugin.identity import (
+    DEFAULT_AGENT,
+    DEFAULT_NAME,
+    KeyHolder,
+    NamespaceRef,
+    named,
+    parse_session_key,
+)
+from gateway_plugin.more_tools import MoreTools
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
@@ -49,7 +57,7 @@ from gateway_plugin.status import (
     status_of,
     without_effect,
 )
-from gateway_plugin.tools import READING, ToolAnswer, Toolbox
+from gateway_plugin.tools import READING, ToolAnswer, failure
 from gateway_plugin.turn import HostTurn, Purpose
 
 CLOSING_SECONDS: Final = 5.0
@@ -67,6 +75,7 @@ class AsyncMemoryPlugin:
         agent: who speaks when a session key names nobody; None takes the settings'.
         settings: settings, or the host's configuration object for this plugin; None reads the environment.
         secret: the gateway's secret, 64 hex digits or base64; None finds or makes one, see `gateway_plugin.keys`.
+        holder: the keys to use, found already; nothing is looked for then.
         outbox: where captured turns wait; None keeps them sealed in a file that outlives the process, unless
             ``capture.durable`` is false.
         environ: the environment; secrets are taken out of it.
@@ -85,6 +94,7 @@ class AsyncMemoryPlugin:
         *,
         settings: PluginSettings | Mapping[str, object] | None = None,
         secret: str | None = None,
+        holder: KeyHolder | None = None,
         outbox: Outbox | None = None,
         environ: MutableMapping[str, str] | None = None,
         clock: Clock | None = None,
@@ -93,7 +103,10 @@ class AsyncMemoryPlugin:
         environ = os.environ if environ is None else environ
         self.settings = settings_from(settings, environ, url=url)
         # While memory is switched off, no secret is made either.
-        holder = None if self.settings.disabled else holder_for(self.settings, environ, secret=secret)
+        if self.settings.disabled:
+            holder = None
+        elif holder is None:
+            holder = holder_for(self.settings, environ, secret=secret)
         self._identities = Identities(holder, self.settings, agent)
         self._clock = clock or SystemClock()
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
@@ -273,7 +286,7 @@ class AsyncMemoryPlugin:
         """Do what the model asks of a memory tool; every failure is an answer, too.
 
         Args:
-            name: one of `gateway_plugin.tool_arguments.TOOL_NAMES`.
+            name: one of `gateway_plugin.tool_arguments.ALL_TOOL_NAMES`.
             arguments: as the model gave them.
             session_key: as in `before_turn`.
             host: as in `before_turn`; ``host.transcripts`` is where ``memory_transcript`` may read.
@@ -281,13 +294,13 @@ class AsyncMemoryPlugin:
         try:
             turn = self._turns.known(session_key, host)
             if turn.outbox_error and not self.settings.disabled:
-                return ToolAnswer(f"Memory error: {turn.outbox_error}", failed=True)
+                return ToolAnswer(f"Memory error: {turn.outbox_error}", failed=True, reason="outbox")
             if self.settings.disabled or not turn.session_enabled:
-                return ToolAnswer("Memory is switched off here.", failed=True)
+                return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
-            answer = await Toolbox(self._client, self.settings, self._clock).call(name, arguments, turn)
+            answer = await MoreTools(self._client, self.settings, self._clock).call(name, arguments, turn)
         except GatewayError as error:
-            return ToolAnswer(f"Memory error: {error}", failed=True)
+            return failure(error)
         if name in READING:
             # What a model repeats of what it read is no news either.
             self._sessions.of(identity.namespace, turn.session.key).echoes.injected(

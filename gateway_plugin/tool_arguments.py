@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
@@ -29,7 +30,7 @@ class SearchArguments(_Arguments):
 
     query: Annotated[str, Field(min_length=1, max_length=4000, description="What to look for, in words.")]
     limit: int = Field(
-        5, ge=1, le=50, validation_alias=AliasChoices("limit", "maxResults", "max_results", "top_k")
+        5, ge=1, le=100, validation_alias=AliasChoices("limit", "maxResults", "max_results", "top_k")
     )
     min_score: float | None = Field(None, ge=0, le=1, validation_alias=AliasChoices("minScore", "min_score"))
     namespace: str | None = _NAMESPACE
@@ -93,6 +94,55 @@ class TranscriptArguments(_Arguments):
     turns: int = Field(20, ge=1, le=200)
 
 
+class ListArguments(_Arguments):
+    """List memories, newest first."""
+
+    limit: int = Field(20, ge=1, le=100)
+    cursor: str | None = Field(None, max_length=4096, description="next_cursor of the page before.")
+    namespace: str | None = _NAMESPACE
+
+
+class HistoryArguments(_Arguments):
+    """Show every version of a memory, oldest first: what was true before, and what took its place."""
+
+    ref: _Ref = Field(validation_alias=_REF_NAMES, description="A memory's id.")
+    namespace: str | None = _NAMESPACE
+
+
+class ProfileArguments(_Arguments):
+    """Read what is known of the user and their work, as one short document."""
+
+    max_tokens: int = Field(1000, ge=1, le=20_000, validation_alias=AliasChoices("maxTokens", "max_tokens"))
+    namespace: str | None = _NAMESPACE
+
+
+class AnalyzeArguments(_Arguments):
+    """Find in a text what is worth remembering, and keep each of it as a memory of its own."""
+
+    text: Annotated[str, Field(min_length=3, max_length=64_000)] = Field(
+        validation_alias=AliasChoices("text", "content")
+    )
+    namespace: str | None = _NAMESPACE
+    occurred_at: str | int | None = Field(
+        None,
+        validation_alias=AliasChoices("occurredAt", "occurred_at"),
+        description="ISO 8601, or ms since 1970.",
+    )
+
+
+class JobArguments(_Arguments):
+    """Say how far a job is that memory_analyze began."""
+
+    job_id: _Ref = Field(validation_alias=AliasChoices("jobId", "job_id", "id"))
+    namespace: str | None = _NAMESPACE
+
+
+class StatusArguments(_Arguments):
+    """Say whether memory works: the relayer, whose memories these are, and how many."""
+
+    namespace: str | None = _NAMESPACE
+
+
 _TOOLS: Final[dict[str, type[_Arguments]]] = {
     "memory_search": SearchArguments,
     "memory_get": GetArguments,
@@ -102,6 +152,19 @@ _TOOLS: Final[dict[str, type[_Arguments]]] = {
     "memory_transcript": TranscriptArguments,
 }
 TOOL_NAMES: Final = tuple(_TOOLS)
+"""What every host offers to its model."""
+
+# What hosts have no need of that recall and capture by themselves, see `gateway_plugin.more_tools`.
+_MORE: Final[dict[str, type[_Arguments]]] = {
+    "memory_list": ListArguments,
+    "memory_history": HistoryArguments,
+    "memory_profile": ProfileArguments,
+    "memory_analyze": AnalyzeArguments,
+    "memory_job": JobArguments,
+    "memory_status": StatusArguments,
+}
+ALL_TOOL_NAMES: Final = (*_TOOLS, *_MORE)
+"""What `gateway_plugin.plugin.MemoryPlugin.tool` can do."""
 
 
 def parse_arguments(tool: str, arguments: object) -> _Arguments:
@@ -110,9 +173,9 @@ def parse_arguments(tool: str, arguments: object) -> _Arguments:
     Raises:
         ToolError: there is no such tool, or an argument is missing or wrong; no value is repeated.
     """
-    shape = _TOOLS.get(tool)
+    shape = _TOOLS.get(tool) or _MORE.get(tool)
     if shape is None:
-        raise ToolError(f"there is no tool {tool[:64]!r}; there are {', '.join(TOOL_NAMES)}")
+        raise ToolError(f"there is no tool {tool[:64]!r}; there are {', '.join(ALL_TOOL_NAMES)}")
     try:
         return shape.model_validate(arguments)
     except ValidationError as error:
@@ -121,10 +184,11 @@ def parse_arguments(tool: str, arguments: object) -> _Arguments:
         raise ToolError(f"{field}: {first['msg']}") from None
 
 
-def tool_schemas() -> list[dict[str, Any]]:
-    """Return every tool's name, description and JSON schema, as hosts register them."""
+def tool_schemas(names: Iterable[str] = TOOL_NAMES) -> list[dict[str, Any]]:
+    """Return tools' names, descriptions and JSON schemas, as hosts register them; raises `KeyError` for one that is none."""
     found = []
-    for name, shape in _TOOLS.items():
+    for name in names:
+        shape = (_TOOLS | _MORE)[name]
         schema = shape.model_json_schema(by_alias=True)
         properties = {field: _plain(value) for field, value in schema["properties"].items()}
         parameters = {"type": "object", "properties": properties, "required": schema.get("required", [])}

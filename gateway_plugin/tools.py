@@ -21,6 +21,7 @@ from gateway_plugin.identity import Identity, audience_name
 from gateway_plugin.injection import scan
 from gateway_plugin.query import moment_of
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.status import status_of
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
     ForgetArguments,
@@ -94,7 +95,18 @@ def _not_told(absent: NoSuchLog, error: GatewayError) -> ToolError:
     return ToolError(f"{absent}; and the relayer could not be asked: {error}")
 
 
-READING: Final = frozenset({"memory_search", "memory_get", "memory_transcript"})
+READING: Final = frozenset(
+    {
+        "memory_search",
+        "memory_get",
+        "memory_transcript",
+        "memory_list",
+        "memory_history",
+        "memory_profile",
+        "memory_job",
+        "memory_status",
+    }
+)
 """Tools that change nothing: a host may run them again."""
 
 _STATES: Final = {"superseded": ", corrected since"}
@@ -114,11 +126,18 @@ class ToolAnswer:
         text: for the model; harmless inside a prompt.
         details: the same for programs; texts in it are escaped, too.
         failed: whether the text is an error.
+        reason: for programs, why it failed: as `gateway_plugin.status.status_of` has it, or ``arguments``.
     """
 
     text: str
     details: dict[str, Any] = field(default_factory=dict, repr=False)
     failed: bool = False
+    reason: str = ""
+
+
+def failure(error: GatewayError) -> ToolAnswer:
+    """Return the answer that says what went wrong."""
+    return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason=status_of(error))
 
 
 class Toolbox:
@@ -152,11 +171,15 @@ class Toolbox:
             parsed = parse_arguments(tool, arguments)
             whose = _granted(turn.identity, getattr(parsed, "namespace", None))
             return await self._done(parsed, replace(turn, whose=whose))
-        except (ToolError, GatewayError) as error:
-            return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True)
+        except ToolError as error:
+            return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason="arguments")
+        except GatewayError as error:
+            return failure(error)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
             return ToolAnswer(
-                f"Memory error: it failed inside the plugin ({type(error).__name__})", failed=True
+                f"Memory error: it failed inside the plugin ({type(error).__name__})",
+                failed=True,
+                reason="failed",
             )
 
     async def _done(self, parsed: object, turn: Turn) -> ToolAnswer:
@@ -187,13 +210,13 @@ class Toolbox:
             audiences=audible,
             trusts=TRUSTED,
             **({"include": asked.include} if asked.include else {}),
-            **({} if asked.as_of is None else {"as_of": _time("asOf", asked.as_of)}),
+            **({} if asked.as_of is None else {"as_of": moment("asOf", asked.as_of)}),
         )
         answer = await self._client.recall(turn.identity, request, deadline=_DEADLINE)
         hits = [hit for hit in answer.memories if may_be_shown(hit, audible)]
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
-        shown = [_shown(hit) for hit in hits]
+        shown = [shown_memory(hit) for hit in hits]
         lines = [
             f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')})"
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
@@ -216,8 +239,8 @@ class Toolbox:
             return ToolAnswer("", {"text": "", "path": escape(asked.ref)})
         around = await self._around(memory, turn)
         lines = [
-            _with_age(memory, self._clock),
-            *(f"Around it: {_with_age(one, self._clock)}" for one in around),
+            with_age(memory, self._clock),
+            *(f"Around it: {with_age(one, self._clock)}" for one in around),
         ]
         if memory.source.session and not audible_to(turn.heard_by):
             # Names of sessions tell who else talks with the agent: a group does not hear them.
@@ -225,15 +248,15 @@ class Toolbox:
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
         details = {
-            **_shown(memory),
+            **shown_memory(memory),
             "text": text,
             "path": _path(memory),
-            "around": [_shown(one) for one in around],
+            "around": [shown_memory(one) for one in around],
         }
         return ToolAnswer(text, details)
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
-        item = self._item(asked.text, turn, _time("occurredAt", asked.occurred_at))
+        item = self._item(asked.text, turn, moment("occurredAt", asked.occurred_at))
         answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
         outcome = answer.memories[0]
         if outcome.status == "refused":
@@ -327,10 +350,15 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
     """Return whose memories a call is about: the host's choice, or one below it that the model names (X13)."""
     if namespace is None or not namespace.strip():
         return identity
+    below = namespace.strip().removeprefix("./")
+    if not below:
+        return identity
     try:
-        wanted = "/".join(names.as_shown(part) for part in namespace.strip().split("/"))
+        wanted = "/".join(names.as_shown(part) for part in below.split("/"))
     except InvalidName:
         raise ToolError("namespace: it is no name of a namespace; leave it out") from None
+    if namespace.strip().startswith("./"):
+        return replace(identity, namespace=f"{identity.namespace}/{wanted}")
     if wanted in {identity.namespace, identity.agent}:
         return identity
     if not wanted.startswith(f"{identity.namespace}/"):
@@ -338,7 +366,8 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
     return replace(identity, namespace=wanted)
 
 
-def _shown(memory: Memory) -> dict[str, Any]:
+def shown_memory(memory: Memory) -> dict[str, Any]:
+    """Return a memory for programs, its text escaped."""
     shown = {
         "id": memory.id,
         "text": escape(memory.text),
@@ -354,7 +383,8 @@ def _path(memory: Memory) -> str:
     return f"memory/{memory.id}.md"
 
 
-def _with_age(memory: Memory, clock: Clock) -> str:
+def with_age(memory: Memory, clock: Clock) -> str:
+    """Return a memory as a line for the model, escaped."""
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
     return f"({age_in_words(_moment(memory), now)}) {escape(memory.text)}"
 
@@ -364,11 +394,12 @@ def _moment(memory: Memory) -> datetime:
     return datetime.fromtimestamp(at / 1000, UTC)
 
 
-def _time(field: str, value: str | int | None) -> int | None:
+def moment(field: str, value: str | int | None) -> int | None:
+    """Return a time that a model gave, in ms since 1970; raises `ToolError`."""
     if value is None or isinstance(value, int):
         return value
     try:
-        moment = datetime.fromisoformat(value)
+        at = datetime.fromisoformat(value)
     except ValueError:
         raise ToolError(f"{field}: it is no ISO 8601 time") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -122,7 +122,7 @@ def settings(
 
 HOSTS: Final = ("openclaw", "openclaw-active", "python")
 # Hosts that somebody may ask for in vain: better told so than given a block that does nothing.
-_NOT_YET: Final = {"hermes": "Hermes", "nanobot": "nanobot", "mcp": "MCP clients"}
+_NOT_YET: Final = {"hermes": "Hermes", "nanobot": "nanobot"}
 _ACTIVE: Final[dict[str, Any]] = {
     "recall": {"mode": "active"},
     "active": {
@@ -193,6 +193,12 @@ def _check(host: str, *, write: bool) -> None:
             FAILED,
             f"--host: there is no adapter for {_NOT_YET[host]} yet, so that a block for it would do nothing",
             "an agent loop in Python can use memory now: memrelay-gateway init --host python",
+        )
+    if host == "mcp":
+        fail(
+            USAGE,
+            "--host: each MCP client has a block of its own",
+            "memrelay-gateway mcp config --for claude-code",
         )
     if host not in HOSTS:
         near = difflib.get_close_matches(host, HOSTS, 1, 0.3)

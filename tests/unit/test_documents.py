@@ -251,6 +251,9 @@ def _commands(app: typer.Typer) -> set[str]:
     for group in app.registered_groups:
         assert group.typer_instance is not None
         names |= {f"{group.name} {name}" for name in _commands(group.typer_instance)}
+        own = group.typer_instance.registered_callback
+        if own is not None and own.invoke_without_command is True:
+            names.add(str(group.name))
     return names
 
 

@@ -100,11 +100,15 @@ def test_a_configuration_with_comments_is_left_as_it_is(run, config):
     assert config.read_text() == "{\n  // mine\n}\n"
 
 
-@pytest.mark.parametrize("host", ["hermes", "nanobot", "mcp"])
+@pytest.mark.parametrize("host", ["hermes", "nanobot"])
 def test_a_host_without_an_adapter_is_told_so_plainly(run, host):
     refused = run("--host", host, code=1)
     assert "there is no adapter" in refused.stderr
     assert refused.stdout == ""
+
+
+def test_mcp_clients_are_named_the_command_that_prints_their_blocks(run):
+    assert "memrelay-gateway mcp config --for" in run("--host", "mcp", code=2).stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""What to paste into a client's configuration, so that it starts our server or finds it; nothing in it is secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+NAME: Final = "memrelay"
+TOKEN_VARIABLE: Final = "MEMRELAY_MCP_TOKEN"  # noqa: S105 - the name of a variable
+"""Where a client finds the token of the HTTP form: its configuration is often shared, the token is not."""
+
+
+class Client(StrEnum):
+    """Programs whose configuration we know."""
+
+    CLAUDE_CODE = "claude-code"
+    CURSOR = "cursor"
+    CODEX = "codex"
+    VSCODE = "vscode"
+    ZED = "zed"
+
+
+_FILES: Final = {
+    Client.CLAUDE_CODE: ".mcp.json of a project, or for yourself: claude mcp add-json --scope user memrelay 'ENTRY'",
+    Client.CURSOR: "~/.cursor/mcp.json, or .cursor/mcp.json of a project",
+    Client.CODEX: "~/.codex/config.toml",
+    Client.VSCODE: ".vscode/mcp.json, or MCP: Open User Configuration",
+    Client.ZED: "settings.json (zed: open settings)",
+}
+_SECTIONS: Final = {Client.VSCODE: "servers", Client.ZED: "context_servers"}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How the server is started over standard streams."""
+
+    command: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+
+
+def place_of(client: Client) -> str:
+    """Return where the block goes."""
+    return _FILES[client]
+
+
+def started_block(client: Client, start: Start) -> str:
+    """Return the block with which a client starts the server."""
+    entry: dict[str, Any] = {"command": start.command, "args": list(start.arguments)}
+    if client in {Client.CLAUDE_CODE, Client.VSCODE}:
+        entry = {"type": "stdio", **entry}
+    if client is Client.ZED:
+        entry = {"source": "custom", **entry}
+    if start.environment:
+        entry["env"] = dict(start.environment)
+    return _toml(entry) if client is Client.CODEX else _json(client, entry)
+
+
+def found_block(client: Client, url: str) -> str:
+    """Return the block with which a client finds the server that runs at a URL, with its token in `TOKEN_VARIABLE`."""
+    if client is Client.CODEX:
+        return _toml({"url": url, "bearer_token_env_var": TOKEN_VARIABLE})
+    if client is Client.VSCODE:
+        asked = {
+            "type": "promptString",
+            "id": "memrelay-token",
+            "description": "memrelay token",
+            "password": True,
+        }
+        headers = {"Authorization": "Bearer ${input:memrelay-token}"}
+        block = {"inputs": [asked], "servers": {NAME: {"type": "http", "url": url, "headers": headers}}}
+        return json.dumps(block, indent=2)
+    variable = {Client.CURSOR: f"${{env:{TOKEN_VARIABLE}}}", Client.ZED: "TOKEN"}
+    headers = {"Authorization": f"Bearer {variable.get(client, f'${{{TOKEN_VARIABLE}}}')}"}
+    kind = {"type": "http"} if client is Client.CLAUDE_CODE else {}
+    return _json(client, {**kind, "url": url, "headers": headers})
+
+
+def _json(client: Client, entry: Mapping[str, Any]) -> str:
+    return json.dumps({_SECTIONS.get(client, "mcpServers"): {NAME: entry}}, indent=2)
+
+
+def _toml(entry: Mapping[str, Any]) -> str:
+    # A string of JSON, and a list of them, reads the same in TOML.
+    lines = [f"[mcp_servers.{NAME}]"]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in entry.items() if name != "env"]
+    if "env" in entry:
+        lines += ["", f"[mcp_servers.{NAME}.env]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in entry["env"].items()]
+    return "\n".join(lines)

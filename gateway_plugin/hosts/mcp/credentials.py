@@ -1,0 +1,292 @@
+"""One agent's keys for MCP servers of this user, and tokens of HTTP clients: two private files, changed only by a person's command.
+
+Nothing that a relayer says deletes them: keys that are refused today may be good tomorrow, and whoever lost them by a relayer's
+mistake could not get them back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Mapping, MutableMapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from nacl.exceptions import CryptoError
+from nacl.public import PrivateKey, PublicKey, SealedBox
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.identity import AgentHolder, KeyHolder, RootHolder, mint, named
+from gateway_plugin.keys import SECRET_VARIABLES, secret_path, taken_variable
+from gateway_plugin.private_files import config_directory, locked, read_private, replace_private
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.setup import holder_for
+from relayer.wire import codec as base64url
+from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.signing import Certificate
+
+PAIRING_SECONDS: Final = 300
+_DAY: Final = 86_400
+_REQUEST: Final = "memrelay-pair-"
+_REPLY: Final = "memrelay-keys-"
+_LOGIN: Final = "memrelay-gateway mcp login"
+_SHORTEST_TOKEN: Final = 20
+
+
+class Credentials(BaseModel):
+    """What `credentials_path` holds: an agent's secret, and what the account's owner lets it do.
+
+    Attributes:
+        relayer: the URL that they were made for; another one may be chosen, which never changes the file.
+        account: the account's id.
+        agent: the agent's normal name.
+        secret: its secret, 64 hex digits.
+        certificate: what `gateway_plugin.identity.AgentHolder.parse` takes beside it.
+        label: for people.
+        created_at: seconds since 1970, as is ``expires_at``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    version: int = Field(1, ge=1, le=1)
+    relayer: str
+    account: str
+    agent: str
+    secret: str = Field(repr=False)
+    certificate: str = Field(repr=False)
+    label: str = ""
+    created_at: int
+    expires_at: int
+
+    def holder(self) -> AgentHolder:
+        """Return the keys; raises `IdentityError` where secret and certificate are damaged."""
+        try:
+            return AgentHolder.parse(bytes.fromhex(self.secret), self.certificate)
+        except (ValueError, IdentityError) as error:
+            raise IdentityError(f"the saved keys are damaged; make new ones: {_LOGIN}") from error
+
+
+def credentials_path(environ: Mapping[str, str]) -> Path:
+    """Return where the keys are saved; raises `IdentityError` as `config_directory`."""
+    return config_directory(environ) / "mcp-credentials.json"
+
+
+def saved(environ: Mapping[str, str]) -> Credentials | None:
+    """Return the saved keys; None where nobody logged in.
+
+    Raises:
+        IdentityError: the file is readable by others, or damaged; it is left as it is.
+    """
+    path = credentials_path(environ)
+    try:
+        return Credentials.model_validate_json(read_private(path))
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise IdentityError(f"{path} holds no keys; make new ones: {_LOGIN}") from error
+
+
+def save(environ: Mapping[str, str], credentials: Credentials) -> Path:
+    """Save keys in place of those that are there; return where. Raises `IdentityError`: it cannot be written."""
+    path = credentials_path(environ)
+    replace_private(path, credentials.model_dump_json(indent=2).encode() + b"\n")
+    return path
+
+
+def is_given(environ: Mapping[str, str], settings: PluginSettings) -> bool:
+    """Whether settings or environment name keys, which then count before saved ones."""
+    variables = (*SECRET_VARIABLES, "MEMRELAY_SECRET_FILE")
+    return settings.key is not None or bool(taken_variable()) or any(environ.get(name) for name in variables)
+
+
+def find_holder(
+    environ: MutableMapping[str, str], settings: PluginSettings, agent: str | None
+) -> tuple[KeyHolder, Credentials | None]:
+    """Return the keys to serve with, and the saved ones if those are they.
+
+    First what the environment names, then saved keys of that agent, then the gateway's secret, which is made where there is none.
+
+    Raises:
+        IdentityError: there are none for that agent, or they cannot be read.
+    """
+    if not is_given(environ, settings):
+        found = saved(environ)
+        if found is not None and (agent is None or named(agent, shown=True) == found.agent):
+            return found.holder(), found
+        if found is not None and not secret_path(environ).exists():
+            raise IdentityError(
+                f"the saved keys are agent {found.agent!r}'s; for another one: {_LOGIN} --agent NAME"
+            )
+    return holder_for(settings, environ), None
+
+
+def issue(root: RootHolder, agent: str, *, relayer: str, days: int, label: str, now: int) -> Credentials:
+    """Make an agent's credentials, agent in normal form; whoever holds them is that agent until they run out or are taken back."""
+    certificate = mint(root.root, agent, now=now, seconds=days * _DAY)
+    return Credentials(
+        version=1,
+        relayer=relayer,
+        account=root.account,
+        agent=agent,
+        secret=root.agent(agent).secret.hex(),
+        certificate=base64url.encode(certificate.issue(root.root.account_identity)),
+        label=label,
+        created_at=now,
+        expires_at=certificate.not_after,
+    )
+
+
+def serial(credentials: Credentials) -> bytes:
+    """Return the serial of the certificate, by which it is taken back; raises `IdentityError`."""
+    try:
+        return Certificate.verify(base64url.decode(credentials.certificate)).serial
+    except (Malformed, NotAccepted) as error:
+        raise IdentityError("the saved certificate is damaged; remove the file") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A machine's question for keys: what it shows, and what opens the reply. Good for five minutes.
+
+    Attributes:
+        key: private; never leaves the process.
+        state: what the reply must repeat.
+        begun: seconds, on the machine's own clock that only goes forward.
+    """
+
+    key: PrivateKey = field(repr=False)
+    state: str
+    begun: float
+
+    @classmethod
+    def begin(cls) -> Pairing:
+        """Begin."""
+        return cls(PrivateKey.generate(), secrets.token_hex(16), time.monotonic())
+
+    def code(self, now: int) -> str:
+        """Return what a person carries to the machine with the secret; nothing in it is secret."""
+        asked = {"key": bytes(self.key.public_key).hex(), "state": self.state, "until": now + PAIRING_SECONDS}
+        return _REQUEST + base64url.encode(json.dumps(asked).encode())
+
+    def open(self, reply: str) -> Credentials:
+        """Open the reply.
+
+        Raises:
+            IdentityError: it is no reply to this question, or came too late.
+        """
+        if time.monotonic() - self.begun > PAIRING_SECONDS:
+            raise IdentityError(f"the reply came after more than five minutes; begin again: {_LOGIN} --pair")
+        try:
+            sealed = base64url.decode(reply.strip().removeprefix(_REPLY))
+            opened: dict[str, Any] = json.loads(SealedBox(self.key).decrypt(sealed))
+            found = Credentials.model_validate(opened["credentials"])
+        except (Malformed, CryptoError, ValueError, KeyError, TypeError) as error:
+            raise IdentityError("this is no reply to the code above; copy all of it") from error
+        if not hmac.compare_digest(str(opened.get("state")), self.state):
+            raise IdentityError("this is the reply to another code")
+        found.holder()
+        return found
+
+
+def reply_to(code: str, credentials: Credentials, *, now: int) -> str:
+    """Return the reply to a pairing code: the credentials, to be opened by nobody but who asked.
+
+    Raises:
+        IdentityError: it is no such code, or too old.
+    """
+    try:
+        asked = json.loads(base64url.decode(code.strip().removeprefix(_REQUEST)))
+        key, state, until = PublicKey(bytes.fromhex(asked["key"])), str(asked["state"]), int(asked["until"])
+    except (Malformed, ValueError, KeyError, TypeError) as error:
+        raise IdentityError(f"CODE: it is none that `{_LOGIN} --pair` printed; copy all of it") from error
+    # Both machines' clocks have a say: one that is wrong by more than that is told by every signed request, too.
+    if not now - PAIRING_SECONDS <= until <= now + 2 * PAIRING_SECONDS:
+        raise IdentityError(f"CODE: it is older than five minutes; begin again there: {_LOGIN} --pair")
+    said = json.dumps({"state": state, "credentials": credentials.model_dump(mode="json")}).encode()
+    return _REPLY + base64url.encode(SealedBox(key).encrypt(said))
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An HTTP client's token, of which the file keeps the digest alone.
+
+    Attributes:
+        agent: whose memories it opens, as commands take the name.
+        digest: SHA-256, hex.
+        created_at: seconds since 1970.
+        label: for people.
+    """
+
+    agent: str
+    digest: str = field(repr=False)
+    created_at: int
+    label: str = ""
+
+    @property
+    def id(self) -> str:
+        """By which a person names it; tells nothing of the token."""
+        return self.digest[:8]
+
+
+class Tokens:
+    """The tokens of this user's HTTP clients; what a command changes holds for the server at once.
+
+    Args:
+        environ: says where the file is.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.path = config_directory(environ) / "mcp-tokens.json"
+        self._read: tuple[tuple[int, int], tuple[Token, ...]] = ((0, 0), ())
+
+    def all(self) -> tuple[Token, ...]:
+        """Return all tokens, oldest first; raises `IdentityError`: the file is readable by others, or damaged."""
+        try:
+            at = self.path.stat()
+            if self._read[0] != (at.st_mtime_ns, at.st_ino):
+                listed = json.loads(read_private(self.path))["tokens"]
+                self._read = ((at.st_mtime_ns, at.st_ino), tuple(Token(**one) for one in listed))
+        except FileNotFoundError:
+            return ()
+        except (ValueError, KeyError, TypeError) as error:
+            raise IdentityError(f"{self.path} is damaged; remove it and make new tokens") from error
+        return self._read[1]
+
+    def agent_of(self, token: str) -> str | None:
+        """Return the agent of a token; None for one that nobody was given, or where the file cannot be read."""
+        if len(token) < _SHORTEST_TOKEN:
+            return None
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        try:
+            known = self.all()
+        except IdentityError:
+            return None
+        found = [one.agent for one in known if hmac.compare_digest(one.digest, digest)]
+        return found[0] if found else None
+
+    def add(self, agent: str, *, label: str, now: int) -> str:
+        """Make a token and return it; it is shown once. Raises `IdentityError`."""
+        token = secrets.token_urlsafe(32)
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        with locked(self.path):
+            self._write((*self.all(), Token(agent, digest, now, label)))
+        return token
+
+    def remove(self, token_id: str) -> bool:
+        """Take a token back; False where there is none of this id. Raises `IdentityError`."""
+        with locked(self.path):
+            known = self.all()
+            kept = tuple(one for one in known if one.id != token_id)
+            if len(kept) == len(known):
+                return False
+            self._write(kept)
+        return True
+
+    def _write(self, tokens: tuple[Token, ...]) -> None:
+        listed = {"version": 1, "tokens": [asdict(one) for one in tokens]}
+        replace_private(self.path, json.dumps(listed, indent=2).encode() + b"\n")

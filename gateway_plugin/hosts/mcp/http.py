@@ -1,0 +1,165 @@
+"""The HTTP form: this machine alone, a token for each client, and no more sessions than a client can mean.
+
+A token stands for an agent: two clients with two tokens never see each other's memories. Needs the extra ``memrelay[mcp]``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from socket import socket
+from typing import Any, Final
+
+import uvicorn
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway_plugin.clock import Clock
+from gateway_plugin.hosts.mcp.memory import Caller
+
+PATH: Final = "/mcp"
+MAX_SESSIONS: Final = 1000
+MAX_SESSIONS_OF_ONE: Final = 16
+MAX_NEW_A_MINUTE: Final = 30
+IDLE_SECONDS: Final = 30 * 60
+_MINUTE: Final = 60.0
+_CALLER: Final = "memrelay.caller"
+_SESSION_HEADER: Final = b"mcp-session-id"
+_NAMESPACE_HEADERS: Final = (b"x-memrelay-namespace", b"x-memwal-namespace")
+_UNAUTHORISED: Final = -32001
+_TOO_MANY: Final = -32000
+
+AgentOf = Callable[[str], str | None]
+"""Returns the agent of a token, or None for a token that nobody was given."""
+
+
+@dataclass(slots=True)
+class _Client:
+    """What is noted of one agent's clients: open sessions with when they were used last, and when the newest were opened."""
+
+    sessions: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
+    opened: deque[float] = field(default_factory=deque)
+
+
+class Guard:
+    """Lets through what carries a token, and says whose request it is.
+
+    Args:
+        app: the protocol's application.
+        agent_of: whose a token is.
+        clock: the time.
+    """
+
+    def __init__(self, app: ASGIApp, agent_of: AgentOf, clock: Clock) -> None:
+        self._app = app
+        self._agent_of = agent_of
+        self._clock = clock
+        self._clients: dict[str, _Client] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        agent = self._agent_of(token.strip()) if kind.lower() == "bearer" else None
+        if agent is None:
+            said = (
+                "no token, or one that nobody was given: memrelay-gateway mcp token --agent NAME prints one"
+            )
+            challenge = (b"www-authenticate", b'Bearer realm="memrelay", error="invalid_token"')
+            await _refuse(send, 401, _UNAUTHORISED, said, challenge)
+            return
+        client = self._clients.setdefault(agent, _Client())
+        session = headers.get(_SESSION_HEADER)
+        if session is not None and self._anothers(agent, session):
+            await _refuse(send, 403, _UNAUTHORISED, "this session was opened with another token")
+            return
+        if session is None and scope["method"] == "POST" and (wait := self._full(client)):
+            retry = (b"retry-after", str(math.ceil(wait)).encode())
+            await _refuse(
+                send, 429, _TOO_MANY, "too many sessions of this token are open, or were opened", retry
+            )
+            return
+        named = next((headers[name] for name in _NAMESPACE_HEADERS if headers.get(name)), b"")
+        scope[_CALLER] = Caller(agent, named.decode("latin-1").strip())
+        await self._app(scope, receive, self._noting(send, client, session, scope["method"]))
+
+    def _anothers(self, agent: str, session: bytes) -> bool:
+        return any(session in client.sessions for other, client in self._clients.items() if other != agent)
+
+    def _full(self, client: _Client) -> float:
+        """Return for how many seconds no session may be opened; 0 when one may."""
+        now = self._clock.monotonic()
+        while client.sessions and next(iter(client.sessions.values())) < now - IDLE_SECONDS:
+            client.sessions.popitem(last=False)
+        while client.opened and client.opened[0] <= now - _MINUTE:
+            client.opened.popleft()
+        if len(client.opened) >= MAX_NEW_A_MINUTE:
+            return client.opened[0] + _MINUTE - now
+        return _MINUTE if len(client.sessions) >= MAX_SESSIONS_OF_ONE else 0.0
+
+    def _noting(self, send: Send, client: _Client, session: bytes | None, method: str) -> Send:
+        """Return a sender that notes which session an answer opens, uses or ends."""
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                now = self._clock.monotonic()
+                opened = dict(message.get("headers", [])).get(_SESSION_HEADER)
+                ended = session is not None and (
+                    message["status"] == 404 or (method == "DELETE" and message["status"] < 300)
+                )
+                if ended and session is not None:
+                    client.sessions.pop(session, None)
+                elif (used := opened or session) is not None and message["status"] < 400:
+                    if used not in client.sessions and session is None:
+                        client.opened.append(now)
+                    client.sessions[used] = now
+                    client.sessions.move_to_end(used)
+            await send(message)
+
+        return noting
+
+
+def caller_of(ctx: ServerRequestContext[Any, Any]) -> Caller:
+    """Return who sent the HTTP request of a context; the guard has noted it there."""
+    scope = ctx.request.scope if ctx.request is not None else {}
+    found: Caller = scope[_CALLER]
+    return found
+
+
+def application(server: Server[dict[str, Any]], agent_of: AgentOf, clock: Clock) -> ASGIApp:
+    """Return what answers HTTP: the protocol at `PATH`, behind the guard.
+
+    Requests with a ``Host`` or ``Origin`` that is not this machine's are refused: a page in a browser is no client.
+    """
+    app = server.streamable_http_app(
+        streamable_http_path=PATH, max_sessions=MAX_SESSIONS, session_idle_timeout=IDLE_SECONDS
+    )
+    return Guard(app, agent_of, clock)
+
+
+async def serve_http(app: ASGIApp, listening: socket) -> None:
+    """Serve until the process is told to end."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=3,
+        server_header=False,
+    )
+    await uvicorn.Server(config).serve([listening])
+
+
+async def _refuse(send: Send, status: int, code: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}).encode()
+    length = (b"content-length", str(len(body)).encode())
+    start = [(b"content-type", b"application/json"), length, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,288 @@
+"""Doing what an MCP client asks, through the plugin: whose memories, under which name a tool came, and how its answer is shown.
+
+Nothing here speaks the protocol. What is wrong with keys or settings is no reason to end: every call is answered with it and with
+what to do, and a login by a person is taken up by the next call of ``memwal_login``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.formatting import escape, framed
+from gateway_plugin.hosts.mcp.definitions import MAX_BULK, MEMWAL_NAMES, NOTICE, RESOURCES, TEMPLATE
+from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, Audience
+from gateway_plugin.plugin import AsyncMemoryPlugin
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.tools import ToolAnswer
+from gateway_plugin.turn import HostTurn
+
+LIMIT_SECONDS: Final = 30.0
+"""How long any call may take; the deadlines of its requests are shorter."""
+ANALYZE_SECONDS: Final = 60.0
+_SLOW: Final = frozenset({"memory_analyze", "memwal_analyze", "memwal_remember_bulk"})
+_SESSION: Final = "api:mcp"
+_HOST: Final = "mcp"
+_QUOTING: Final = frozenset(
+    {"memory_search", "memory_get", "memory_transcript", "memory_list", "memory_history", "memory_profile"}
+)
+_LOGIN: Final = "memrelay-gateway mcp login"
+_FIXES: Final = {
+    "unavailable": "Is the relayer running? A person can look: memrelay-gateway doctor",
+    "timeout": "The relayer is slow or stuck; try again later. A person can look: memrelay-gateway doctor",
+    "untrusted": "Nothing it answered counts. A person can look: memrelay-gateway doctor",
+    "refused:unauthorized": f"The saved keys were kept. A person can renew them: {_LOGIN}, or look: memrelay-gateway doctor",
+    "skipped:identity": f"A person can get keys for this program: {_LOGIN}",
+    "switched_off": "A person can switch it on: memrelay-gateway on, without MEMRELAY_DISABLE",
+}
+# MemWal's tools, ours that do the same, and the arguments that they share.
+_IN_OUR_WORDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "memwal_remember": ("memory_store", ("text",)),
+    "memwal_recall": ("memory_search", ("query", "limit")),
+    "memwal_analyze": ("memory_analyze", ("text",)),
+    "memwal_restore": ("memory_status", ()),
+    "memwal_remember_status": ("memory_job", ("job_id",)),
+    "memwal_health": ("memory_status", ()),
+}
+_RECALLED: Final = 10
+Progress = Callable[[float, float | None, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls.
+
+    Attributes:
+        agent: whose memories; None is the host's default agent, or the one whose keys are held.
+        namespace: below the agent's own, for calls that name none; "" for none.
+    """
+
+    agent: str | None = None
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client is told.
+
+    Attributes:
+        text: for the model.
+        structured: for programs, of the shape that the tool's definition gives; None for failures.
+        failed: whether the text is an error.
+    """
+
+    text: str
+    structured: dict[str, Any] | None = field(default=None, repr=False)
+    failed: bool = False
+
+
+Opener = Callable[[], AsyncMemoryPlugin]
+
+
+class ClientMemory:
+    """The memory of one server.
+
+    Args:
+        opener: makes the plugin, also again after a login; raises `GatewayError`.
+    """
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._settings = PluginSettings()
+        self._plugin: AsyncMemoryPlugin | None = None
+        self._problem: GatewayError | None = None
+        self._logged_out = False
+
+    async def open(self) -> str:
+        """Make the plugin; return what is wrong, "" when nothing is."""
+        try:
+            self._plugin, self._problem = self._opener(), None
+        except GatewayError as error:
+            self._plugin, self._problem = None, error
+            return str(error)
+        self._settings = self._plugin.settings
+        await self._plugin.start()
+        return ""
+
+    async def aclose(self) -> None:
+        """Deliver what waits, and stop."""
+        plugin, self._plugin = self._plugin, None
+        if plugin is not None:
+            await plugin.aclose()
+
+    async def call(
+        self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
+    ) -> Answer:
+        """Do what a tool of `gateway_plugin.hosts.mcp.definitions.NAMES` says; every failure is an answer."""
+        seconds = ANALYZE_SECONDS if name in _SLOW else LIMIT_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                if name in MEMWAL_NAMES:
+                    return await self._memwal(name, arguments, caller, progress)
+                return self._shown(name, await self._tool(name, arguments, caller))
+        except TimeoutError:
+            why = f"it took longer than {seconds:.0f} seconds. {_FIXES['timeout']}"
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
+            why = f"it failed inside the plugin ({type(error).__name__})"
+        return Answer(f"Memory error: {why}", failed=True)
+
+    async def read(self, uri: str, caller: Caller) -> Answer | None:
+        """Read a resource; None where there is none of this name."""
+        for one in RESOURCES:
+            if one.uri == uri:
+                return self._shown(one.tool, await self._tool(one.tool, dict(one.arguments), caller))
+        prefix = TEMPLATE.partition("{")[0]
+        ref = uri.removeprefix(prefix)
+        if not uri.startswith(prefix) or not re.fullmatch(r"[A-Za-z0-9]{1,64}", ref):
+            return None
+        answer = await self._tool("memory_get", {"ref": ref}, caller)
+        # An unknown reference reads as an empty text.
+        return self._shown("memory_get", answer) if answer.text else None
+
+    async def recall(self, query: str, caller: Caller) -> str:
+        """Return the block that a turn with this prompt would be given, or why there is none."""
+        plugin = self._plugin
+        if plugin is None:
+            return self._unavailable().text
+        found = await plugin.before_turn(query, session_key=_SESSION, host=_host_turn(caller))
+        return found.text or f"(No memories: {found.detail or found.status})"
+
+    async def _tool(self, name: str, arguments: Mapping[str, object], caller: Caller) -> ToolAnswer:
+        if self._plugin is None:
+            return self._unavailable()
+        given = dict(arguments)
+        if caller.namespace and not given.get("namespace"):
+            given["namespace"] = f"./{caller.namespace}"
+        answer = await self._plugin.tool(name, given, session_key=_SESSION, host=_host_turn(caller))
+        fix = _FIXES.get(answer.reason, "")
+        return replace(answer, text=f"{answer.text}\n{fix}") if fix else answer
+
+    def _unavailable(self) -> ToolAnswer:
+        if self._logged_out:
+            return ToolAnswer("Memory error: logged out here; memwal_login takes it back.", failed=True)
+        why = escape(str(self._problem)) if self._problem else "memory is not open"
+        return ToolAnswer(
+            f"Memory error: {why}\n{_FIXES['skipped:identity']}, then memwal_login", failed=True
+        )
+
+    def _shown(self, name: str, answer: ToolAnswer) -> Answer:
+        if answer.failed:
+            return Answer(answer.text, failed=True)
+        details = dict(answer.details)
+        if name == "memory_transcript":
+            details["text"] = answer.text
+        if name not in _QUOTING:
+            return Answer(answer.text, details)
+        quoted = bool(details.get("memories") or details.get("text") or details.get("document"))
+        text = framed(answer.text, settings=self._settings.recall) if quoted else answer.text
+        return Answer(text or "Nothing is known by that name.", {**details, "notice": NOTICE})
+
+    async def _memwal(
+        self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
+    ) -> Answer:
+        """Answer a call under MemWal's name, in MemWal's words."""
+        if name == "memwal_login":
+            return await self._login(caller)
+        if name == "memwal_logout":
+            return await self._logout()
+        if name == "memwal_remember_bulk":
+            return await self._bulk(arguments.get("items"), caller, progress)
+        tool, given = _IN_OUR_WORDS[name]
+        namespace = _flat(arguments, caller)
+        asked = {one: arguments[one] for one in given if one in arguments}
+        if name == "memwal_recall":
+            asked.setdefault("limit", _RECALLED)
+        answer = await self._tool(tool, {**asked, "namespace": f"./{namespace}"}, caller)
+        told = self._shown(tool, answer)
+        if told.failed or told.structured is None:
+            return told
+        text, structured = _in_their_words(name, told.structured, namespace or DEFAULT_NAME)
+        if name == "memwal_recall" and structured["memories"]:
+            text = framed(text, settings=self._settings.recall)
+        return Answer(text or told.text, structured)
+
+    async def _bulk(self, items: object, caller: Caller, progress: Progress) -> Answer:
+        if not isinstance(items, list) or not 1 <= len(items) <= MAX_BULK:
+            return Answer(f"Memory error: items: give 1 to {MAX_BULK} of them, each with a text", failed=True)
+        ids: list[str] = []
+        for place, item in enumerate(items):
+            given = item if isinstance(item, Mapping) else {"text": item}
+            await progress(place, len(items), f"{place} of {len(items)} saved")
+            namespace = f"./{_flat(given, caller)}"
+            asked = {"text": given.get("text", ""), "namespace": namespace}
+            answer = await self._tool("memory_store", asked, caller)
+            if answer.failed:
+                # The rest would most likely fail, too, each after a deadline of its own.
+                before = f"; the {place} before it are saved" if place else ""
+                return Answer(f"{answer.text}\n(items[{place}]{before})", failed=True)
+            ids.append(str(answer.details["id"]))
+        await progress(len(items), len(items), f"{len(items)} of {len(items)} saved")
+        return Answer(
+            f"Saved {len(ids)} to MemWal. blob_ids={','.join(ids)}", {"total": len(ids), "blob_ids": ids}
+        )
+
+    async def _login(self, caller: Caller) -> Answer:
+        await self.aclose()
+        self._logged_out = False
+        await self.open()
+        answer = await self._tool("memory_status", {}, caller)
+        if answer.failed:
+            return Answer(answer.text, failed=True)
+        return Answer(f"Logged in.\n{answer.text}", {"status": "logged_in"})
+
+    async def _logout(self) -> Answer:
+        await self.aclose()
+        self._logged_out = True
+        text = (
+            "Logged out in this program; memwal_login takes it back. The saved keys stay good: "
+            "a person takes them back with memrelay-gateway mcp logout"
+        )
+        return Answer(text, {"status": "logged_out"})
+
+
+def _host_turn(caller: Caller) -> HostTurn:
+    # A program of one person's: what is said here is told to that person.
+    return HostTurn(host=_HOST, agent=caller.agent, audience=Audience.DIRECT)
+
+
+def _flat(arguments: Mapping[str, object], caller: Caller) -> str:
+    """Return the namespace that MemWal's flat one is below the agent's own; "" for its ``default``, the agent's own."""
+    name = arguments.get("namespace")
+    if not isinstance(name, str) or not name.strip():
+        return caller.namespace
+    return "" if name.strip().lower() in {DEFAULT_NAME, DEFAULT_AGENT} else name.strip()
+
+
+def _in_their_words(name: str, details: Mapping[str, Any], namespace: str) -> tuple[str, dict[str, Any]]:
+    """Return what MemWal's tool of this name would say of a result, "" where it is what ours says."""
+    match name:
+        case "memwal_remember":
+            told = {
+                "blob_id": details["id"],
+                "namespace": escape(namespace),
+                "status": details.get("status", ""),
+            }
+            return f"Saved to MemWal. blob_id={told['blob_id']} namespace={told['namespace']}", told
+        case "memwal_recall":
+            lines = [
+                f"{number}. [score={one['relevance']:.3f}] {one['text']}"
+                for number, one in enumerate(details["memories"], 1)
+            ]
+            return "\n".join(lines), dict(details)
+        case "memwal_analyze":
+            stored, refused = len(details["ids"]), details["refused"]
+            job = f" job_id={details['job_id']}" if "job_id" in details else ""
+            found = f"Extracted {stored + refused} fact(s)"
+            return f"{found} \u2014 succeeded={stored} failed={refused}{job}", dict(details)
+        case "memwal_restore":
+            total = details["memories"]
+            counts = {"restored": 0, "skipped": total, "total": total}
+            said = " ".join(f"{word}={count}" for word, count in counts.items())
+            told = {**counts, "namespace": escape(namespace)}
+            return f"Restored namespace={told['namespace']}: {said}. All of it is searchable.", told
+        case _:
+            return "", dict(details)
