@@ -10,10 +10,19 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands import consolidate, doctor, erase, index, life, profile, switch, transfer
+from gateway_plugin.commands import (
+    consolidate,
+    doctor,
+    erase,
+    index,
+    life,
+    profile,
+    switch,
+    transfer,
+    version,
+)
 from gateway_plugin.commands import hosts as init
 from gateway_plugin.commands import keys as revoke
 from gateway_plugin.commands.hosts import bridge, openclaw
@@ -267,19 +276,6 @@ def trust(url: Annotated[str, typer.Argument(metavar="URL")], *, as_json: JsonOp
         Output(as_json=False).say(f"trusted: {url} is {fleet.identity.hex()}")
 
 
-@app.command()
-def version(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Show this command's version, and the relayer's where --url asks for it."""
-    rows = {"memrelay-gateway": __version__}
-    if url is not None:
-        settings = guarded(lambda: settings_from(None, os.environ, url=url))
-        rows["relayer"] = with_client(settings, lambda client: client.version()).version
-    if as_json:
-        Output(as_json=True).json(rows)
-    else:
-        Output(as_json=False).pairs(rows.items())
-
-
 # Listed in this order by --help: first what is used daily.
 revoke.add_to(keys)
 app.add_typer(keys, name="keys")
@@ -293,6 +289,7 @@ erase.add_to(app)
 transfer.add_to(app)
 index.add_to(app)
 init.add_to(app)
+version.add_to(app)
 app.command(hidden=True)(bridge)
 app.add_typer(openclaw, name="openclaw")
 app.add_typer(mcp, name="mcp")

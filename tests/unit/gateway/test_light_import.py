@@ -14,13 +14,20 @@ SERVER_LIBRARIES = (
     "structlog",
     "onnxruntime",
     "prometheus_client",
+    "mcp",
+    "starlette",
+    "uvicorn",
 )
+HEAVY = (
+    "httpx", "nacl", "cryptography", "sqlite3", "rich.console", "mcp", "relayer.wire", "gateway_plugin.cli",
+    "gateway_plugin.client", "gateway_plugin.plugin", "gateway_plugin.settings", "gateway_plugin.commands.run",
+)  # fmt: skip
 BLOCK = f"""
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         if name.partition('.')[0] in {SERVER_LIBRARIES!r}:
-            raise ImportError(name + ' is a library of the server')
+            raise ModuleNotFoundError(name + ' is a library of an extra', name=name)
 sys.meta_path.insert(0, Blocked())
 """
 
@@ -57,9 +64,46 @@ def test_the_block_of_the_test_above_blocks():
 def test_importing_the_package_alone_loads_nothing_heavy():
     loaded = run(
         "import sys, memrelay; print(memrelay.__version__);"
-        "print(sorted({'httpx', 'pydantic', 'nacl', 'cryptography', 'asyncio', 'typer', 'rich'} & set(sys.modules)))"
+        # A command is made by typer, which loads pydantic where it finds it.
+        f"print(sorted({{*{HEAVY!r}, 'pydantic', 'asyncio', 'typer', 'rich'}} & set(sys.modules)))"
     )
     assert loaded.split("\n")[1] == "[]"
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_the_version_is_told_without_what_other_commands_need(option):
+    code = f"""
+import sys
+sys.argv[1:] = ["version", *{option!r}]
+from gateway_plugin.__main__ import main
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print(sorted(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    shown, loaded = run(code).rsplit("\n", 2)[:2]
+    assert "memrelay-gateway" in shown
+    assert loaded == "[]"
+
+
+@pytest.mark.parametrize("option", [(), ("--http",)])
+def test_what_needs_an_extra_says_what_to_install(option, tmp_path):
+    code = f"""{BLOCK}
+sys.argv[1:] = ["mcp", *{option!r}]
+from gateway_plugin.__main__ import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
+    )
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'memrelay[mcp]'" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["relayer", "gateway_plugin"])

@@ -1,0 +1,42 @@
+"""``memrelay-gateway version``: it loads nothing that it does not show, so that a script may ask for it often."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from gateway_plugin import __version__
+
+
+def version(
+    *,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The relayer.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show this command's version, and the relayer's where --url asks for it."""
+    rows = {"memrelay-gateway": __version__}
+    if url is not None:
+        rows["relayer"] = _of_relayer(url)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        typer.echo(f"{name.ljust(width)}  {value}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(version)
+
+
+def _of_relayer(url: str) -> str:
+    # Only here is a client needed, and all that it brings.
+    from gateway_plugin.commands.run import guarded, with_client  # noqa: PLC0415
+    from gateway_plugin.setup import settings_from  # noqa: PLC0415
+
+    settings = guarded(lambda: settings_from(None, os.environ, url=url))
+    return with_client(settings, lambda client: client.version()).version
