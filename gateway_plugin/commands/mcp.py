@@ -173,6 +173,11 @@ def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
         own = client_agent(ctx) if per_client and choice.agent is None else None
         return Caller(own or choice.agent, choice.namespace)
 
+    if sys.stdin.isatty():
+        notify(
+            "memrelay: an MCP client starts this, and speaks to it; for yours: memrelay-gateway mcp config --for"
+        )
+
     async def run() -> None:
         memory = ClientMemory(lambda: _plugin(choice))
         await _opened(memory)

@@ -18,6 +18,7 @@ import anyio
 import httpx2
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from typed_commands import machine, run_gateway
@@ -206,6 +207,15 @@ async def served(environment, *options):
 
 
 @contextlib.asynccontextmanager
+async def streamed(url, token):
+    """An older client, over the stream of events that came before Streamable HTTP."""
+    headers = {"Authorization": f"Bearer {token}"}
+    transport = sse_client(url.replace("/mcp", "/sse"), headers=headers)
+    async with Client(transport, mode="legacy") as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
 async def found(url, token, *, mode="auto", **headers):
     headers = {"Authorization": f"Bearer {token}"} | {
         name.replace("_", "-"): value for name, value in headers.items()
@@ -248,6 +258,28 @@ async def test_over_http_each_token_has_an_agent_and_none_sees_another(site, mod
         assert "heron" not in text_of(await one.call_tool("memory_list", {}))
         status = (await work.call_tool("memory_status", {})).structured_content
         assert (status["agent"], status["namespace"], status["memories"]) == ("coder", "coder/work", 1)
+
+
+@pytest.mark.row("MW-46", level="e2e")
+async def test_an_older_client_is_served_over_a_stream_of_events(site):
+    coder, writer = token_for(site, "coder"), token_for(site, "writer")
+    async with served(site) as url:
+        async with streamed(url, coder) as one, streamed(url, writer) as other:
+            await one.call_tool("memory_store", {"text": COFFEE})
+            assert COFFEE in text_of(await one.call_tool("memwal_recall", {"query": "oat milk coffee"}))
+            assert COFFEE not in text_of(await other.call_tool("memory_list", {}))
+        headers = {"authorization": f"Bearer {coder}"}
+        async with httpx2.AsyncClient(trust_env=False, timeout=30) as http:
+            assert (await http.get(url.replace("/mcp", "/sse"))).status_code == 401
+            async with http.stream("GET", url.replace("/mcp", "/sse"), headers=headers) as events:
+                lines = events.aiter_lines()
+                while not (line := await anext(lines)).startswith("data:"):
+                    pass
+                place = url.replace("/mcp", line.removeprefix("data:").strip())
+                stolen = {"authorization": f"Bearer {writer}"}
+                hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+                assert (await http.post(place, json=hello, headers=stolen)).status_code in {403, 404}
+                assert (await http.post(place, json=hello, headers=headers)).status_code == 202
 
 
 @pytest.mark.row("MW-46", level="e2e")

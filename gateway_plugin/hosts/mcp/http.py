@@ -1,5 +1,7 @@
 """The HTTP form: this machine alone, a token for each client, and no more sessions than a client can mean.
 
+Streamable HTTP, and for older clients the stream of events (SSE) that came before it.
+
 A token stands for an agent: two clients with two tokens never see each other's memories. Needs the extra ``memrelay[mcp]``.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,13 +18,20 @@ from typing import Any, Final
 
 import uvicorn
 from mcp.server import Server
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
+from mcp.server.sse import SseServerTransport
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway_plugin.clock import Clock
 from gateway_plugin.hosts.mcp.memory import Caller
 
 PATH: Final = "/mcp"
+SSE_PATH: Final = "/sse"
+_MESSAGES_PATH: Final = "/messages/"
 MAX_SESSIONS: Final = 1000
 MAX_SESSIONS_OF_ONE: Final = 16
 MAX_NEW_A_MINUTE: Final = 30
@@ -80,7 +90,9 @@ class Guard:
         if session is not None and self._anothers(agent, session):
             await _refuse(send, 403, _UNAUTHORISED, "this session was opened with another token")
             return
-        if session is None and scope["method"] == "POST" and (wait := self._full(client)):
+        streams = scope["path"] == SSE_PATH
+        opens = streams or (session is None and scope["method"] == "POST" and scope["path"] == PATH)
+        if opens and (wait := self._full(client)):
             retry = (b"retry-after", str(math.ceil(wait)).encode())
             await _refuse(
                 send, 429, _TOO_MANY, "too many sessions of this token are open, or were opened", retry
@@ -88,7 +100,23 @@ class Guard:
             return
         named = next((headers[name] for name in _NAMESPACE_HEADERS if headers.get(name)), b"")
         scope[_CALLER] = Caller(agent, named.decode("latin-1").strip())
-        await self._app(scope, receive, self._noting(send, client, session, scope["method"]))
+        # By this the SDK, too, keeps sessions to those who opened them.
+        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=agent, scopes=[]))
+        if streams:
+            await self._streamed(client, scope, receive, send)
+        else:
+            await self._app(scope, receive, self._noting(send, client, session, scope["method"]))
+
+    async def _streamed(self, client: _Client, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with a stream, which is a session as long as it lasts."""
+        name = secrets.token_bytes(16)
+        now = self._clock.monotonic()
+        client.sessions[name] = now
+        client.opened.append(now)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            client.sessions.pop(name, None)
 
     def _anothers(self, agent: str, session: bytes) -> bool:
         return any(session in client.sessions for other, client in self._clients.items() if other != agent)
@@ -133,13 +161,40 @@ def caller_of(ctx: ServerRequestContext[Any, Any]) -> Caller:
     return found
 
 
+class _Streams:
+    """The older transport: a stream of events, and what a client sends beside it."""
+
+    def __init__(self, server: Server[dict[str, Any]], security: TransportSecuritySettings) -> None:
+        self._server = server
+        self._transport = SseServerTransport(_MESSAGES_PATH, security)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == _MESSAGES_PATH:
+            await self._transport.handle_post_message(scope, receive, send)
+            return
+        async with self._transport.connect_sse(scope, receive, send) as (reading, writing):
+            await self._server.run(reading, writing, self._server.create_initialization_options())
+
+
 def application(server: Server[dict[str, Any]], agent_of: AgentOf, clock: Clock) -> ASGIApp:
-    """Return what answers HTTP: the protocol at `PATH`, behind the guard.
+    """Return what answers HTTP: the protocol at `PATH` and `SSE_PATH`, behind the guard.
 
     Requests with a ``Host`` or ``Origin`` that is not this machine's are refused: a page in a browser is no client.
     """
+    hosts = ("127.0.0.1:*", "localhost:*", "[::1]:*")
+    security = TransportSecuritySettings(
+        allowed_hosts=list(hosts), allowed_origins=[f"http://{host}" for host in hosts]
+    )
+    streams = _Streams(server, security)
     app = server.streamable_http_app(
-        streamable_http_path=PATH, max_sessions=MAX_SESSIONS, session_idle_timeout=IDLE_SECONDS
+        streamable_http_path=PATH,
+        max_sessions=MAX_SESSIONS,
+        session_idle_timeout=IDLE_SECONDS,
+        transport_security=security,
+        custom_starlette_routes=[
+            Route(SSE_PATH, streams, methods=["GET"]),
+            Route(_MESSAGES_PATH, streams, methods=["POST"]),
+        ],
     )
     return Guard(app, agent_of, clock)
 

@@ -95,7 +95,8 @@ class ClientMemory:
         self._settings = PluginSettings()
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem: GatewayError | None = None
-        self._logged_out = False
+        self._logged_out: set[Caller] = set()
+        self._opening = asyncio.Lock()
 
     async def open(self) -> str:
         """Make the plugin; return what is wrong, "" when nothing is."""
@@ -145,15 +146,17 @@ class ClientMemory:
 
     async def recall(self, query: str, caller: Caller) -> str:
         """Return the block that a turn with this prompt would be given, or why there is none."""
-        plugin = self._plugin
-        if plugin is None:
-            return self._unavailable().text
-        found = await plugin.before_turn(query, session_key=_SESSION, host=_host_turn(caller))
+        if self._plugin is None or caller in self._logged_out:
+            return self._unavailable(caller).text
+        if caller.namespace:
+            # A turn recalls from the agent's own memories alone.
+            return (await self.call("memory_search", {"query": query}, caller, _untold)).text
+        found = await self._plugin.before_turn(query, session_key=_SESSION, host=_host_turn(caller))
         return found.text or f"(No memories: {found.detail or found.status})"
 
     async def _tool(self, name: str, arguments: Mapping[str, object], caller: Caller) -> ToolAnswer:
-        if self._plugin is None:
-            return self._unavailable()
+        if self._plugin is None or caller in self._logged_out:
+            return self._unavailable(caller)
         given = dict(arguments)
         if caller.namespace and not given.get("namespace"):
             given["namespace"] = f"./{caller.namespace}"
@@ -161,8 +164,8 @@ class ClientMemory:
         fix = _FIXES.get(answer.reason, "")
         return replace(answer, text=f"{answer.text}\n{fix}") if fix else answer
 
-    def _unavailable(self) -> ToolAnswer:
-        if self._logged_out:
+    def _unavailable(self, caller: Caller) -> ToolAnswer:
+        if caller in self._logged_out:
             return ToolAnswer("Memory error: logged out here; memwal_login takes it back.", failed=True)
         why = escape(str(self._problem)) if self._problem else "memory is not open"
         return ToolAnswer(
@@ -188,7 +191,7 @@ class ClientMemory:
         if name == "memwal_login":
             return await self._login(caller)
         if name == "memwal_logout":
-            return await self._logout()
+            return self._logout(caller)
         if name == "memwal_remember_bulk":
             return await self._bulk(arguments.get("items"), caller, progress)
         tool, given = _IN_OUR_WORDS[name]
@@ -226,22 +229,29 @@ class ClientMemory:
         )
 
     async def _login(self, caller: Caller) -> Answer:
-        await self.aclose()
-        self._logged_out = False
-        await self.open()
+        self._logged_out.discard(caller)
         answer = await self._tool("memory_status", {}, caller)
+        if answer.failed:
+            # Somebody may have saved other keys since. Others' calls go on with what works for them.
+            async with self._opening:
+                await self.aclose()
+                await self.open()
+            answer = await self._tool("memory_status", {}, caller)
         if answer.failed:
             return Answer(answer.text, failed=True)
         return Answer(f"Logged in.\n{answer.text}", {"status": "logged_in"})
 
-    async def _logout(self) -> Answer:
-        await self.aclose()
-        self._logged_out = True
+    def _logout(self, caller: Caller) -> Answer:
+        self._logged_out.add(caller)
         text = (
             "Logged out in this program; memwal_login takes it back. The saved keys stay good: "
             "a person takes them back with memrelay-gateway mcp logout"
         )
         return Answer(text, {"status": "logged_out"})
+
+
+async def _untold(_done: float, _total: float | None, _message: str) -> None:
+    """Tell nobody how far it is."""
 
 
 def _host_turn(caller: Caller) -> HostTurn:

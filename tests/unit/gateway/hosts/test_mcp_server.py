@@ -278,6 +278,8 @@ async def test_a_calls_namespace_wins_over_the_servers_and_that_over_the_agents_
         await client.call_tool("memwal_remember", {"text": "kept for the garden", "namespace": "garden"})
         await client.call_tool("memory_store", {"text": "kept for the garden, too", "namespace": "./garden"})
         await client.call_tool("memwal_remember", {"text": "kept at home", "namespace": "default"})
+        prompt = await client.get_prompt("recall", {"query": "what was kept for work"})
+        assert "kept for work as well" in prompt.messages[0].content.text
     assert wire.texts("coder/work") == ["kept for work", "kept for work as well"]
     assert wire.texts("coder/garden") == ["kept for the garden", "kept for the garden, too"]
     assert wire.texts("coder") == ["kept at home"]
@@ -398,6 +400,17 @@ async def test_without_keys_a_client_is_answered_and_told_what_to_do_until_someb
         assert not (await client.call_tool("memory_search", {"query": "coffee"})).is_error
         await client.call_tool("memwal_logout", {})
         assert "logged out" in text_of(await client.call_tool("memory_search", {"query": "coffee"}))
+        assert not (await client.call_tool("memwal_login", {})).is_error
+
+
+async def test_who_logs_out_shuts_nobody_else_out(wire, environ):
+    whose = [Caller("coder")]
+    async with connected(lambda: plugin_of(wire.url, environ), caller_of=lambda _: whose[0]) as client:
+        await client.call_tool("memwal_logout", {})
+        assert (await client.call_tool("memory_list", {})).is_error
+        assert "logged out" in (await client.get_prompt("recall", {"query": "coffee"})).model_dump_json()
+        whose[0] = Caller("writer")
+        assert not (await client.call_tool("memory_list", {})).is_error
 
 
 async def test_a_switch_turns_it_off_and_no_key_is_made(environ, tmp_path):
