@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import time
@@ -322,6 +323,27 @@ async def test_progress_is_told_as_it_happens(wire, environ):
         await client.call_tool("memwal_remember_bulk", {"items": items}, progress_callback=progress)
     assert [(done, total) for done, total, _ in told] == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert told[-1][2] == "3 of 3 saved"
+
+
+async def test_a_client_that_waits_hears_that_it_goes_on(wire, environ, monkeypatch):
+    monkeypatch.setattr("gateway_plugin.hosts.mcp.server._BEAT_SECONDS", 0.01)
+    heard = asyncio.Event()
+    told = []
+
+    async def progress(done, total, message):
+        told.append((done, total, message))
+        if len(told) == 3:
+            heard.set()
+
+    async with connected(lambda: plugin_of(wire.url, environ)) as client:
+        wire.script = [hang]
+        async with anyio.create_task_group() as group:
+            call = functools.partial(client.call_tool, progress_callback=progress)
+            group.start_soon(call, "memory_search", {"query": "coffee"})
+            await asyncio.wait_for(heard.wait(), 10)
+            group.cancel_scope.cancel()
+    assert [done for done, _, _ in told[:3]] == [1, 2, 3]
+    assert "waiting for the relayer" in told[0][2]
 
 
 async def test_a_bulk_that_fails_half_way_says_what_is_saved(wire, environ):
