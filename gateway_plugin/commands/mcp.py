@@ -53,6 +53,7 @@ from gateway_plugin.hosts.mcp.credentials import (
     save,
     saved,
     serial,
+    stamp,
 )
 from gateway_plugin.hosts.mcp.definitions import Offered
 from gateway_plugin.identity import KeyHolder, RootHolder, named, typed
@@ -179,7 +180,7 @@ def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
         )
 
     async def run() -> None:
-        memory = ClientMemory(lambda: _plugin(choice))
+        memory = ClientMemory(lambda: _plugin(choice), lambda: stamp(os.environ))
         await _opened(memory)
         try:
             server = MemoryServer(memory, caller_of, offered=choice.offered, debug=_debug())
@@ -215,7 +216,7 @@ def _serve_http(choice: _Choice, host: str, port: int) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             # The server raises again what ended it, and what waits is delivered after that.
             loop.add_signal_handler(number, lambda: None)
-        memory = ClientMemory(lambda: _plugin(choice))
+        memory = ClientMemory(lambda: _plugin(choice), lambda: stamp(os.environ))
         await _opened(memory)
         server = MemoryServer(memory, caller_of, offered=choice.offered, debug=_debug())
         address = f"http://{in_url(host)}:{listening.getsockname()[1]}{http.PATH}"

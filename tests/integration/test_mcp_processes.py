@@ -432,6 +432,16 @@ def test_the_documents_blocks_are_those_that_are_printed(site):
 
 
 @pytest.mark.row("MW-48", level="e2e")
+async def test_a_server_that_runs_takes_up_the_keys_of_a_login(site):
+    async with started(without_settings(site) | {"MEMRELAY_URL": site["MEMRELAY_URL"]}) as client:
+        # It has made a secret of its own, as on a machine that is new to memory.
+        assert (await client.call_tool("memory_status", {})).structured_content["agent"] == "main"
+        assert (await typed(site, "mcp", "login", "--agent", "coder")).returncode == 0
+        assert not (await client.call_tool("memwal_login", {})).is_error
+        assert (await client.call_tool("memory_status", {})).structured_content["agent"] == "coder"
+
+
+@pytest.mark.row("MW-48", level="e2e")
 async def test_a_login_saves_one_agents_keys_and_a_server_uses_them(site, tmp_path):
     done = await typed(site, "mcp", "login", "--agent", "coder", "--label", "laptop")
     assert done.returncode == 0, done.stderr

@@ -91,6 +91,15 @@ def saved(environ: Mapping[str, str]) -> Credentials | None:
         raise IdentityError(f"{path} holds no keys; make new ones: {_LOGIN}") from error
 
 
+def stamp(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return what changes whenever keys are saved or removed."""
+    try:
+        found = credentials_path(environ).stat()
+    except (OSError, IdentityError):
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
 def save(environ: Mapping[str, str], credentials: Credentials) -> Path:
     """Save keys in place of those that are there; return where. Raises `IdentityError`: it cannot be written."""
     path = credentials_path(environ)

@@ -88,10 +88,13 @@ class ClientMemory:
 
     Args:
         opener: makes the plugin, also again after a login; raises `GatewayError`.
+        keys_now: what changes when other keys are saved.
     """
 
-    def __init__(self, opener: Opener) -> None:
+    def __init__(self, opener: Opener, keys_now: Callable[[], object] = lambda: None) -> None:
         self._opener = opener
+        self._keys_now = keys_now
+        self._keys_then: object = None
         self._settings = PluginSettings()
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem: GatewayError | None = None
@@ -100,6 +103,7 @@ class ClientMemory:
 
     async def open(self) -> str:
         """Make the plugin; return what is wrong, "" when nothing is."""
+        self._keys_then = self._keys_now()
         try:
             self._plugin, self._problem = self._opener(), None
         except GatewayError as error:
@@ -119,30 +123,30 @@ class ClientMemory:
         self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
     ) -> Answer:
         """Do what a tool of `gateway_plugin.hosts.mcp.definitions.NAMES` says; every failure is an answer."""
-        seconds = ANALYZE_SECONDS if name in _SLOW else LIMIT_SECONDS
-        try:
-            async with asyncio.timeout(seconds):
-                if name in MEMWAL_NAMES:
-                    return await self._memwal(name, arguments, caller, progress)
-                return self._shown(name, await self._tool(name, arguments, caller))
-        except TimeoutError:
-            why = f"it took longer than {seconds:.0f} seconds. {_FIXES['timeout']}"
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
-            why = f"it failed inside the plugin ({type(error).__name__})"
-        return Answer(f"Memory error: {why}", failed=True)
+
+        async def done() -> Answer:
+            if name in MEMWAL_NAMES:
+                return await self._memwal(name, arguments, caller, progress)
+            return self._shown(name, await self._tool(name, arguments, caller))
+
+        return await _bounded(done, ANALYZE_SECONDS if name in _SLOW else LIMIT_SECONDS)
 
     async def read(self, uri: str, caller: Caller) -> Answer | None:
         """Read a resource; None where there is none of this name."""
-        for one in RESOURCES:
-            if one.uri == uri:
-                return self._shown(one.tool, await self._tool(one.tool, dict(one.arguments), caller))
+        one = next((one for one in RESOURCES if one.uri == uri), None)
         prefix = TEMPLATE.partition("{")[0]
         ref = uri.removeprefix(prefix)
-        if not uri.startswith(prefix) or not re.fullmatch(r"[A-Za-z0-9]{1,64}", ref):
+        if one is None and not (uri.startswith(prefix) and re.fullmatch(r"[A-Za-z0-9]{1,64}", ref)):
             return None
-        answer = await self._tool("memory_get", {"ref": ref}, caller)
-        # An unknown reference reads as an empty text.
-        return self._shown("memory_get", answer) if answer.text else None
+        tool, arguments = (one.tool, dict(one.arguments)) if one else ("memory_get", {"ref": ref})
+
+        async def done() -> Answer:
+            answer = await self._tool(tool, arguments, caller)
+            # An unknown reference reads as an empty text.
+            return self._shown(tool, answer) if answer.text else Answer("")
+
+        answer = await _bounded(done, LIMIT_SECONDS)
+        return answer if answer.text else None
 
     async def recall(self, query: str, caller: Caller) -> str:
         """Return the block that a turn with this prompt would be given, or why there is none."""
@@ -231,8 +235,8 @@ class ClientMemory:
     async def _login(self, caller: Caller) -> Answer:
         self._logged_out.discard(caller)
         answer = await self._tool("memory_status", {}, caller)
-        if answer.failed:
-            # Somebody may have saved other keys since. Others' calls go on with what works for them.
+        # What works is left alone: over HTTP, others work with it, too.
+        if answer.failed or self._keys_now() != self._keys_then:
             async with self._opening:
                 await self.aclose()
                 await self.open()
@@ -248,6 +252,18 @@ class ClientMemory:
             "a person takes them back with memrelay-gateway mcp logout"
         )
         return Answer(text, {"status": "logged_out"})
+
+
+async def _bounded(work: Callable[[], Awaitable[Answer]], seconds: float) -> Answer:
+    """Do something in time; what keeps it from being done is an answer, too."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work()
+    except TimeoutError:
+        why = f"it took longer than {seconds:.0f} seconds. {_FIXES['timeout']}"
+    except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
+        why = f"it failed inside the plugin ({type(error).__name__})"
+    return Answer(f"Memory error: {why}", failed=True)
 
 
 async def _untold(_done: float, _total: float | None, _message: str) -> None:
