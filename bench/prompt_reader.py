@@ -234,8 +234,7 @@ async def _main(*, write: bool) -> None:
     vectors = await embedded(embedder, [text for *_, text in both])
     # What the n-grams say of prompts that they were not learnt from: of their own they are too sure.
     by_model = network(with_model(learnt, vectors), purposes(both))
-    for part in ("inner", "outer", "bias"):
-        stored[f"model_{embedder.model.sha256}_{part}"] = getattr(by_model, part).astype(np.float16)
+    stored |= _network_bytes(f"model_{embedder.model.sha256}", by_model)
     if not write:
         found = by_model.logits(with_model(in_day, await embedded(embedder, [text for *_, text in day])))
         report(console, "the day's seen half, by n-grams and the multilingual model", day, found)
@@ -243,6 +242,16 @@ async def _main(*, write: bool) -> None:
         np.savez_compressed(WEIGHTS, **stored)
         console.print(f"{WEIGHTS.stat().st_size:,} bytes written")
     await embedder.close()
+
+
+def _network_bytes(name: str, learnt: Network) -> dict[str, Any]:
+    scale = np.abs(learnt.inner).max(axis=0) / 127
+    return {
+        f"{name}_inner": np.round(learnt.inner / scale).astype(np.int8),
+        f"{name}_scale": scale.astype(np.float32),
+        f"{name}_outer": learnt.outer.astype(np.float16),
+        f"{name}_bias": learnt.bias,
+    }
 
 
 def _bytes(name: str, head: Head) -> dict[str, Any]:

@@ -227,6 +227,8 @@ def likelihood(old: Statement, new: Statement, cosine: float) -> float:
     return 1 / (1 + exp(-logit))
 
 
+POSSIBLE = 0.15
+"""From here on the newer one stands before the older one where a question found both."""
 LINKED = 0.35
 """From here on the newer one is told before the older one."""
 SURE = 0.8

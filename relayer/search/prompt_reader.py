@@ -7,10 +7,12 @@ from ``bench/sets/prompts`` and says how right they are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,11 +68,12 @@ def _by_model() -> dict[str, Network]:
     """The networks by the SHA-256 of a model."""
     with np.load(BytesIO(_data()), allow_pickle=False) as stored:
         models = {name.split("_")[1] for name in stored.files if name.endswith("_inner")}
-        parts = ("inner", "outer", "bias")
-        return {
-            model: Network(*(stored[f"model_{model}_{part}"].astype(np.float32) for part in parts))
-            for model in models
-        }
+        return {model: _network(stored, f"model_{model}") for model in models}
+
+
+def _network(stored: Mapping[str, NDArray[Any]], name: str) -> Network:
+    inner, outer = (stored[f"{name}_{part}"].astype(np.float32) for part in ("inner", "outer"))
+    return Network(inner * stored[f"{name}_scale"], outer, stored[f"{name}_bias"])
 
 
 def read_prompt(text: str, query: NDArray[np.float32] | None = None, model: str = "") -> Reading:

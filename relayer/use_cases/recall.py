@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from relayer.access.accounts import Access
 from relayer.domain.operations import Record
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
+from relayer.extraction.changes import POSSIBLE, likelihood, statement_of
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -33,9 +34,10 @@ from relayer.search.ranking import (
     in_order,
     without_name,
 )
+from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.writing.drafts import parse_vector
+from relayer.writing.drafts import parse_vector, same_voice
 from relayer.writing.present import PAGE_BYTES, memory_fields, position
 
 # A draft is not yet what its author means, and a tool's output or a transcript is what somebody curated the rest from.
@@ -111,6 +113,10 @@ def _matches(pattern: str, record: Record) -> bool:
 _QUERY_CHARACTERS = 2048
 _EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
 _NO_BUDGET = PAGE_BYTES
+# Of the best hits so many are compared with each other where a prompt asks for a memory: which is the later one.
+_COMPARED = 10
+# Characters; what is longer says more than one thing, and reading it would hold the event loop.
+_ONE_STATEMENT = 240
 # Names of speakers in a query that are looked at; each is embedded when it is first asked about.
 _MOST_NAMED = 3
 _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
@@ -239,6 +245,8 @@ def _search(
         found = _together(found, more, count)
     hits, penalties = ordered(opened, _distinct(opened, found.hits), request, now)
     hits = _newest_first(opened, hits, allowed)
+    if reading is not None and reading.asks > 0:
+        hits = _later_before(opened, hits)
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
     kept = _within(memories, request.max_tokens)
@@ -289,6 +297,27 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
                 placed[key] = replace(found.get(key, unfound), relevance=hit.relevance)
         placed.setdefault(hit.key, hit)
     return list(placed.values())
+
+
+def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
+    """The hits, the best ones of which stand behind what may tell a later state of the same: of both, only the order is changed."""
+    first = [(hit, opened.hit(hit.key).record) for hit in hits[:_COMPARED]]
+    read = [statement_of(record.text if len(record.text) <= _ONE_STATEMENT else "") for _, record in first]
+    vectors = [opened.vector_of_hit(hit.key) for hit, _ in first]
+    placed: dict[int, Hit] = {}
+    for at, (hit, record) in enumerate(first):
+        for other, (beside, newer) in enumerate(first):
+            is_later = (newer.said_at, beside.key) > (record.said_at, hit.key) and same_voice(record, newer)
+            if beside.key in placed or not is_later:
+                continue
+            if likelihood(read[at], read[other], _cosine(vectors[at], vectors[other])) >= POSSIBLE:
+                placed[beside.key] = replace(beside, relevance=max(beside.relevance, hit.relevance))
+        placed.setdefault(hit.key, hit)
+    return [*placed.values(), *hits[_COMPARED:]]
+
+
+def _cosine(one: Vector | None, other: Vector | None) -> float:
+    return 0.0 if one is None or other is None else float(one @ other)
 
 
 def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> dict[str, object]:

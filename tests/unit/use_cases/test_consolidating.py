@@ -11,7 +11,8 @@ from relayer.use_cases.capture import analyze
 from relayer.use_cases.lifecycle import restore
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.recall import recall
-from relayer.wire.schemas import AnalyzeRequest, RecallRequest
+from relayer.use_cases.remember import remember
+from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
 
 HOUR_MS = 3_600_000
 
@@ -200,6 +201,17 @@ async def test_what_contradicts_a_memory_is_told_before_it_even_if_it_was_not_fo
     assert found == ["My manager at work is Ravi."]
     found = await recalled(house, "Is Petra the manager at work?")
     assert found == ["My manager at work is Ravi.", "My manager at work is Petra."]
+
+
+async def test_of_two_that_a_question_finds_the_one_that_may_be_the_later_state_is_told_first(house):
+    before, after = "I park the van on level 3.", "Level 5 is where it stands today, my van."
+    # By hand, so that nothing is linked.
+    for text in (before, after):
+        await house.clock.advance(1.0)
+        await remember(house.ctx, house.access(), RememberRequest(items=[{"text": text}]), house.deadline())
+    assert await recalled(house, "On which level did I park my van?") == [after, before]
+    # Who does not ask is told what is nearest.
+    assert (await recalled(house, before))[0] == before
 
 
 async def test_what_was_said_earlier_and_captured_late_is_told_after(house):
