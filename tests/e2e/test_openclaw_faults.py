@@ -120,7 +120,7 @@ def test_a_bridge_that_was_killed_is_replaced_and_memory_comes_back(
     assert facts[1] in said(model.asked("boiler every October?")[-1])
 
 
-@pytest.mark.row("AR-23", "AR-10")
+@pytest.mark.row("AR-23", "AR-10", level="e2e")
 def test_switched_off_or_absent_the_prompt_is_the_same_and_no_request_leaves(
     gateway: Gateway, model: StubModel, line: FaultProxy, facts: tuple[str, ...]
 ) -> None:
@@ -150,7 +150,8 @@ def test_switched_off_or_absent_the_prompt_is_the_same_and_no_request_leaves(
     assert prompts[0] == prompts[2]
 
 
-@pytest.mark.row("CP-19", "AR-01", "AR-02", "CP-31", "CP-05", "CP-50")
+@pytest.mark.row("CP-19", "AR-01", "AR-02", "CP-31", "CP-50", level="e2e")
+@pytest.mark.row("CP-05")
 def test_what_was_said_before_a_restart_is_in_the_prompt_of_another_session_after_it(
     gateway: Gateway, model: StubModel, facts: tuple[str, ...]
 ) -> None:

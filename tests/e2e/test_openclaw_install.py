@@ -25,7 +25,8 @@ def run(host: Gateway, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.row("AR-25", "CP-02", "CP-03", "CP-08", "MS-28")
+@pytest.mark.row("CP-02", "CP-03", level="e2e")
+@pytest.mark.row("AR-25", "CP-08", "MS-28")
 def test_a_linked_folder_takes_the_slot_and_gives_it_back(host: Gateway) -> None:
     run(host, "plugins", "install", "--link", str(PLUGIN), *REVIEWED)
     plugins = host.config()["plugins"]
@@ -57,7 +58,7 @@ def test_a_package_installs_loads_with_its_hooks_tools_and_commands_and_leaves_w
     run(host, "config", "validate")
 
 
-@pytest.mark.row("AR-24")
+@pytest.mark.row("AR-24", level="e2e")
 def test_the_sidecar_installs_beside_the_hosts_own_memory(host: Gateway, tmp_path: Path) -> None:
     command = [str(BRIDGE), "openclaw", "pack", str(tmp_path), "--sidecar"]
     packed = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -55,7 +55,8 @@ def call(gateway: Gateway, tool: str, *, agent: str = "main", user: str = "tools
     return gateway.chat(f"CALL {tool} {json.dumps(arguments)}", agent=agent, user=user)
 
 
-@pytest.mark.row("MW-21", "MW-22", "MS-10", "MS-12", "MW-02")
+@pytest.mark.row("MS-10", "MS-12", "MW-02", level="e2e")
+@pytest.mark.row("MW-21", "MW-22")
 def test_the_model_stores_finds_reads_corrects_and_forgets(gateway: Gateway) -> None:
     assert "Stored 1 fact(s)" in call(
         gateway, "memory_store", text="The seed catalogue is in the tin drawer."
@@ -80,7 +81,7 @@ def test_the_model_sees_all_tools_directly_and_each_once(gateway: Gateway, model
     assert {name: names.count(name) for name in TOOL_NAMES} == dict.fromkeys(TOOL_NAMES, 1)
 
 
-@pytest.mark.row("CP-09", "CP-18")
+@pytest.mark.row("CP-09", "CP-18", level="e2e")
 def test_with_capture_switched_off_the_log_names_recall_alone_and_turns_are_not_kept(
     gateway: Gateway, relayer: Relayer
 ) -> None:
@@ -90,7 +91,7 @@ def test_with_capture_switched_off_the_log_names_recall_alone_and_turns_are_not_
     assert not [text for text in relayer.memories(gateway) if "brass" in text]
 
 
-@pytest.mark.row("CP-48")
+@pytest.mark.row("CP-48", level="e2e")
 def test_a_memory_that_does_not_exist_is_an_empty_answer_and_no_error(gateway: Gateway) -> None:
     answer = gateway.invoke("memory_get", {"path": "memory/2020-01-01.md"})
     assert answer["ok"] is True
@@ -118,7 +119,7 @@ def test_a_secret_that_is_a_reference_is_used_for_another_account_than_the_usual
     assert shown["account"] == RootKeys(bytes.fromhex("7b" * 32)).account
 
 
-@pytest.mark.row("AM-10")
+@pytest.mark.row("AM-10", level="e2e")
 def test_active_memorys_own_run_searches_through_us_and_its_summary_is_injected(
     gateway: Gateway, model: StubModel
 ) -> None:

@@ -35,7 +35,7 @@ def test_what_was_said_in_one_session_is_in_the_prompt_of_another(told: Gateway,
     assert FACT in said(model.asked(QUESTION)[-1])
 
 
-@pytest.mark.row("MS-08")
+@pytest.mark.row("MS-08", level="e2e")
 def test_another_agent_is_not_given_it(told: Gateway, model: StubModel) -> None:
     question = "Do you know where my bicycle is parked?"
     told.chat(question, agent="research", user="other")
@@ -51,7 +51,7 @@ def test_recalled_text_is_not_kept_in_the_history(told: Gateway, model: StubMode
     assert "memrelay-memories" not in json.dumps(earlier)
 
 
-@pytest.mark.row("MW-12")
+@pytest.mark.row("MW-12", level="e2e")
 def test_each_turn_is_captured_once_and_alone(told: Gateway, relayer: Relayer) -> None:
     sayings = [f"My {pet} was named after the {place} district." for pet, place in (("parrot", "harbour"), ("tortoise", "station"), ("hamster", "castle"))]  # fmt: skip
     for saying in sayings:
@@ -69,7 +69,7 @@ def test_what_was_only_asked_is_not_remembered(told: Gateway, relayer: Relayer) 
     assert not [text for text in relayer.memories(told) if text.endswith("?")]
 
 
-@pytest.mark.row("MS-08", "MW-31")
+@pytest.mark.row("MS-08", "MW-31", level="e2e")
 def test_turns_of_two_agents_at_once_never_cross(told: Gateway, model: StubModel, relayer: Relayer) -> None:
     colours = {
         (agent, user): f"My {thing} of {agent} is kept in the {colour} shed."
@@ -100,7 +100,7 @@ def test_turns_of_two_agents_at_once_never_cross(told: Gateway, model: StubModel
             assert (text in prompts) is (whose == agent)
 
 
-@pytest.mark.row("AM-06")
+@pytest.mark.row("AM-06", level="e2e")
 def test_memory_is_switched_off_and_on_by_the_chat_for_that_chat_alone(
     told: Gateway, model: StubModel
 ) -> None:
@@ -123,7 +123,7 @@ def test_the_commands_of_the_plugin_print_what_memrelay_gateway_prints(told: Gat
     assert [memory["text"] for memory in json.loads(found.stdout)["memories"]][:1] == [FACT]
 
 
-@pytest.mark.row("MS-13")
+@pytest.mark.row("MS-13", level="e2e")
 def test_the_skill_is_offered_while_memory_is_on(told: Gateway, model: StubModel) -> None:
     told.chat("Is there a skill for looking into memory?", user="skill")
     assert "memory-recall" in system(model.asked("a skill for looking into memory?")[-1])
@@ -157,7 +157,8 @@ def test_memory_is_switched_off_for_everyone_by_who_may_and_by_nobody_else(
     assert told.config()["plugins"]["entries"]["memrelay"]["enabled"] is True
 
 
-@pytest.mark.row("MS-31", "CP-04")
+@pytest.mark.row("MS-31", level="e2e")
+@pytest.mark.row("CP-04")
 def test_doctor_finds_nothing_wrong_and_proves_recall_and_capture_for_each_agent(told: Gateway) -> None:
     examined = told.cli("memrelay", "doctor", "--host", "openclaw", "--json")
     checks = {check["name"]: check for check in json.loads(examined.stdout)}
@@ -166,7 +167,7 @@ def test_doctor_finds_nothing_wrong_and_proves_recall_and_capture_for_each_agent
         assert "written and recalled" in checks[f"openclaw agent {agent}"]["found"]
 
 
-@pytest.mark.row("CP-18", "MW-26")
+@pytest.mark.row("CP-18", "MW-26", level="e2e")
 def test_the_log_tells_which_hooks_run_and_that_the_relayer_answers(told: Gateway) -> None:
     log = told.log_text()
     assert "memrelay: registered hooks: auto-recall, auto-capture" in log

@@ -38,7 +38,7 @@ def examine(tmp_path):
     return run
 
 
-@pytest.mark.row("MS-31")
+@pytest.mark.row("MS-31", level="e2e")
 def test_where_nothing_is_wrong_it_proves_recall_and_capture_for_each_agent(serve, examine):
     checks, code = examine(serve("--accounts", "open").url)
     assert {name: check["found"] for name, check in checks.items() if not check["ok"]} == {}

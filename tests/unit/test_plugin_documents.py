@@ -58,7 +58,7 @@ def test_every_option_of_an_example_is_one_of_its_command() -> None:
         assert known >= {word for word in words if re.fullmatch(r"-k|--[a-z-]+", word)}, line
 
 
-@pytest.mark.row("AR-27")
+@pytest.mark.row("AR-27", level="e2e")
 @pytest.mark.parametrize(
     "claim",
     [
@@ -74,7 +74,7 @@ def test_what_it_costs_is_said_with_the_numbers_of_the_settings(claim: str) -> N
     assert SETTINGS.recall.mode is RecallMode.DIRECT
 
 
-@pytest.mark.row("AM-13")
+@pytest.mark.row("AM-13", level="e2e")
 def test_a_timeout_is_recommended_for_each_query_mode_and_each_is_accepted() -> None:
     rows = re.findall(r"^\| `(\w+)`( \(default\))? \| [^|]+ \| ([^|]+) \|$", PLUGIN, re.MULTILINE)
     assert [mode for mode, _, _ in rows] == [mode.value for mode in QueryMode]
