@@ -205,8 +205,8 @@ class RequestHandler:
         return chunk
 
     def request_id(self, request: web.BaseRequest) -> str:
-        """Return the client's request id if it is a plain one, else a new one."""
-        given = request.headers.get("x-request-id")
+        """Return the client's request id, or what it calls its correlation id, if it is a plain one, else a new one."""
+        given = request.headers.get("x-request-id") or request.headers.get("x-correlation-id")
         return given if given is not None and _CLIENT_ID.fullmatch(given) else self._new_id()
 
     def refuse(

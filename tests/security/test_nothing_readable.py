@@ -217,7 +217,7 @@ def test_no_canary_is_readable_in_anything_that_the_relayer_stored(loot):
         assert not searched.found_in(str(path.relative_to(loot.data)).encode()), path.name
 
 
-@pytest.mark.row("MW-43")
+@pytest.mark.row("MW-43", level="e2e")
 def test_no_canary_is_readable_in_any_log_even_at_its_most_talkative(loot):
     searched = traces(loot)
     for log in loot.logs:
