@@ -75,6 +75,24 @@ def test_a_session_whose_history_is_cut_short_is_not_captured_again(
     assert [texts.count(saying) for saying in sayings] == [1, 1]
 
 
+@pytest.mark.row("CP-47", level="e2e")
+def test_what_waits_to_be_captured_is_captured_before_the_host_compacts_a_conversation(
+    gateway: Gateway, relayer: Relayer
+) -> None:
+    # A turn settles only after minutes here: until then nothing but the host's event captures it.
+    patient = {"strategy": "debounce", "debounceMs": 600_000}
+    gateway.reload(memrelay_plugins(relayer.url, capture=patient))
+    saying = "The winch of the slipway is oiled by Marguerite each April."
+    gateway.chat(saying, user="flushing")
+    gateway.chat("Which month comes after the month of March?", user="flushing")
+    assert saying not in relayer.memories(gateway)
+    said = "The slipway itself was tarred by Ottoline in the year of the flood."
+    gateway.chat(said, user="flushing")
+    assert said not in relayer.memories(gateway)
+    gateway.call("sessions.compact", {"key": "agent:main:openai-user:flushing"})
+    wait_until(lambda: said in relayer.memories(gateway))
+
+
 @pytest.mark.row("AR-24", "MW-03", level="e2e")
 def test_the_sidecar_recalls_and_captures_without_slot_and_without_tools(
     gateway: Gateway, relayer: Relayer, model: StubModel, fact: str, tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,8 @@ from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from processes import wait_until
 from stub_model import StubModel, said, system
+
+from gateway_plugin import __version__
 
 FACT = "I always park my bicycle behind the red library on Elm Street."
 QUESTION = "Where do I always park my bicycle?"
@@ -40,6 +43,23 @@ def test_another_agent_is_not_given_it(told: Gateway, model: StubModel) -> None:
     question = "Do you know where my bicycle is parked?"
     told.chat(question, agent="research", user="other")
     assert "Elm Street" not in json.dumps(model.asked(question)[-1])
+
+
+@pytest.mark.row("AR-22", level="e2e")
+def test_each_turn_of_a_session_is_given_what_its_own_message_is_about(
+    told: Gateway, model: StubModel, relayer: Relayer
+) -> None:
+    other = "The vet of our cat Minka has her practice in Linden Lane."
+    told.chat(other, user="telling-more")
+    wait_until(lambda: other in relayer.memories(told))
+    asked = ("Where do I always park my bicycle, again?", "In which lane is the practice of our cat's vet?")
+    for question in asked:
+        told.chat(question, user="changing")
+    requests = [model.asked(question)[-1] for question in asked]
+    latest = [json.dumps(request["messages"][-1]) for request in requests]
+    assert [(FACT in text, other in text) for text in latest] == [(True, False), (False, True)]
+    # Nothing of either stands in what is the same for every turn.
+    assert not [request for request in requests if FACT in system(request) or other in system(request)]
 
 
 def test_recalled_text_is_not_kept_in_the_history(told: Gateway, model: StubModel) -> None:
@@ -117,10 +137,16 @@ def test_memory_is_switched_off_and_on_by_the_chat_for_that_chat_alone(
     assert given == [False, True, True]
 
 
+@pytest.mark.row("MW-24", level="e2e")
 def test_the_commands_of_the_plugin_print_what_memrelay_gateway_prints(told: Gateway) -> None:
     found = told.cli("memrelay", "search", QUESTION, "--json")
     assert found.returncode == 0, found.stderr
-    assert [memory["text"] for memory in json.loads(found.stdout)["memories"]][:1] == [FACT]
+    (first, *_) = json.loads(found.stdout)["memories"]
+    assert first["text"] == FACT
+    assert first["id"]
+    assert 0.3 <= first["relevance"] <= 1
+    other = told.cli("memrelay", "search", QUESTION, "--agent", "research", "--limit", "5", "--json")
+    assert FACT not in other.stdout
 
 
 @pytest.mark.row("MS-13", level="e2e")
@@ -129,11 +155,21 @@ def test_the_skill_is_offered_while_memory_is_on(told: Gateway, model: StubModel
     assert "memory-recall" in system(model.asked("a skill for looking into memory?")[-1])
 
 
-@pytest.mark.row("MW-25")
-def test_the_plugins_status_names_relayer_account_and_agent(told: Gateway, relayer: Relayer) -> None:
-    told_status = json.loads(told.cli("memrelay", "status", "--json").stdout)
-    assert told_status["relayer"] == relayer.url
-    assert told_status["account"].startswith("0x")
+@pytest.mark.row("MW-25", level="e2e")
+def test_the_plugins_status_names_relayer_account_key_agent_and_switches(
+    told: Gateway, relayer: Relayer
+) -> None:
+    told.reload(memrelay_plugins(relayer.url, autoCapture=False))
+    try:
+        shown = json.loads(told.cli("memrelay", "stats", "--agent", "research", "--json").stdout)
+    finally:
+        told.reload(memrelay_plugins(relayer.url))
+    assert (shown["relayer"], shown["agent"], shown["namespace"]) == (relayer.url, "research", "research")
+    assert shown["accepted"].startswith("yes")
+    assert shown["version"] == __version__
+    assert shown["account"].startswith("0x")
+    assert re.fullmatch(r"[0-9a-f]{4}\.\.\.[0-9a-f]{4}", shown["key"])
+    assert (shown["recall"], shown["capture"]) == ("on", "off in the host's settings")
 
 
 def test_the_command_of_the_plugin_ends_with_the_code_of_what_it_ran(told: Gateway) -> None:
