@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -76,21 +77,22 @@ def test_a_session_whose_history_is_cut_short_is_not_captured_again(
 
 
 @pytest.mark.row("CP-47", level="e2e")
-def test_what_waits_to_be_captured_is_captured_before_the_host_compacts_a_conversation(
+def test_what_could_not_be_captured_is_caught_up_with_before_the_host_compacts_the_conversation(
     gateway: Gateway, relayer: Relayer
 ) -> None:
-    # A turn settles only after minutes here: until then nothing but the host's event captures it.
-    patient = {"strategy": "debounce", "debounceMs": 600_000}
-    gateway.reload(memrelay_plugins(relayer.url, capture=patient))
-    saying = "The winch of the slipway is oiled by Marguerite each April."
-    gateway.chat(saying, user="flushing")
+    told = "The slipway itself was tarred by Ottoline in the year of the flood."
     gateway.chat("Which month comes after the month of March?", user="flushing")
-    assert saying not in relayer.memories(gateway)
-    said = "The slipway itself was tarred by Ottoline in the year of the flood."
-    gateway.chat(said, user="flushing")
-    assert said not in relayer.memories(gateway)
-    gateway.call("sessions.compact", {"key": "agent:main:openai-user:flushing"})
-    wait_until(lambda: said in relayer.memories(gateway))
+    [bridge] = gateway.bridges()
+    before = resource.prlimit(bridge, resource.RLIMIT_FSIZE)
+    # The disk is full: nothing that the bridge writes may grow.
+    resource.prlimit(bridge, resource.RLIMIT_FSIZE, (1, before[1]))
+    gateway.chat(told, user="flushing")
+    resource.prlimit(bridge, resource.RLIMIT_FSIZE, before)
+    assert told not in relayer.memories(gateway)
+    compacted = gateway.call("sessions.compact", {"key": "agent:main:openai-user:flushing"})
+    assert compacted["compacted"] is True, compacted
+    wait_until(lambda: told in relayer.memories(gateway))
+    assert gateway.bridges() == [bridge]
 
 
 @pytest.mark.row("AR-24", "MW-03", level="e2e")
