@@ -72,6 +72,7 @@ def test_one_bridge_serves_turns_and_commands(gateway: Gateway) -> None:
     assert len(gateway.bridges()) == 1
 
 
+@pytest.mark.row("CP-22", "AR-13", level="e2e")
 def test_with_no_relayer_the_turn_is_answered_and_the_status_says_so(
     gateway: Gateway, cut: FaultProxy
 ) -> None:
@@ -81,6 +82,7 @@ def test_with_no_relayer_the_turn_is_answered_and_the_status_says_so(
     assert "note: the connection to" in status
 
 
+@pytest.mark.row("AR-13", level="e2e")
 def test_a_relayer_that_stalls_costs_the_turn_its_deadline_and_no_more(
     gateway: Gateway, cut: FaultProxy, relayer: Relayer
 ) -> None:

@@ -50,16 +50,17 @@ def test_each_turn_of_a_session_is_given_what_its_own_message_is_about(
     told: Gateway, model: StubModel, relayer: Relayer
 ) -> None:
     other = "The vet of our cat Minka has her practice in Linden Lane."
+    asked = ("Where do I always park my bicycle, again?", "In which lane is the practice of our cat's vet?")
+    told.chat(asked[0], user="changing")
+    # Told elsewhere, between two turns of this session.
     told.chat(other, user="telling-more")
     wait_until(lambda: other in relayer.memories(told))
-    asked = ("Where do I always park my bicycle, again?", "In which lane is the practice of our cat's vet?")
-    for question in asked:
-        told.chat(question, user="changing")
-    requests = [model.asked(question)[-1] for question in asked]
-    latest = [json.dumps(request["messages"][-1]) for request in requests]
-    assert [(FACT in text, other in text) for text in latest] == [(True, False), (False, True)]
+    told.chat(asked[1], user="changing")
+    first, second = (model.asked(question)[-1] for question in asked)
+    assert (FACT in said(first), other in json.dumps(first)) == (True, False)
+    assert other in said(second)
     # Nothing of either stands in what is the same for every turn.
-    assert not [request for request in requests if FACT in system(request) or other in system(request)]
+    assert not [text for text in map(system, (first, second)) if FACT in text or other in text]
 
 
 def test_recalled_text_is_not_kept_in_the_history(told: Gateway, model: StubModel) -> None:
