@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import perf_counter
+from statistics import median
+from time import perf_counter, process_time
 
 import pytest
 from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
@@ -168,12 +169,13 @@ def test_a_turn_waits_about_a_tenth_of_a_second_for_its_memories(site):
     say(plugin, FACT)
     questions = [f"At which berth does our dinghy lie on day {number} of the race?" for number in range(40)]
     recall(plugin, QUESTION)
-    took = []
+    took, computed = [], []
     for question in questions:
-        begun = perf_counter()
+        begun, before = perf_counter(), process_time()
         assert plugin.before_turn(question, deadline=PATIENCE).status == "ok"
         took.append(perf_counter() - begun)
-    took.sort()
-    print(f"median {took[20] * 1000:.0f} ms, nine of ten within {took[36] * 1000:.0f} ms")
-    # The fastest of forty new questions: what a machine that does much other work as well has at its best.
-    assert took[0] < 0.1
+        computed.append(process_time() - before)
+    print(f"median {median(took) * 1000:.0f} ms, of which {median(computed) * 1000:.0f} ms of computing")
+    # Plugin, relayer and embedding model are all in this process. What it computes for a turn is what the turn waits for on
+    # a machine that has nothing else to do; on one that has, waiting tells of the others.
+    assert median(computed) < 0.1
