@@ -42,23 +42,16 @@ def test_a_linked_folder_takes_the_slot_and_gives_it_back(host: Gateway) -> None
 
 
 @pytest.mark.row("MS-28", level="e2e")
-def test_what_was_remembered_is_still_there_when_the_plugin_is_gone_and_when_it_is_back(
-    host: Gateway, relayer: Relayer
-) -> None:
-    def install() -> None:
-        run(host, "plugins", "install", "--link", str(PLUGIN), *REVIEWED)
-        whole = host.config()
-        whole["plugins"]["entries"]["memrelay"]["config"] = {"url": relayer.url, "command": str(BRIDGE)}
-        host.write_config(whole)
-
+def test_what_was_remembered_is_still_there_when_the_plugin_is_gone(host: Gateway, relayer: Relayer) -> None:
     told = "The weather vane on the boathouse is a copper herring."
-    install()
+    run(host, "plugins", "install", "--link", str(PLUGIN), *REVIEWED)
+    whole = host.config()
+    whole["plugins"]["entries"]["memrelay"]["config"] = {"url": relayer.url, "command": str(BRIDGE)}
+    host.write_config(whole)
     run(host, "memrelay", "remember", told)
     run(host, "plugins", "uninstall", "memrelay", "--force")
     assert "memrelay" not in host.config()["plugins"].get("slots", {}).values()
     assert relayer.memories(host) == [told]
-    install()
-    assert told in run(host, "memrelay", "search", "What is the weather vane on the boathouse?", "--json")
 
 
 @pytest.mark.row("CP-01", "CP-08", "CP-06")
