@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
@@ -219,9 +220,18 @@ def forget(
 
 
 @app.command()
-def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+def status(
+    called: typer.Context,
+    *,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show whether the relayer answers, is trusted, and accepts this gateway."""
     context = find_context(url, agent)
+    # A host's plugin hands over what its settings say; MemWal's `stats` shows it, too (MW-25).
+    own = {"recall": context.settings.recall.enabled, "capture": context.settings.capture.enabled}
+    given: Mapping[str, bool] = called.find_root().obj or own
     file = open_file_outbox(url)
     switches = _switches(context.settings, switch.gateway_toggles(context, file))
     file.close()
@@ -240,7 +250,9 @@ def status(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOpt
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
             "memories": str(held.total),
+            "key": _masked(bytes(context.identity.keys.identity.verify_key).hex()),
             "memory": switches,
+            **{name: "on" if enabled else "off in the host's settings" for name, enabled in given.items()},
             "accepted": "yes" if listed.namespaces else "yes, nothing stored yet",
         }
 
@@ -291,6 +303,8 @@ index.add_to(app)
 init.add_to(app)
 version.add_to(app)
 app.command(hidden=True)(bridge)
+# As MemWal's users type it.
+app.command("stats", hidden=True)(status)
 app.add_typer(openclaw, name="openclaw")
 app.add_typer(mcp, name="mcp")
 
@@ -298,6 +312,11 @@ app.add_typer(mcp, name="mcp")
 def main() -> None:
     """Run the command line."""
     app(prog_name="memrelay-gateway")
+
+
+def _masked(key: str) -> str:
+    """Return enough of a public key to tell it from another one."""
+    return f"{key[:4]}...{key[-4:]}"
 
 
 def _switches(settings: PluginSettings, toggles: Toggles) -> str:

@@ -50,12 +50,16 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     "memrelay": {},
     "memory-core-plus": {
         "recall": {"format": "memory-core-plus", "position": "prepend", "min_prompt_length": 5},
+        "capture": {"min_length": 10, "max_length": 2000, "rules": "memory-core-plus"},
     },
     "auto-recall": {
         "recall": {"format": "auto-recall", "position": "prepend", "min_score": 0.5},
         "capture": {"enabled": False},
     },
-    "memwal": {"recall": {"format": "memwal", "position": "prepend", "namespace_instruction": True}},
+    "memwal": {
+        "recall": {"format": "memwal", "position": "prepend", "namespace_instruction": True},
+        "capture": {"min_length": 30},
+    },
     "memsearch": {
         "recall": {"position": "prepend"},
         "capture": {"min_length": 11, "min_turn_length": 50, "min_messages": 2, "assistant_tail": 3000},

@@ -13,8 +13,8 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Final
 
-from gateway_plugin.injection import InjectionClass, scan
-from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.injection import InjectionClass, normalise, scan
+from gateway_plugin.settings import CaptureRules, CaptureSettings
 from gateway_plugin.text.measures import clip_middle, effective_length, folded, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import is_control_text, is_slash_command
@@ -118,6 +118,12 @@ _EMOJI: Final = re.compile(
     "|[\U0001f300-\U0001faff\u2600-\u27bf\u2b50\u2b55\u231a\u231b\u23e9-\u23f3\u203c\u2049]"
     "(?:[\ufe0f\U0001f3fb-\U0001f3ff]|\u200d[\U0001f300-\U0001faff\u2600-\u27bf])*)"
 )
+# What memory-core-plus takes for an attack. Talk about software is full of it, so by default such words alone only make a
+# text suspect; whoever asks for that plugin's rules gets them, over the forms that `normalise` unifies.
+_ITS_PHRASES: Final = re.compile(
+    r"\bignore (?:all )?previous instructions\b|\byou are now\b|\bsystem:|\bforget (?:everything|all)\b"
+    r"|\b(?:act|behave) as\b|\bdo not follow\b|\bnew instructions\b|\boverride\b|\bjailbreak\b"
+)
 _TURN_LABEL: Final = re.compile(r"^\s*\[(?:Human|User|Assistant)\]:", re.IGNORECASE)
 
 _NOISE: Final = re.compile(
@@ -158,9 +164,10 @@ def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) ->
         cleaned = _tail(cleaned, settings.assistant_tail)
     elif origin is Origin.ASSISTANT and len(cleaned) > _LONGEST_ANSWER:
         return Judgement(cleaned, DropReason.TOO_LONG)
+    its_own = _as_memory_core_plus(cleaned, settings)
     cleaned = _fitting(cleaned, settings.max_length)
     line = one_line(cleaned)
-    dropped = _shape(cleaned, line)
+    dropped = _shape(cleaned, line) or its_own
     if dropped is not None:
         return Judgement(cleaned, dropped)
     verdict = scan(cleaned)
@@ -173,6 +180,21 @@ def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) ->
     if effective_length(line) < floor:
         return Judgement(cleaned, DropReason.TOO_SHORT)
     return Judgement(cleaned, priority=triggered, suspect=verdict.suspicious)
+
+
+def _as_memory_core_plus(cleaned: str, settings: CaptureSettings) -> DropReason | None:
+    """Return why memory-core-plus leaves a message out, where its rules are asked for (CP-36)."""
+    if settings.rules is not CaptureRules.MEMORY_CORE_PLUS:
+        return None
+    if len(cleaned) > settings.max_length:
+        return DropReason.TOO_LONG
+    if effective_length(one_line(cleaned)) < settings.min_length:
+        return DropReason.TOO_SHORT
+    if cleaned.startswith(("#", "```")):
+        return DropReason.MARKUP
+    if len(_EMOJI.findall(cleaned)) > _MAX_EMOJI:
+        return DropReason.EMOJI
+    return DropReason.INJECTION if _ITS_PHRASES.search(normalise(cleaned)) else None
 
 
 def _fitting(text: str, limit: int) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "DEFAULT_NAMESPACE_VARIABLE",
     "DEFAULT_URL",
     "ActiveSettings",
+    "CaptureRules",
     "CaptureSettings",
     "CaptureStrategy",
     "ColdStartSettings",
@@ -99,6 +100,13 @@ class PromptStyle(StrEnum):
     RECALL_HEAVY = "recall-heavy"
     PRECISION_HEAVY = "precision-heavy"
     PREFERENCE_ONLY = "preference-only"
+
+
+class CaptureRules(StrEnum):
+    """Which messages are left out: by what they say, or as memory-core-plus leaves them out as well (CP-36)."""
+
+    MEMRELAY = "memrelay"
+    MEMORY_CORE_PLUS = "memory-core-plus"
 
 
 class CaptureStrategy(StrEnum):
@@ -293,6 +301,10 @@ class CaptureSettings(_Settings):
         ge=0,
         le=64_000,
         description="keep the end of longer answers instead of leaving them out; 0 does not",
+    )
+    rules: CaptureRules = Field(
+        CaptureRules.MEMRELAY,
+        description="memory-core-plus: what is longer than maxLength, headings, a fourth emoji and its phrases are left out",
     )
     strategy: CaptureStrategy = CaptureStrategy.AGENT_END
     debounce_ms: int = Field(5000, ge=0, le=600_000)

@@ -12,6 +12,7 @@ from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
+from relayer.adapters.otlp import OtlpTraces
 from relayer.adapters.system import MeteredStore, SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
@@ -39,7 +40,7 @@ from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
-from relayer.ports import Clock, Embedder, ObjectStore, Randomness
+from relayer.ports import Clock, Embedder, ObjectStore, Randomness, Traces
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
@@ -141,6 +142,10 @@ async def build(
             former=former,
             texts=WorkPool(on_used=limits.charge_work),
         )
+        traces = None
+        if settings.otlp_url:
+            traces = OtlpTraces(settings.otlp_url, product_version(), randomness)
+            stack.push_async_callback(traces.close)
         relayer = _assemble(
             settings,
             context,
@@ -150,6 +155,7 @@ async def build(
             limits=limits,
             quotas=quotas,
             metrics=metrics,
+            traces=traces,
             port=port,
         )
         scheduler = await stack.enter_async_context(Scheduler(clock, randomness, _report))
@@ -159,6 +165,8 @@ async def build(
             scheduler.failures.total,
         )
         _start_background(scheduler, relayer, settings.forget_inactive_days)
+        if traces is not None:
+            scheduler.start(traces.task)
         yield relayer
 
 
@@ -212,6 +220,7 @@ def _assemble(
     limits: Limits,
     quotas: Quotas,
     metrics: Metrics,
+    traces: Traces | None,
     port: int,
 ) -> Relayer:
     async def revoked(account: str) -> None:
@@ -247,7 +256,9 @@ def _assemble(
         version=version,
         document=cache(partial(document, routes, version.version)),
     )
-    handler = RequestHandler(acceptance, services, metrics=metrics, randomness=context.randomness)
+    handler = RequestHandler(
+        acceptance, services, metrics=metrics, randomness=context.randomness, traces=traces
+    )
     indexes, upkeep, idle = IndexMaintenance(context), _upkeep(settings, context), _idle(settings, context)
     relayer = Relayer(context, handler, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
     metrics.build(version=version.version, model=version.model, extractor=version.extractor)

@@ -30,9 +30,11 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "Randomness",
+    "RequestSpan",
     "SwapOutcome",
     "Swapped",
     "Throttled",
+    "Traces",
     "Unchanged",
     "Unknown",
 ]
@@ -267,6 +269,39 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait; a fake clock returns when a test advances it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpan:
+    """A request that was answered, without a word of it.
+
+    Attributes:
+        method: of HTTP.
+        route: its template, ``-`` for none.
+        status: of the answer.
+        code: ``ok``, or the problem's.
+        request_id: as in the answer and the log.
+        parent: the header ``traceparent``; "" for none.
+        ended_ns: when the answer was there, in nanoseconds since the epoch.
+        took_ns: how long that took.
+    """
+
+    method: str
+    route: str
+    status: int
+    code: str
+    request_id: str
+    parent: str
+    ended_ns: int
+    took_ns: int
+
+
+class Traces(Protocol):
+    """Where spans go."""
+
+    def ended(self, span: RequestSpan) -> None:
+        """Take a span; returns at once, and raises nothing."""
         ...
 
 

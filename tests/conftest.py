@@ -12,7 +12,7 @@ import pytest
 import structlog
 from s3_servers import CREDENTIALS, S3Server, moto, seaweedfs
 
-pytest_plugins = ["tiers"]
+pytest_plugins = ["tiers", "row_levels"]
 
 # A shell starts what runs in its background with interrupts ignored, and so would be every process of the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -117,13 +117,26 @@ def tier_of(item: pytest.Item) -> str:
         return str(tier)
     if not isinstance(item, pytest.Function):
         return "fast"
+    return "all" if any(reaches_process(one, item.cls) for one in functions_of(item)) else "fast"
+
+
+def functions_of(item: pytest.Function) -> list[Callable[..., Any]]:
+    """The test itself and its fixtures."""
     definitions = item._fixtureinfo.name2fixturedefs.values()
-    reached = [item.function, *(one.func for found in definitions for one in found)]
-    return "all" if any(_reaches_process(one, item.cls) for one in reached) else "fast"
+    return [item.function, *(one.func for found in definitions for one in found)]
 
 
 @cache
-def _reaches_process(one: Callable[..., Any], inside: type | None) -> bool:
+def reaches_process(one: Callable[..., Any], inside: type | None) -> bool:
+    return any(
+        not _STARTERS.isdisjoint(names)
+        or any(isinstance(each, ModuleType) and each in (subprocess, multiprocessing) for each in known)
+        for names, known in reached_from(one, inside)
+    )
+
+
+def reached_from(one: Callable[..., Any], inside: type | None) -> Iterator[tuple[set[str], list[Any]]]:
+    """Yield the names, and what is known by them, in each function of the tests that ``one`` may call, itself first."""
     seen: set[Any] = set()
     waiting: list[Any] = [one]
     # A method's own class is no global name; its neighbours are reached by theirs.
@@ -140,14 +153,10 @@ def _reaches_process(one: Callable[..., Any], inside: type | None) -> bool:
         if not hasattr(found, "__code__"):
             continue
         names = set(_names(found.__code__))
-        if not _STARTERS.isdisjoint(names):
-            return True
         around = neighbours | found.__globals__
         known = [around[name] for name in names if name in around]
-        if any(isinstance(each, ModuleType) and each in (subprocess, multiprocessing) for each in known):
-            return True
+        yield names, known
         waiting += [each for each in known if _is_ours(each)]
-    return False
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -23,7 +23,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.injection import scan
 from gateway_plugin.standing import AUDIENCES, fitting
 from gateway_plugin.transfer.profile_file import put_profile
-from relayer.wire.service import ProfileLine, ProfileResponse, render
+from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, render
 
 _AUDIENCES = ("agent", "direct", "group")
 _TRUSTS = ("user", "imported", "assistant", "tool")
@@ -41,6 +41,10 @@ def profile(
     trust: Annotated[
         list[str] | None, typer.Option(help="user, imported, assistant, tool; without it user and imported.")
     ] = None,
+    section: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{', '.join(SECTIONS)}: these alone; may be given again."),
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, max=20_000, help="How long at most.")] = 1000,
     standing: Annotated[
         bool, typer.Option("--standing", help="What stands in every prompt of a session instead.")
@@ -51,12 +55,14 @@ def profile(
 ) -> None:
     """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay."""
     if standing:
-        if out is not None or audience or trust:
-            fail(USAGE, "--standing goes with no other choice", "leave --out, --audience and --trust away")
+        if out is not None or audience or trust or section:
+            fix = "leave --out, --audience, --trust and --section away"
+            fail(USAGE, "--standing goes with no other choice", fix)
         _show_standing(find_context(url, agent), as_json=as_json)
         return
     audiences = _names("--audience", audience or ["agent", "group"], _AUDIENCES)
     trusts = _names("--trust", trust or ["user", "imported"], _TRUSTS)
+    named = _names("--section", section or [*SECTIONS], tuple(SECTIONS))
     context = find_context(url, agent)
     answer = with_client(
         context.settings,
@@ -64,7 +70,7 @@ def profile(
             context.identity, max_tokens=max_tokens, audiences=audiences, trusts=trusts
         ),
     )
-    told = harmless(answer, audiences, trusts)
+    told = harmless(answer, audiences, trusts, named)
     written = out is not None and guarded(lambda: put_profile(out, context.identity.namespace, told.document))
     output = Output(as_json=as_json)
     if as_json:
@@ -98,8 +104,20 @@ def add_to(app: typer.Typer) -> None:
     app.command()(profile)
 
 
-def harmless(answer: ProfileResponse, audiences: tuple[str, ...], trusts: tuple[str, ...]) -> ProfileResponse:
-    """Return a profile without lines that were not asked for or read like an attempt to command the model."""
+def harmless(
+    answer: ProfileResponse,
+    audiences: tuple[str, ...],
+    trusts: tuple[str, ...],
+    names: tuple[str, ...] = tuple(SECTIONS),
+) -> ProfileResponse:
+    """Return a profile without lines that were not asked for or read like an attempt to command the model.
+
+    Args:
+        answer: the relayer's.
+        audiences: whose lines may stand in it.
+        trusts: likewise, by who said them.
+        names: the sections that may.
+    """
 
     def may_stand(line: ProfileLine) -> bool:
         # The relayer was asked for exactly this; it is checked again because its answer is input.
@@ -114,6 +132,7 @@ def harmless(answer: ProfileResponse, audiences: tuple[str, ...], trusts: tuple[
     kept = tuple(
         section.model_copy(update={"lines": tuple(filter(may_stand, section.lines))})
         for section in answer.sections
+        if section.name in names
     )
     sections = tuple(section for section in kept if section.lines)
     shown = sum(len(section.lines) for section in sections)

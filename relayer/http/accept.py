@@ -60,6 +60,7 @@ class Trail:
 
     route: Route | None = None
     prover: Prover | None = None
+    request_id: str = ""
 
 
 class Acceptance:

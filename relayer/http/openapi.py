@@ -31,6 +31,7 @@ _PROOF_HEADERS = {"headers": {PROOF_HEADER: {"description": _PROOF, "schema": {"
 _COMMON_HEADERS = {
     DEADLINE_HEADER: "milliseconds after which the answer is of no use; the relayer's own bounds hold as well",
     "x-request-id": "echoed when it matches [A-Za-z0-9_.:-]{1,128}",
+    "x-correlation-id": "taken for the x-request-id where that is left out",
 }
 
 

@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Any, TypeVar
 
 import structlog
@@ -23,7 +23,7 @@ from relayer.http.health import Metrics
 from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, taken
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, Services
-from relayer.ports import Randomness
+from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log
 from relayer.wire.errors import NotAccepted
 from relayer.wire.signing import PROOF_HEADER, Prover
@@ -47,16 +47,24 @@ class RequestHandler:
         services: for the handlers.
         metrics: counts.
         randomness: for request ids.
+        traces: where spans go, if they go anywhere.
     """
 
     def __init__(
-        self, acceptance: Acceptance, services: Services, *, metrics: Metrics, randomness: Randomness
+        self,
+        acceptance: Acceptance,
+        services: Services,
+        *,
+        metrics: Metrics,
+        randomness: Randomness,
+        traces: Traces | None = None,
     ) -> None:
         self.connections = acceptance.connections
         self.unread = acceptance.unread
         self._acceptance = acceptance
         self._services = services
         self._metrics = metrics
+        self._traces = traces
         # Bound once: the lazy proxy would look its configuration up again for every line.
         self._log = log.bind()
         self._under_way: set[web.RequestHandler] = set()
@@ -102,7 +110,7 @@ class RequestHandler:
         started = perf_counter()
         request_id = self.request_id(request)
         structlog.contextvars.bind_contextvars(request_id=request_id)
-        trail = Trail()
+        trail = Trail(request_id=request_id)
         try:
             call = await self._acceptance.accept(request, trail)
             reply = await self._handle(request, call)
@@ -110,7 +118,7 @@ class RequestHandler:
             response = self.refuse(request, error, request_id, trail, started)
             await self._send(request, response)
             return response
-        self._note(request.method, trail, reply.status, None, started)
+        self._note(request, trail, reply.status, None, started)
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         prover = trail.prover
         if reply.chunks is not None:
@@ -205,8 +213,8 @@ class RequestHandler:
         return chunk
 
     def request_id(self, request: web.BaseRequest) -> str:
-        """Return the client's request id if it is a plain one, else a new one."""
-        given = request.headers.get("x-request-id")
+        """Return the client's request id, or what it calls its correlation id, if it is a plain one, else a new one."""
+        given = request.headers.get("x-request-id") or request.headers.get("x-correlation-id")
         return given if given is not None and _CLIENT_ID.fullmatch(given) else self._new_id()
 
     def refuse(
@@ -221,7 +229,7 @@ class RequestHandler:
         problem = problem_of(error)
         if problem.status == _SERVER_ERROR:
             self._log.error("request_failed", **describe(error))
-        self._note(request.method, trail, problem.status, problem, started)
+        self._note(request, trail, problem.status, problem, started)
         headers = {"Content-Type": MEDIA_TYPE, **problem.headers, **_common(request_id)}
         body = problem.body(request_id)
         prover = trail.prover
@@ -234,13 +242,24 @@ class RequestHandler:
         return web.Response(body=body, status=problem.status, headers=headers)
 
     def _note(
-        self, method: str, trail: Trail, status: int, problem: HttpProblem | None, started: float
+        self,
+        request: web.BaseRequest,
+        trail: Trail,
+        status: int,
+        problem: HttpProblem | None,
+        started: float,
     ) -> None:
         seconds = perf_counter() - started
         template = trail.route.path if trail.route is not None else "-"
-        method = method if method in _METHODS else "other"
+        method = request.method if request.method in _METHODS else "other"
         code = problem.code if problem is not None else "ok"
         self._metrics.observe(template, method, status, code, seconds)
+        if self._traces is not None:
+            parent = request.headers.get("traceparent", "")
+            took = int(seconds * 1e9)
+            self._traces.ended(
+                RequestSpan(method, template, status, code, trail.request_id, parent, time_ns(), took)
+            )
         details = {"rule": problem.rule} if problem is not None and problem.rule else {}
         self._log.info(
             "request",
@@ -351,8 +370,9 @@ class _Protocol(web.RequestHandler):
             error = HttpProblem("header_too_large")
         elif status >= 500 and isinstance(exc, Exception):
             error = exc
+        request_id = self._handler.request_id(request)
         response = self._handler.refuse(
-            request, error, self._handler.request_id(request), Trail(), perf_counter()
+            request, error, request_id, Trail(request_id=request_id), perf_counter()
         )
         response.force_close()
         return response

@@ -455,6 +455,11 @@ class _Process(_Group):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="debug, info, warning or error."
     )
+    otlp_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/@?#]+(?:/[^\s?#]*)?$",
+        description="OpenTelemetry collector for a span of each request, such as http://127.0.0.1:4318.",
+    )
     metrics_token: SecretStr | None = None
     metrics_token_file: Path | None = None
 

@@ -72,6 +72,7 @@ def test_one_bridge_serves_turns_and_commands(gateway: Gateway) -> None:
     assert len(gateway.bridges()) == 1
 
 
+@pytest.mark.row("CP-22", "AR-13", level="e2e")
 def test_with_no_relayer_the_turn_is_answered_and_the_status_says_so(
     gateway: Gateway, cut: FaultProxy
 ) -> None:
@@ -81,6 +82,7 @@ def test_with_no_relayer_the_turn_is_answered_and_the_status_says_so(
     assert "note: the connection to" in status
 
 
+@pytest.mark.row("AR-13", level="e2e")
 def test_a_relayer_that_stalls_costs_the_turn_its_deadline_and_no_more(
     gateway: Gateway, cut: FaultProxy, relayer: Relayer
 ) -> None:
@@ -120,7 +122,7 @@ def test_a_bridge_that_was_killed_is_replaced_and_memory_comes_back(
     assert facts[1] in said(model.asked("boiler every October?")[-1])
 
 
-@pytest.mark.row("AR-23", "AR-10")
+@pytest.mark.row("AR-23", "AR-10", level="e2e")
 def test_switched_off_or_absent_the_prompt_is_the_same_and_no_request_leaves(
     gateway: Gateway, model: StubModel, line: FaultProxy, facts: tuple[str, ...]
 ) -> None:
@@ -150,7 +152,8 @@ def test_switched_off_or_absent_the_prompt_is_the_same_and_no_request_leaves(
     assert prompts[0] == prompts[2]
 
 
-@pytest.mark.row("CP-19", "AR-01", "AR-02", "CP-31", "CP-05", "CP-50")
+@pytest.mark.row("CP-19", "AR-01", "AR-02", "CP-31", "CP-50", level="e2e")
+@pytest.mark.row("CP-05")
 def test_what_was_said_before_a_restart_is_in_the_prompt_of_another_session_after_it(
     gateway: Gateway, model: StubModel, facts: tuple[str, ...]
 ) -> None:

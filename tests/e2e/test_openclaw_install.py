@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from e2e_relayer import Relayer
 from openclaw_gateway import BRIDGE, PLUGIN, Gateway
 from openclaw_install import Installed
 from stub_model import StubModel
@@ -25,7 +26,8 @@ def run(host: Gateway, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.row("AR-25", "CP-02", "CP-03", "CP-08", "MS-28")
+@pytest.mark.row("CP-02", "CP-03", level="e2e")
+@pytest.mark.row("AR-25", "CP-08", "MS-28")
 def test_a_linked_folder_takes_the_slot_and_gives_it_back(host: Gateway) -> None:
     run(host, "plugins", "install", "--link", str(PLUGIN), *REVIEWED)
     plugins = host.config()["plugins"]
@@ -37,6 +39,19 @@ def test_a_linked_folder_takes_the_slot_and_gives_it_back(host: Gateway) -> None
     plugins = host.config()["plugins"]
     assert plugins.get("slots", {}).get("memory", "memory-core") == "memory-core"
     assert str(PLUGIN) not in plugins.get("load", {}).get("paths", [])
+
+
+@pytest.mark.row("MS-28", level="e2e")
+def test_what_was_remembered_is_still_there_when_the_plugin_is_gone(host: Gateway, relayer: Relayer) -> None:
+    told = "The weather vane on the boathouse is a copper herring."
+    run(host, "plugins", "install", "--link", str(PLUGIN), *REVIEWED)
+    whole = host.config()
+    whole["plugins"]["entries"]["memrelay"]["config"] = {"url": relayer.url, "command": str(BRIDGE)}
+    host.write_config(whole)
+    run(host, "memrelay", "remember", told)
+    run(host, "plugins", "uninstall", "memrelay", "--force")
+    assert "memrelay" not in host.config()["plugins"].get("slots", {}).values()
+    assert relayer.memories(host) == [told]
 
 
 @pytest.mark.row("CP-01", "CP-08", "CP-06")
@@ -57,7 +72,7 @@ def test_a_package_installs_loads_with_its_hooks_tools_and_commands_and_leaves_w
     run(host, "config", "validate")
 
 
-@pytest.mark.row("AR-24")
+@pytest.mark.row("AR-24", level="e2e")
 def test_the_sidecar_installs_beside_the_hosts_own_memory(host: Gateway, tmp_path: Path) -> None:
     command = [str(BRIDGE), "openclaw", "pack", str(tmp_path), "--sidecar"]
     packed = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def fact(running: Gateway, relayer: Relayer) -> str:
     return FACT
 
 
-@pytest.mark.row("CP-09")
+@pytest.mark.row("CP-09", level="e2e")
 def test_settings_that_are_edited_hold_from_the_next_turn_on_without_a_restart(
     gateway: Gateway, relayer: Relayer, model: StubModel, fact: str
 ) -> None:
@@ -47,7 +48,7 @@ def test_settings_that_are_edited_hold_from_the_next_turn_on_without_a_restart(
     assert (gateway.pid, len(gateway.bridges())) == (process, 1)
 
 
-@pytest.mark.row("MW-35")
+@pytest.mark.row("MW-35", level="e2e")
 def test_a_session_that_is_reset_is_told_to_the_relayer_and_goes_on_remembering(
     gateway: Gateway, model: StubModel, line: FaultProxy, fact: str
 ) -> None:
@@ -75,7 +76,26 @@ def test_a_session_whose_history_is_cut_short_is_not_captured_again(
     assert [texts.count(saying) for saying in sayings] == [1, 1]
 
 
-@pytest.mark.row("AR-24", "MW-03")
+@pytest.mark.row("CP-47", level="e2e")
+def test_what_could_not_be_captured_is_caught_up_with_before_the_host_compacts_the_conversation(
+    gateway: Gateway, relayer: Relayer
+) -> None:
+    told = "The slipway itself was tarred by Ottoline in the year of the flood."
+    gateway.chat("Which month comes after the month of March?", user="flushing")
+    [bridge] = gateway.bridges()
+    before = resource.prlimit(bridge, resource.RLIMIT_FSIZE)
+    # The disk is full: nothing that the bridge writes may grow.
+    resource.prlimit(bridge, resource.RLIMIT_FSIZE, (1, before[1]))
+    gateway.chat(told, user="flushing")
+    resource.prlimit(bridge, resource.RLIMIT_FSIZE, before)
+    assert told not in relayer.memories(gateway)
+    compacted = gateway.call("sessions.compact", {"key": "agent:main:openai-user:flushing"})
+    assert compacted["compacted"] is True, compacted
+    wait_until(lambda: told in relayer.memories(gateway))
+    assert gateway.bridges() == [bridge]
+
+
+@pytest.mark.row("AR-24", "MW-03", level="e2e")
 def test_the_sidecar_recalls_and_captures_without_slot_and_without_tools(
     gateway: Gateway, relayer: Relayer, model: StubModel, fact: str, tmp_path: Path
 ) -> None:
@@ -99,7 +119,7 @@ def test_the_sidecar_recalls_and_captures_without_slot_and_without_tools(
     assert "Long-term memory" not in system(request)
 
 
-@pytest.mark.row("MS-05")
+@pytest.mark.row("MS-05", level="e2e")
 def test_a_one_shot_run_without_a_gateway_is_captured_once(
     openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path: Path
 ) -> None:

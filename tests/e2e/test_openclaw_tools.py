@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from e2e_relayer import Relayer
-from openclaw_gateway import Gateway, memrelay_plugins
+from openclaw_gateway import PLUGIN, Gateway, memrelay_plugins
 from stub_model import StubModel, latest, said, text_of
 
 from gateway_plugin.tool_arguments import TOOL_NAMES
@@ -55,7 +55,8 @@ def call(gateway: Gateway, tool: str, *, agent: str = "main", user: str = "tools
     return gateway.chat(f"CALL {tool} {json.dumps(arguments)}", agent=agent, user=user)
 
 
-@pytest.mark.row("MW-21", "MW-22", "MS-10", "MS-12", "MW-02")
+@pytest.mark.row("MS-10", "MS-12", "MW-02", level="e2e")
+@pytest.mark.row("MW-21", "MW-22")
 def test_the_model_stores_finds_reads_corrects_and_forgets(gateway: Gateway) -> None:
     assert "Stored 1 fact(s)" in call(
         gateway, "memory_store", text="The seed catalogue is in the tin drawer."
@@ -74,13 +75,17 @@ def test_the_model_stores_finds_reads_corrects_and_forgets(gateway: Gateway) -> 
     assert "oak chest" not in call(gateway, "memory_search", query="Where is the catalogue of seeds?")
 
 
+@pytest.mark.row("MW-23", level="e2e")
 def test_the_model_sees_all_tools_directly_and_each_once(gateway: Gateway, model: StubModel) -> None:
     gateway.chat("Which tools do you have for remembering?", user="tools")
     [*names] = [tool["function"]["name"] for tool in model.asked("for remembering?")[-1]["tools"]]
     assert {name: names.count(name) for name in TOOL_NAMES} == dict.fromkeys(TOOL_NAMES, 1)
+    # The host gives a model no tool of a plugin that the plugin's manifest does not list.
+    listed = json.loads((PLUGIN / "openclaw.plugin.json").read_text())["contracts"]["tools"]
+    assert sorted(listed) == sorted(TOOL_NAMES)
 
 
-@pytest.mark.row("CP-09", "CP-18")
+@pytest.mark.row("CP-09", "CP-18", level="e2e")
 def test_with_capture_switched_off_the_log_names_recall_alone_and_turns_are_not_kept(
     gateway: Gateway, relayer: Relayer
 ) -> None:
@@ -90,18 +95,29 @@ def test_with_capture_switched_off_the_log_names_recall_alone_and_turns_are_not_
     assert not [text for text in relayer.memories(gateway) if "brass" in text]
 
 
-@pytest.mark.row("CP-48")
+@pytest.mark.row("CP-48", level="e2e")
 def test_a_memory_that_does_not_exist_is_an_empty_answer_and_no_error(gateway: Gateway) -> None:
     answer = gateway.invoke("memory_get", {"path": "memory/2020-01-01.md"})
     assert answer["ok"] is True
 
 
-def test_a_tool_serves_the_agent_whose_session_calls_it(gateway: Gateway) -> None:
+@pytest.mark.row("CP-43", level="e2e")
+def test_each_tool_serves_the_agent_whose_session_calls_it(gateway: Gateway) -> None:
     call(gateway, "memory_store", user="whose", text="Only the main agent knows of the copper kettle.")
     question = {"query": "Who knows of the copper kettle?"}
     mine = json.dumps(gateway.invoke("memory_search", question))
     theirs = json.dumps(gateway.invoke("memory_search", question, session="agent:research:main"))
     assert ("copper kettle." in mine, "copper kettle." in theirs) == (True, False)
+    found = call(gateway, "memory_search", user="whose", **question)
+    [memory] = re.findall(r"1 = ([\w-]+)", found)
+    read = {
+        agent: call(gateway, "memory_get", agent=agent, user="whose", ref=memory)
+        for agent in ("main", "research")
+    }
+    assert {agent: "copper kettle." in text for agent, text in read.items()} == {
+        "main": True,
+        "research": False,
+    }
 
 
 def test_beside_the_hosts_own_memory_the_search_is_still_ours(gateway: Gateway) -> None:
@@ -118,7 +134,7 @@ def test_a_secret_that_is_a_reference_is_used_for_another_account_than_the_usual
     assert shown["account"] == RootKeys(bytes.fromhex("7b" * 32)).account
 
 
-@pytest.mark.row("AM-10")
+@pytest.mark.row("AM-10", level="e2e")
 def test_active_memorys_own_run_searches_through_us_and_its_summary_is_injected(
     gateway: Gateway, model: StubModel
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,8 @@ from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from processes import wait_until
 from stub_model import StubModel, said, system
+
+from gateway_plugin import __version__
 
 FACT = "I always park my bicycle behind the red library on Elm Street."
 QUESTION = "Where do I always park my bicycle?"
@@ -35,11 +38,29 @@ def test_what_was_said_in_one_session_is_in_the_prompt_of_another(told: Gateway,
     assert FACT in said(model.asked(QUESTION)[-1])
 
 
-@pytest.mark.row("MS-08")
+@pytest.mark.row("MS-08", level="e2e")
 def test_another_agent_is_not_given_it(told: Gateway, model: StubModel) -> None:
     question = "Do you know where my bicycle is parked?"
     told.chat(question, agent="research", user="other")
     assert "Elm Street" not in json.dumps(model.asked(question)[-1])
+
+
+@pytest.mark.row("AR-22", level="e2e")
+def test_each_turn_of_a_session_is_given_what_its_own_message_is_about(
+    told: Gateway, model: StubModel, relayer: Relayer
+) -> None:
+    other = "The vet of our cat Minka has her practice in Linden Lane."
+    asked = ("Where do I always park my bicycle, again?", "In which lane is the practice of our cat's vet?")
+    told.chat(asked[0], user="changing")
+    # Told elsewhere, between two turns of this session.
+    told.chat(other, user="telling-more")
+    wait_until(lambda: other in relayer.memories(told))
+    told.chat(asked[1], user="changing")
+    first, second = (model.asked(question)[-1] for question in asked)
+    assert (FACT in said(first), other in json.dumps(first)) == (True, False)
+    assert other in said(second)
+    # Nothing of either stands in what is the same for every turn.
+    assert not [text for text in map(system, (first, second)) if FACT in text or other in text]
 
 
 def test_recalled_text_is_not_kept_in_the_history(told: Gateway, model: StubModel) -> None:
@@ -51,7 +72,7 @@ def test_recalled_text_is_not_kept_in_the_history(told: Gateway, model: StubMode
     assert "memrelay-memories" not in json.dumps(earlier)
 
 
-@pytest.mark.row("MW-12")
+@pytest.mark.row("MW-12", level="e2e")
 def test_each_turn_is_captured_once_and_alone(told: Gateway, relayer: Relayer) -> None:
     sayings = [f"My {pet} was named after the {place} district." for pet, place in (("parrot", "harbour"), ("tortoise", "station"), ("hamster", "castle"))]  # fmt: skip
     for saying in sayings:
@@ -69,7 +90,7 @@ def test_what_was_only_asked_is_not_remembered(told: Gateway, relayer: Relayer) 
     assert not [text for text in relayer.memories(told) if text.endswith("?")]
 
 
-@pytest.mark.row("MS-08", "MW-31")
+@pytest.mark.row("MS-08", "MW-31", level="e2e")
 def test_turns_of_two_agents_at_once_never_cross(told: Gateway, model: StubModel, relayer: Relayer) -> None:
     colours = {
         (agent, user): f"My {thing} of {agent} is kept in the {colour} shed."
@@ -100,7 +121,7 @@ def test_turns_of_two_agents_at_once_never_cross(told: Gateway, model: StubModel
             assert (text in prompts) is (whose == agent)
 
 
-@pytest.mark.row("AM-06")
+@pytest.mark.row("AM-06", level="e2e")
 def test_memory_is_switched_off_and_on_by_the_chat_for_that_chat_alone(
     told: Gateway, model: StubModel
 ) -> None:
@@ -117,23 +138,39 @@ def test_memory_is_switched_off_and_on_by_the_chat_for_that_chat_alone(
     assert given == [False, True, True]
 
 
+@pytest.mark.row("MW-24", level="e2e")
 def test_the_commands_of_the_plugin_print_what_memrelay_gateway_prints(told: Gateway) -> None:
     found = told.cli("memrelay", "search", QUESTION, "--json")
     assert found.returncode == 0, found.stderr
-    assert [memory["text"] for memory in json.loads(found.stdout)["memories"]][:1] == [FACT]
+    (first, *_) = json.loads(found.stdout)["memories"]
+    assert first["text"] == FACT
+    assert first["id"]
+    assert 0.3 <= first["relevance"] <= 1
+    other = told.cli("memrelay", "search", QUESTION, "--agent", "research", "--limit", "5", "--json")
+    assert FACT not in other.stdout
 
 
-@pytest.mark.row("MS-13")
+@pytest.mark.row("MS-13", level="e2e")
 def test_the_skill_is_offered_while_memory_is_on(told: Gateway, model: StubModel) -> None:
     told.chat("Is there a skill for looking into memory?", user="skill")
     assert "memory-recall" in system(model.asked("a skill for looking into memory?")[-1])
 
 
-@pytest.mark.row("MW-25")
-def test_the_plugins_status_names_relayer_account_and_agent(told: Gateway, relayer: Relayer) -> None:
-    told_status = json.loads(told.cli("memrelay", "status", "--json").stdout)
-    assert told_status["relayer"] == relayer.url
-    assert told_status["account"].startswith("0x")
+@pytest.mark.row("MW-25", level="e2e")
+def test_the_plugins_status_names_relayer_account_key_agent_and_switches(
+    told: Gateway, relayer: Relayer
+) -> None:
+    told.reload(memrelay_plugins(relayer.url, autoCapture=False))
+    try:
+        shown = json.loads(told.cli("memrelay", "stats", "--agent", "research", "--json").stdout)
+    finally:
+        told.reload(memrelay_plugins(relayer.url))
+    assert (shown["relayer"], shown["agent"], shown["namespace"]) == (relayer.url, "research", "research")
+    assert shown["accepted"].startswith("yes")
+    assert shown["version"] == __version__
+    assert shown["account"].startswith("0x")
+    assert re.fullmatch(r"[0-9a-f]{4}\.\.\.[0-9a-f]{4}", shown["key"])
+    assert (shown["recall"], shown["capture"]) == ("on", "off in the host's settings")
 
 
 def test_the_command_of_the_plugin_ends_with_the_code_of_what_it_ran(told: Gateway) -> None:
@@ -157,7 +194,8 @@ def test_memory_is_switched_off_for_everyone_by_who_may_and_by_nobody_else(
     assert told.config()["plugins"]["entries"]["memrelay"]["enabled"] is True
 
 
-@pytest.mark.row("MS-31", "CP-04")
+@pytest.mark.row("MS-31", level="e2e")
+@pytest.mark.row("CP-04")
 def test_doctor_finds_nothing_wrong_and_proves_recall_and_capture_for_each_agent(told: Gateway) -> None:
     examined = told.cli("memrelay", "doctor", "--host", "openclaw", "--json")
     checks = {check["name"]: check for check in json.loads(examined.stdout)}
@@ -166,7 +204,7 @@ def test_doctor_finds_nothing_wrong_and_proves_recall_and_capture_for_each_agent
         assert "written and recalled" in checks[f"openclaw agent {agent}"]["found"]
 
 
-@pytest.mark.row("CP-18", "MW-26")
+@pytest.mark.row("CP-18", "MW-26", level="e2e")
 def test_the_log_tells_which_hooks_run_and_that_the_relayer_answers(told: Gateway) -> None:
     log = told.log_text()
     assert "memrelay: registered hooks: auto-recall, auto-capture" in log

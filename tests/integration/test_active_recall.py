@@ -33,7 +33,7 @@ def within(milliseconds):
     return {"x-deadline-ms": str(milliseconds)}
 
 
-@pytest.mark.row("AM-01")
+@pytest.mark.row("AM-01", level="e2e")
 async def test_one_request_retrieves_and_reminds(asking, models):
     models.will_chat("Oat milk coffee, never after 2 pm.")
     answer = (await asking.call("POST", "/v1/active-recall", QUERY)).json()
@@ -41,7 +41,7 @@ async def test_one_request_retrieves_and_reminds(asking, models):
     assert [hit["text"] for hit in answer["memories"]] == [COFFEE]
 
 
-@pytest.mark.row("AM-18")
+@pytest.mark.row("AM-18", level="e2e")
 async def test_a_model_that_hangs_is_given_up_in_time_and_its_call_is_ended(asking, models):
     models.will_chat(Fault.HANG)
     answer = await asking.call("POST", "/v1/active-recall", QUERY, extra=within(2500))
@@ -51,7 +51,7 @@ async def test_a_model_that_hangs_is_given_up_in_time_and_its_call_is_ended(aski
     await asyncio.to_thread(models.wait_for, lambda: models.left == 1)
 
 
-@pytest.mark.row("AM-18")
+@pytest.mark.row("AM-18", level="e2e")
 async def test_a_caller_who_goes_away_takes_the_question_with_them(asking, models):
     models.will_chat(Fault.HANG)
     asked = len(models.asked("chat"))

@@ -94,9 +94,9 @@ def runs(pid: int) -> bool:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.row("CP-50")
-@pytest.mark.row("MW-31")
-@pytest.mark.row("AR-13")
+@pytest.mark.row("CP-50", level="e2e")
+@pytest.mark.row("MW-31", level="e2e")
+@pytest.mark.row("AR-13", level="e2e")
 def test_the_sample_is_said_the_relayer_killed_and_everything_found_again(tmp_path):
     results = tmp_path / "results.json"
     begun = time.monotonic()

@@ -105,7 +105,7 @@ def run(shared_relayer: str, tmp_path: Path, secret: str) -> Callable[..., str]:
     return invoke
 
 
-@pytest.mark.row("CP-45")
+@pytest.mark.row("CP-45", level="e2e")
 @pytest.mark.row("CP-24")
 def test_memory_files_notes_and_session_logs_are_found_with_their_source(
     run: Callable[..., str], workspace: Path, sessions: Path
@@ -169,7 +169,7 @@ def test_the_hosts_memory_command_has_status_index_and_search_with_their_options
     run("memory", "search", code=2)
 
 
-@pytest.mark.row("MS-14")
+@pytest.mark.row("MS-14", level="e2e")
 def test_the_command_line_searches_indexes_shows_and_forgets(
     run: Callable[..., str], workspace: Path
 ) -> None:
@@ -183,7 +183,7 @@ def test_the_command_line_searches_indexes_shows_and_forgets(
     assert "forgotten: 1 of 1" in run("delete", "--everything")
 
 
-@pytest.mark.row("MS-26")
+@pytest.mark.row("MS-26", level="e2e")
 @pytest.mark.parametrize(
     ("entries", "lines"),
     [

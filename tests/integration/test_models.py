@@ -65,7 +65,7 @@ def options(models: ScriptedModelServer, *more: str) -> list[str]:
     return [*llm, *vectors, *more]
 
 
-@pytest.mark.row("MW-20")
+@pytest.mark.row("MW-20", level="e2e")
 def test_a_killed_relayers_job_is_finished_by_another_one_and_its_results_stand_once(serve, models):
     caller = Caller()
     first = serve(*options(models, "--job-takeover", "1"))

@@ -153,7 +153,7 @@ def test_a_bridge_that_has_more_to_deliver_does_not_hold_up_a_host_that_stops(as
     assert 2900 < answers["stop"]["ms"] < 4900
 
 
-@pytest.mark.row("MS-11")
+@pytest.mark.row("MS-11", level="e2e")
 def test_of_a_message_the_bridge_is_told_what_was_said_and_which_tools_were_called(ask, tmp_path):
     body = """
     const { default: plugin } = await import("FOLDER/index.js");

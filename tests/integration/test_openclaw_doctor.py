@@ -38,7 +38,7 @@ def examine(tmp_path):
     return run
 
 
-@pytest.mark.row("MS-31")
+@pytest.mark.row("MS-31", level="e2e")
 def test_where_nothing_is_wrong_it_proves_recall_and_capture_for_each_agent(serve, examine):
     checks, code = examine(serve("--accounts", "open").url)
     assert {name: check["found"] for name, check in checks.items() if not check["ok"]} == {}
@@ -82,6 +82,26 @@ def test_it_looks_at_the_settings_of_the_host_and_names_those_without_effect(exa
     assert checks["switches"]["found"] == "capture.enabled is false"
     assert checks["settings"]["ok"]
     assert checks["settings"]["found"].startswith("active.fastMode has no effect: ")
+
+
+@pytest.mark.row("MS-07", level="e2e")
+@pytest.mark.parametrize(
+    ("hooks", "found", "fix"),
+    [
+        ({}, "allowConversationAccess is not true", "hooks.allowConversationAccess true"),
+        (
+            {"allowConversationAccess": True, "allowPromptInjection": False},
+            "allowPromptInjection is false",
+            "allowPromptInjection",
+        ),
+    ],
+)
+def test_a_permission_that_the_hooks_lack_is_named_with_the_command_that_gives_it(examine, hooks, found, fix):
+    url = "http://127.0.0.1:9"
+    checks, code = examine(url, config={"url": url, "command": str(BRIDGE)}, hooks=hooks)
+    [check] = [check for check in checks.values() if check["found"] == found]
+    assert (check["ok"], code) == (False, 1)
+    assert fix in check["fix"]
 
 
 @pytest.mark.parametrize("command", ["/nowhere/memrelay-gateway", sys.executable])

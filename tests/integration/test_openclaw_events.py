@@ -67,7 +67,7 @@ def settling(seconds):
     return {"strategy": "debounce", "debounceMs": int(seconds * 1000)}
 
 
-@pytest.mark.row("MS-04")
+@pytest.mark.row("MS-04", level="e2e")
 def test_where_a_host_needs_it_a_turn_is_captured_when_its_output_has_settled(gateway):
     bridge = gateway(capture=settling(0.1))
     bridge.begins()
@@ -75,7 +75,7 @@ def test_where_a_host_needs_it_a_turn_is_captured_when_its_output_has_settled(ga
     wait_until(lambda: bridge.call("status")["delivered"] == 1)
 
 
-@pytest.mark.row("MS-04")
+@pytest.mark.row("MS-04", level="e2e")
 def test_the_next_question_captures_what_has_not_settled_yet(gateway):
     bridge = gateway(capture=settling(600))
     bridge.begins()
@@ -84,7 +84,7 @@ def test_the_next_question_captures_what_has_not_settled_yet(gateway):
     assert bridge.has_delivered(1)
 
 
-@pytest.mark.row("MS-05")
+@pytest.mark.row("MS-05", level="e2e")
 def test_a_run_whose_end_comes_before_its_output_settled_is_captured_once(gateway):
     bridge = gateway(capture=settling(0.1))
     bridge.begins()
@@ -95,7 +95,7 @@ def test_a_run_whose_end_comes_before_its_output_settled_is_captured_once(gatewa
     assert bridge.has_delivered(1)
 
 
-@pytest.mark.row("MS-05")
+@pytest.mark.row("MS-05", level="e2e")
 def test_a_run_whose_end_comes_after_its_output_settled_is_captured_once(gateway):
     bridge = gateway(capture=settling(0.05))
     bridge.begins()
@@ -105,7 +105,7 @@ def test_a_run_whose_end_comes_after_its_output_settled_is_captured_once(gateway
     assert bridge.has_delivered(1)
 
 
-@pytest.mark.row("MS-05")
+@pytest.mark.row("MS-05", level="e2e")
 def test_a_one_shot_gateway_that_ends_at_once_has_its_turn_kept(gateway):
     bridge = gateway(capture=settling(600))
     bridge.begins()
@@ -155,7 +155,7 @@ def test_a_session_that_does_not_recall_is_not_warmed(gateway, context, status):
     assert status.partition(":")[0] in answer["status"]
 
 
-@pytest.mark.row("MW-35")
+@pytest.mark.row("MW-35", level="e2e")
 @pytest.mark.parametrize(
     ("event", "reason", "told"),
     [
@@ -176,7 +176,7 @@ def test_the_end_of_a_conversation_is_told_to_the_relayer_and_a_pause_of_it_is_n
     assert bridge.session(event, **({"reason": reason} if reason else {}))["ended"] is told
 
 
-@pytest.mark.row("MW-09")
+@pytest.mark.row("MW-09", level="e2e")
 def test_memories_and_the_namespace_instruction_stand_apart(gateway):
     bridge = gateway(preset="memwal")
     bridge.begins()
@@ -188,7 +188,7 @@ def test_memories_and_the_namespace_instruction_stand_apart(gateway):
     assert FACT not in result["appendSystemContext"]
 
 
-@pytest.mark.row("MS-11")
+@pytest.mark.row("MS-11", level="e2e")
 def test_the_model_reads_the_dialogue_of_a_session_of_its_own_agent_alone(gateway, tmp_path):
     write_sessions(tmp_path / ".openclaw")
     bridge = gateway()
@@ -206,7 +206,7 @@ def test_the_model_reads_the_dialogue_of_a_session_of_its_own_agent_alone(gatewa
         assert refused.startswith("Memory error: ")
 
 
-@pytest.mark.row("MS-10", "MS-12")
+@pytest.mark.row("MS-10", "MS-12", level="e2e")
 def test_a_memory_names_the_session_and_time_at_which_its_dialogue_is_read(gateway):
     bridge = gateway()
     bridge.begins()
@@ -220,7 +220,7 @@ def test_a_memory_names_the_session_and_time_at_which_its_dialogue_is_read(gatew
     assert f"Said in: {CONTEXT['sessionKey']} at 20" in tool("memory_get", ref=found)["text"]
 
 
-@pytest.mark.row("MW-34")
+@pytest.mark.row("MW-34", level="e2e")
 def test_what_a_tool_told_the_model_is_not_captured_when_the_model_repeats_it(gateway):
     bridge = gateway()
     bridge.begins()

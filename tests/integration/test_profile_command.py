@@ -25,7 +25,7 @@ def command(shared_relayer, tmp_path, secret):
     return run
 
 
-@pytest.mark.row("MS-29")
+@pytest.mark.row("MS-29", level="e2e")
 def test_the_profile_in_a_file_follows_what_is_said_replaced_and_forgotten(command, tmp_path):
     file = tmp_path / "USER.md"
     file.write_text(NOTES)
@@ -52,6 +52,26 @@ def test_the_profile_in_a_file_follows_what_is_said_replaced_and_forgotten(comma
 
     command("profile", "--out", str(tmp_path / "none.md"), agent="stranger")
     assert not (tmp_path / "none.md").exists()
+
+
+@pytest.mark.row("MS-29", level="e2e")
+def test_a_file_of_a_project_has_its_sections_and_the_users_has_the_others(command, tmp_path):
+    project, user = tmp_path / "PROJECT.md", tmp_path / "USER.md"
+    command("remember", "I prefer tabs over spaces.", "--kind", "preference")
+    command("remember", "We decided on Postgres for the ferry project.", "--kind", "decision")
+    command("remember", "The tide table of the ferry project must be bought.", "--kind", "task")
+    command("profile", "--out", project, "--section", "decisions", "--section", "tasks")
+    command("profile", "--out", user, "--section", "user", "--section", "preferences")
+    said = [file.read_text() for file in (project, user)]
+    assert [("Postgres" in text, "tide table" in text, "tabs" in text) for text in said] == [
+        (True, True, False),
+        (False, False, True),
+    ]
+    command("remember", "We decided on SQLite for the harbour project.", "--kind", "decision")
+    command("profile", "--out", project, "--section", "decisions", "--section", "tasks")
+    assert "SQLite" in project.read_text()
+    refused = command("profile", "--section", "hobbies", check=False)
+    assert (refused.returncode, "--section" in refused.stderr) == (2, True)
 
 
 def test_what_stands_in_every_prompt_is_shown(command):

@@ -64,7 +64,7 @@ def _recall(relayer: Served, environ: dict[str, str], question: str = QUESTION) 
     return turn.text
 
 
-@pytest.mark.row("MW-50")
+@pytest.mark.row("MW-50", level="e2e")
 def test_after_a_kill_another_relayer_without_the_old_one_s_disk_has_everything(
     in_bucket: Callable[..., Served], environ: dict[str, str], seaweed: S3Server
 ) -> None:

@@ -19,7 +19,7 @@ from gateway_plugin.identity import RootHolder
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 from relayer.wire.sealing import RootKeys
 
-pytestmark = pytest.mark.row("MS-11")
+pytestmark = pytest.mark.row("MS-11", level="e2e")
 
 SESSION = "agent:main:openai-user:one"
 CONTEXT = {"sessionKey": SESSION, "agentId": "main", "trigger": "user"}

@@ -207,7 +207,7 @@ def traces(loot: Loot) -> Traces:
     return Traces(texts, [*names, *numbers], [*blobs, *secret_bytes])
 
 
-@pytest.mark.row("MW-32")
+@pytest.mark.row("MW-32", level="e2e")
 def test_no_canary_is_readable_in_anything_that_the_relayer_stored(loot):
     searched = traces(loot)
     files = loot.files()
@@ -217,7 +217,7 @@ def test_no_canary_is_readable_in_anything_that_the_relayer_stored(loot):
         assert not searched.found_in(str(path.relative_to(loot.data)).encode()), path.name
 
 
-@pytest.mark.row("MW-43")
+@pytest.mark.row("MW-43", level="e2e")
 def test_no_canary_is_readable_in_any_log_even_at_its_most_talkative(loot):
     searched = traces(loot)
     for log in loot.logs:
@@ -300,7 +300,7 @@ def records(loot: Loot, paths: list[Path]) -> list[Stored]:
     return [operation.stored for operation in operations if isinstance(operation, Put)]
 
 
-@pytest.mark.row("MW-32")
+@pytest.mark.row("MW-32", level="e2e")
 def test_each_agent_s_keys_open_that_agent_s_records_and_no_others(loot):
     opened: dict[str, list[str]] = {agent: [] for agent in AGENTS}
     everything = 0
@@ -341,7 +341,7 @@ def _stays_shut(keys: NamespaceKeys, item: Stored) -> None:
                     unseal(claimed, kind, place, sealed)
 
 
-@pytest.mark.row("MW-32")
+@pytest.mark.row("MW-32", level="e2e")
 def test_without_the_key_of_the_relayer_no_agent_s_key_opens_any_object(loot):
     tried = 0
     secrets_held = [loot.root.root]
@@ -360,7 +360,7 @@ def test_without_the_key_of_the_relayer_no_agent_s_key_opens_any_object(loot):
     assert tried > 50
 
 
-@pytest.mark.row("MW-32")
+@pytest.mark.row("MW-32", level="e2e")
 def test_the_key_of_the_relayer_alone_opens_no_record(loot):
     metadata = loot.relayer_keys.metadata
     for name, paths in incarnations(loot).items():

@@ -210,8 +210,8 @@ def _flipped(header: str) -> str:
     return base64url.encode(bytes(raw))
 
 
-@pytest.mark.row("MW-31")
-@pytest.mark.row("MW-32")
+@pytest.mark.row("MW-31", level="e2e")
+@pytest.mark.row("MW-32", level="e2e")
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_no_borrowed_or_forged_credential_opens_the_namespace_of_another_agent(house, attempt):
     for (method, target, body), (_, nothing, _) in zip(
@@ -224,7 +224,7 @@ def test_no_borrowed_or_forged_credential_opens_the_namespace_of_another_agent(h
         assert face(tried) == face(absent)
 
 
-@pytest.mark.row("MW-31")
+@pytest.mark.row("MW-31", level="e2e")
 @pytest.mark.parametrize("gateway", [SIBLING, NAMESAKE], ids=["same account", "another account, same name"])
 def test_an_id_of_somebody_else_is_an_id_of_nobody(house, gateway):
     for (method, target, body), (_, nothing, _) in zip(
@@ -235,7 +235,7 @@ def test_an_id_of_somebody_else_is_an_id_of_nobody(house, gateway):
         assert face(tried) == face(house.send(gateway, method, nothing, body))
 
 
-@pytest.mark.row("MW-32")
+@pytest.mark.row("MW-32", level="e2e")
 def test_an_account_that_names_its_agent_alike_finds_its_own_empty_namespace(house):
     recalled = house.send(NAMESAKE, "POST", "/v1/recall", {"query": "How is the vault opened?", "floor": 0})
     assert recalled.json()["memories"] == []

@@ -12,7 +12,7 @@ from gateway_plugin.active import MOST_KEPT
 from gateway_plugin.cli import app
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import SessionRef, parse_session_key
-from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
+from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode, load_settings
 from gateway_plugin.turn import HostTurn, Purpose, Turn, gate
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -58,7 +58,7 @@ def test_every_option_of_an_example_is_one_of_its_command() -> None:
         assert known >= {word for word in words if re.fullmatch(r"-k|--[a-z-]+", word)}, line
 
 
-@pytest.mark.row("AR-27")
+@pytest.mark.row("AR-27", level="e2e")
 @pytest.mark.parametrize(
     "claim",
     [
@@ -74,7 +74,7 @@ def test_what_it_costs_is_said_with_the_numbers_of_the_settings(claim: str) -> N
     assert SETTINGS.recall.mode is RecallMode.DIRECT
 
 
-@pytest.mark.row("AM-13")
+@pytest.mark.row("AM-13", level="e2e")
 def test_a_timeout_is_recommended_for_each_query_mode_and_each_is_accepted() -> None:
     rows = re.findall(r"^\| `(\w+)`( \(default\))? \| [^|]+ \| ([^|]+) \|$", PLUGIN, re.MULTILINE)
     assert [mode for mode, _, _ in rows] == [mode.value for mode in QueryMode]
@@ -86,6 +86,43 @@ def test_a_timeout_is_recommended_for_each_query_mode_and_each_is_accepted() -> 
             assert settings.active.timeout_ms == value
     (usual,) = [mode for mode, default, _ in rows if default]
     assert (SETTINGS.active.query_mode.value, [SETTINGS.active.timeout_ms]) == (usual, times[usual])
+
+
+@pytest.mark.row("AM-31", level="e2e")
+def test_each_advice_on_tuning_names_settings_that_are_accepted_and_change_something() -> None:
+    (table,) = re.findall(r"### When it is too much.*?\n\n(\|.*?)\n\n", PLUGIN, re.DOTALL)
+    advice = [
+        re.findall(r"`((?:active|recall)\.\w+)(?:: ([\w.-]+))?`", row) for row in table.splitlines()[2:]
+    ]
+    assert len(advice) == 8
+    assert all(advice)
+    for given in advice:
+        for name, value in given:
+            group, key = name.split(".")
+            before = getattr(SETTINGS, group).model_dump(by_alias=True)
+            assert key in before
+            if value:
+                settings = load_settings({name: yaml_like(value)}, {})
+                assert getattr(settings, group).model_dump(by_alias=True, mode="json")[key] == yaml_like(
+                    value
+                )
+                assert before[key] != yaml_like(value)
+    # What makes it less noisy makes less, and what makes it faster waits less.
+    named = {name: yaml_like(value) for row in advice[:5] for name, value in row if value}
+    for name in (
+        "active.maxSummaryChars",
+        "recall.maxResults",
+        "recall.maxTokens",
+        "active.timeoutMs",
+        "recall.deadlineMs",
+    ):
+        group, key = name.split(".")
+        assert named[name] < getattr(SETTINGS, group).model_dump(by_alias=True)[key]
+
+
+def yaml_like(value: str) -> float | int | str:
+    """Read a value as a configuration has it."""
+    return value if value.replace("-", "").isalpha() else float(value) if "." in value else int(value)
 
 
 @pytest.mark.row("AM-28")

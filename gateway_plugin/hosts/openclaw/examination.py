@@ -261,6 +261,16 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:
+    """Return whether the plugin's settings recall and capture, for a command that shows it; None if they are wrong."""
+    config = _config(environ.get(CONFIG_VARIABLE, ""))
+    plain = core_config({name: value for name, value in config.items() if name not in SECRET_KEYS}, environ)
+    settings = safe_load(plain, environ).settings
+    if settings is None:
+        return None
+    return {"recall": settings.recall.enabled, "capture": settings.capture.enabled}
+
+
 def _places(config: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, object]:
     """Return relayer and agent, in whichever of the accepted spellings the configuration names them."""
     plain = core_config({name: value for name, value in config.items() if name not in SECRET_KEYS}, environ)

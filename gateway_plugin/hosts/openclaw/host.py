@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -191,7 +191,8 @@ def _why(trace: TurnTrace) -> str:
 _FLUSH_SECONDS: Final = 2.0
 _HEALTH_SECONDS: Final = 10.0
 _OWN_SHARE: Final = 0.9
-_MAX_BEHIND: Final = 1000
+_MAX_BEHIND: Final = 100
+_MOST_BEHIND: Final = 20
 # What a session said is not in the outbox after these, and may be later.
 _NOT_CAPTURED: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
 # Of the host's reasons to end a session, those after which the conversation does not go on.
@@ -225,8 +226,9 @@ class OpenClawHost:
         self._state = state_folder(self._environ)
         self._settles = False
         self._settling = Settling(0, self._settled)
-        # Sessions of which a turn could not be put into the outbox: their next capture looks further back.
-        self._behind: dict[str, None] = {}
+        # What sessions said that could not be put into the outbox, the newest: it goes with what is captured next. Kept here,
+        # because the history is shorter after a compaction, of which the host tells without it.
+        self._behind: dict[str, tuple[Json, ...]] = {}
 
     async def initialize(self, params: Json) -> Json:
         """Take the configuration; see `Host.initialize`."""
@@ -304,12 +306,12 @@ class OpenClawHost:
         if plugin is None:
             return {"status": "failed", "detail": self._problem}
         report = await plugin.after_turn(
-            messages if key in self._behind else added,
+            (*self._behind.get(key, ()), *added),
             session_key=session_key_of(context),
             success=call.params.get("success") is not False,
             host=host_turn(context, inter_session=inter_session, stop_reason=_stop_reason(added)),
         )
-        self._note_behind(key, report)
+        self._note_behind(key, report, added)
         return _captured(report)
 
     async def _heard(self, call: Call) -> Json:
@@ -342,13 +344,13 @@ class OpenClawHost:
             return {"status": await self._plugin.warm(session_key=key, host=host_turn(context))}
         await self._settling.flush(key)
         report = await self._plugin.flush_session(
-            messages_of(call.params) if key in self._behind else (),
+            self._behind.get(key, ()),
             session_key=key,
             host=host_turn(context),
             seconds=_within(call.deadline, _FLUSH_SECONDS * 1000),
             ended=event == "before_reset" or (event == "session_end" and call.params.get("reason") in _ENDS),
         )
-        self._note_behind(key, report)
+        self._note_behind(key, report, ())
         return _captured(report)
 
     async def _health(self, call: Call) -> Json:
@@ -396,9 +398,9 @@ class OpenClawHost:
             return {"status": "failed", "detail": self._problem, "version": __version__}
         return {"status": "ok", "version": __version__, **asdict(self._plugin.status())}
 
-    def _note_behind(self, key: str, report: CaptureReport) -> None:
-        if report.status in _NOT_CAPTURED and len(self._behind) < _MAX_BEHIND:
-            self._behind[key] = None
+    def _note_behind(self, key: str, report: CaptureReport, said: Sequence[Json]) -> None:
+        if report.status in _NOT_CAPTURED and (key in self._behind or len(self._behind) < _MAX_BEHIND):
+            self._behind[key] = (*self._behind.get(key, ()), *said)[-_MOST_BEHIND:]
         elif report.status in {"queued", "empty"}:
             self._behind.pop(key, None)
 

@@ -55,7 +55,7 @@ def reminders(wire):
 
 
 @pytest.mark.row("AM-09")
-@pytest.mark.row("AM-01")
+@pytest.mark.row("AM-01", level="e2e")
 def test_the_reminder_goes_in_escaped_and_framed_as_untrusted(wire, plugin):
     says(wire, "Oat milk <b>coffee</b>")
     found = turn(plugin())
@@ -113,14 +113,14 @@ def test_the_model_of_the_settings_is_wished_for_then_the_sessions_then_the_fall
     assert {name: body[name] for name in ("model", "model_fallback", "thinking") if name in body} == sent
 
 
-@pytest.mark.row("AM-23")
+@pytest.mark.row("AM-23", level="e2e")
 def test_no_trace_of_a_reminder_is_kept_unasked(wire, plugin, tmp_path):
     says(wire)
     assert turn(plugin()).status == "ok"
     assert traces(tmp_path) == []
 
 
-@pytest.mark.row("AM-23")
+@pytest.mark.row("AM-23", level="e2e")
 def test_a_trace_that_was_asked_for_has_the_layout_that_users_know_and_is_private(wire, plugin, tmp_path):
     says(wire)
     assert turn(plugin(persist_transcripts=True, transcript_dir="debug/recall")).status == "ok"
@@ -152,7 +152,7 @@ def test_of_many_traces_the_newest_are_kept(wire, plugin, tmp_path, monkeypatch)
     assert [f"{number}th" in text for number, text in zip((2, 3), kept, strict=True)] == [True, True]
 
 
-@pytest.mark.row("AM-11")
+@pytest.mark.row("AM-11", level="e2e")
 @pytest.mark.parametrize("said", [{"status": "empty"}, {"status": "ok", "summary": "NONE"}])
 def test_silence_is_kept_although_there_are_hits(wire, plugin, said):
     wire.remind = lambda _: said
@@ -182,7 +182,7 @@ def test_the_grace_of_the_settings_is_for_the_search_before_the_model_and_not_fo
         assert 2500 < allowed_ms(wire, "/v1/active-recall") <= 5000
 
 
-@pytest.mark.row("AM-18")
+@pytest.mark.row("AM-18", level="e2e")
 def test_when_the_model_takes_too_long_the_hits_in_hand_go_in(wire, plugin):
     wire.remind = lambda _: {"status": "fallback", "reason": "model_timeout"}
     made = plugin()
@@ -192,7 +192,7 @@ def test_when_the_model_takes_too_long_the_hits_in_hand_go_in(wire, plugin):
     assert made.why().active == "fallback:model_timeout"
 
 
-@pytest.mark.row("AM-18")
+@pytest.mark.row("AM-18", level="e2e")
 def test_a_relayer_that_hangs_over_the_model_is_aborted_and_the_hits_go_in(wire, plugin):
     made = plugin()
     wire.script = [None, hang]
@@ -263,8 +263,8 @@ def test_a_turn_that_active_mode_is_not_for_is_served_directly(wire, plugin, mor
     assert made.why().active == f"skipped:{gate}"
 
 
-@pytest.mark.row("AM-12")
-@pytest.mark.row("AM-14")
+@pytest.mark.row("AM-12", level="e2e")
+@pytest.mark.row("AM-14", level="e2e")
 @pytest.mark.parametrize(
     ("mode", "style", "heading"),
     [
@@ -288,8 +288,8 @@ def test_the_model_reads_as_much_conversation_as_the_mode_says_in_the_style_that
     assert sent["query"] == QUESTION
 
 
-@pytest.mark.row("AM-17")
-@pytest.mark.row("AM-19")
+@pytest.mark.row("AM-17", level="e2e")
+@pytest.mark.row("AM-19", level="e2e")
 def test_the_settings_of_the_prompt_reach_the_model(wire, plugin):
     says(wire, "word " * 100)
     made = plugin(
@@ -310,7 +310,7 @@ def test_the_settings_of_the_prompt_reach_the_model(wire, plugin):
     assert said.endswith("word")
 
 
-@pytest.mark.row("AM-24")
+@pytest.mark.row("AM-24", level="e2e")
 def test_what_was_injected_before_is_not_asked_for_again(wire, plugin):
     says(wire)
     made = plugin()

@@ -120,7 +120,7 @@ def test_only_what_is_about_transcripts_is_left_out(identity):
     assert [turn.text for turn in plain.turns] == [turn.text for turn in request.turns]
 
 
-@pytest.mark.row("MS-11")
+@pytest.mark.row("MS-11", level="e2e")
 def test_where_the_host_has_no_log_the_dialogue_is_the_relayers_and_says_so(call, wire):
     wire.script = [kept(*LINES)]
     shown = call(anchor="2026-05-08T12:00:00Z", turns=7)

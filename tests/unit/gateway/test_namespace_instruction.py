@@ -23,7 +23,7 @@ def memwal(wire, environ):
         yield made
 
 
-@pytest.mark.row("MW-10")
+@pytest.mark.row("MW-10", level="e2e")
 def test_the_namespace_is_named_whether_something_was_found_or_not(memwal):
     memwal.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
     found = memwal.before_turn(QUESTION, session_key=KEY)
@@ -32,7 +32,7 @@ def test_the_namespace_is_named_whether_something_was_found_or_not(memwal):
     assert (nothing.status, nothing.text, nothing.instruction) == ("empty", "", SENTENCE)
 
 
-@pytest.mark.row("MW-10")
+@pytest.mark.row("MW-10", level="e2e")
 def test_the_namespace_is_named_when_recall_fails(environ):
     with MemoryPlugin(
         "http://127.0.0.1:9", settings={"preset": "memwal"}, secret=SECRET, environ=environ
@@ -41,7 +41,7 @@ def test_the_namespace_is_named_when_recall_fails(environ):
     assert (turn.status, turn.instruction) == ("unavailable", SENTENCE)
 
 
-@pytest.mark.row("MW-10")
+@pytest.mark.row("MW-10", level="e2e")
 def test_the_namespace_is_named_when_the_plugin_itself_fails(memwal, monkeypatch):
     async def broken(*_, **__):
         raise ZeroDivisionError
@@ -51,7 +51,7 @@ def test_the_namespace_is_named_when_the_plugin_itself_fails(memwal, monkeypatch
     assert (turn.status, turn.instruction) == ("failed", SENTENCE)
 
 
-@pytest.mark.row("MW-10")
+@pytest.mark.row("MW-10", level="e2e")
 def test_a_prompt_that_is_too_short_is_told_nothing(memwal):
     turn = memwal.before_turn("ok", session_key=KEY)
     assert (turn.status, turn.instruction) == ("skipped:min_length", "")
@@ -62,7 +62,7 @@ def test_nobody_else_is_told_of_namespaces(wire, environ):
         assert plain.before_turn(QUESTION, session_key=KEY).instruction == ""
 
 
-@pytest.mark.row("MW-10")
+@pytest.mark.row("MW-10", level="e2e")
 def test_a_model_that_obeys_the_sentence_finds_the_agents_memories_and_no_others(memwal):
     memwal.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
     memwal.flush(10)

@@ -55,7 +55,7 @@ def sinks(caplog, capfd):
     return read
 
 
-@pytest.mark.row("MW-30")
+@pytest.mark.row("MW-30", level="e2e")
 def test_a_plugin_shows_no_key_through_success_and_every_failure(wire, environ, sinks):
     settings = {"recall": {"logging": True, "logQueries": True}, "key": SECRET.hex()}
     with MemoryPlugin(wire.url, settings=settings, environ=environ) as plugin:
@@ -99,7 +99,7 @@ def test_a_configuration_with_a_key_in_the_wrong_place_is_refused_without_it(con
     assert SECRET.hex() not in f"{refused.value!r} {refused.value}"
 
 
-@pytest.mark.row("MW-30")
+@pytest.mark.row("MW-30", level="e2e")
 def test_the_command_line_shows_a_key_only_where_it_is_asked_for_one(wire, environ, monkeypatch, sinks):
     for name in [name for name in os.environ if name.startswith(("MEMRELAY_", "XDG_"))]:
         monkeypatch.delenv(name)

@@ -33,8 +33,8 @@ def make(wire, environ):
         plugin.close()
 
 
-@pytest.mark.row("CP-19")
-@pytest.mark.row("AR-01")
+@pytest.mark.row("CP-19", level="e2e")
+@pytest.mark.row("AR-01", level="e2e")
 def test_memory_is_searched_before_a_turn_without_being_asked(make, wire):
     plugin = make()
     plugin.after_turn(TURN)
@@ -50,7 +50,7 @@ def test_a_direct_recall_is_one_request_and_no_model(make, wire):
     assert [path for path in wire.paths() if path != "/v1/keys"] == ["/v1/recall"]
 
 
-@pytest.mark.row("CP-31")
+@pytest.mark.row("CP-31", level="e2e")
 def test_every_completed_turn_is_captured(make, wire):
     plugin = make()
     said = [f"The berth number {number} belongs to the harbour master." for number in range(3)]
@@ -63,7 +63,7 @@ def test_every_completed_turn_is_captured(make, wire):
     assert wire.texts("default") == said
 
 
-@pytest.mark.row("AR-09")
+@pytest.mark.row("AR-09", level="e2e")
 def test_the_floor_that_is_set_is_asked_for_and_held_to(make, wire):
     plugin = make(settings={"minScore": 0.95})
     plugin.after_turn(TURN)
@@ -73,7 +73,7 @@ def test_the_floor_that_is_set_is_asked_for_and_held_to(make, wire):
     assert plugin.why().hits[0].outcome == "below_floor"
 
 
-@pytest.mark.row("MW-18")
+@pytest.mark.row("MW-18", level="e2e")
 @pytest.mark.row("MW-19")
 def test_a_capture_keeps_its_messages_apart_in_order_and_with_their_times(make, wire):
     plugin = make()
@@ -99,7 +99,7 @@ def test_an_account_id_of_the_original_is_accepted():
     assert load_settings({"accountId": "0x" + "ab" * 20}, {}).account_id == "0x" + "ab" * 20
 
 
-@pytest.mark.row("MS-23")
+@pytest.mark.row("MS-23", level="e2e")
 def test_each_agent_has_a_store_of_its_own(make, wire):
     plugin = make()
     plugin.after_turn(TURN, session_key="agent:work:s")
@@ -108,7 +108,7 @@ def test_each_agent_has_a_store_of_its_own(make, wire):
     assert {namespace for _, namespace in wire.memories} == {"work", "default"}
 
 
-@pytest.mark.row("AM-18")
+@pytest.mark.row("AM-18", level="e2e")
 def test_the_time_of_a_turn_ends_its_request_and_not_only_the_waiting(make, wire):
     wire.script = [hang]
     plugin = make(settings={"recall": {"deadlineMs": 300}})
@@ -118,7 +118,7 @@ def test_the_time_of_a_turn_ends_its_request_and_not_only_the_waiting(make, wire
     assert wire.aborted.wait(5)
 
 
-@pytest.mark.row("AM-25")
+@pytest.mark.row("AM-25", level="e2e")
 def test_a_recall_ends_with_a_named_status(make, wire, environ):
     plugin = make()
     plugin.after_turn(TURN)

@@ -40,7 +40,7 @@ def ends(wire):
     return [body for body in wire.bodies("/v1/analyze") if body.get("session_end")]
 
 
-@pytest.mark.row("MW-35")
+@pytest.mark.row("MW-35", level="e2e")
 def test_the_end_of_a_session_is_told_after_what_was_said_in_it(make, wire):
     plugin = make()
     report = plugin.flush_session(said(COFFEE), session_key=KEY, host=HostTurn(host="test"), ended=True)

@@ -90,13 +90,13 @@ def test_what_comes_back_is_escaped_and_filtered_like_what_is_injected(call, wir
     assert "<" not in json.dumps(found.details)
 
 
-@pytest.mark.row("CP-48")
+@pytest.mark.row("CP-48", level="e2e")
 def test_an_unknown_reference_reads_as_an_empty_text(call):
     got = call("memory_get", path="memory/2026-05-01.md")
     assert (got.text, got.failed, got.details["text"]) == ("", False, "")
 
 
-@pytest.mark.row("MS-10")
+@pytest.mark.row("MS-10", level="e2e")
 @pytest.mark.parametrize(
     ("name", "form"), [("ref", "{}"), ("chunk_hash", "{}"), ("path", "memory/{}.md#L1-L2")]
 )
@@ -106,7 +106,7 @@ def test_a_memory_is_read_by_id_hash_or_virtual_path(call, known, name, form):
     assert got.details["path"] == f"memory/{known}.md"
 
 
-@pytest.mark.row("MS-10")
+@pytest.mark.row("MS-10", level="e2e")
 def test_a_memory_comes_with_those_of_its_session(call, wire, known):
     other = call("memory_store", text="Lena takes hers with sugar.").details["id"]
     (rows,) = wire.memories.values()
@@ -188,7 +188,7 @@ def test_tools_are_silent_where_memory_is_off(call, plugin, wire):
     assert wire.seen == []
 
 
-@pytest.mark.row("MS-11")
+@pytest.mark.row("MS-11", level="e2e")
 def test_a_transcript_is_read_around_an_anchor(call, tmp_path):
     log = tmp_path / "sessions" / "s1.jsonl"
     log.parent.mkdir()

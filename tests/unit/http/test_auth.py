@@ -92,7 +92,7 @@ async def test_a_wrong_secret_is_told_and_writes_nothing(at_custody: Border) -> 
     assert at.store.count("create") == at.store.count("swap") == 0
 
 
-@pytest.mark.row("MW-50")
+@pytest.mark.row("MW-50", level="e2e")
 async def test_a_revocation_over_http_shuts_the_agent_out_and_drops_its_open_namespace(
     at_custody: Border,
 ) -> None:
@@ -124,7 +124,7 @@ class _Stopped(SystemClock):
         return 0.0
 
 
-@pytest.mark.row("MW-41")
+@pytest.mark.row("MW-41", level="e2e")
 async def test_an_agent_that_used_up_its_tokens_is_told_when_to_come_back_polls_included() -> None:
     async with border(clock=_Stopped()) as at:
         turn = {"turns": [{"role": "user", "text": "ok"}]}

@@ -141,6 +141,7 @@ def _references(node: object) -> list[str]:
     return []
 
 
+@pytest.mark.row("MW-43", level="e2e")
 async def test_metrics_count_by_route_status_and_code_and_name_nobody(at: Border) -> None:
     await at.call("POST", "/v1/memories", {"items": [{"text": "the canary sings"}]})
     await at.call("GET", "/v1/memories/secret-canary-id")
@@ -180,9 +181,22 @@ async def test_metrics_show_the_store_the_checks_and_what_runs(at: Border) -> No
         assert line in text, line
 
 
+@pytest.mark.row("MW-43", level="e2e")
 async def test_every_answer_has_an_id_is_not_stored_and_names_no_library(at: Border) -> None:
     for target in ("/health", "/nowhere", "/v1/keys", "/metrics"):
         headers = (await at.http.get(at.url + target)).headers
         assert headers["x-request-id"]
         assert headers["cache-control"] == "no-store"
         assert headers["server"] == "memrelay"
+
+
+@pytest.mark.row("MW-43", level="e2e")
+async def test_a_clients_own_id_is_the_one_of_the_answer_under_either_name(at: Border) -> None:
+    async def answered(**headers: str) -> str:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return (await at.http.get(f"{at.url}/health", headers=named)).headers["x-request-id"]
+
+    assert await answered(x_request_id="turn-7") == "turn-7"
+    assert await answered(x_correlation_id="turn-8") == "turn-8"
+    assert await answered(x_request_id="turn-7", x_correlation_id="turn-8") == "turn-7"
+    assert await answered(x_correlation_id="no plain id") != "no plain id"

@@ -176,7 +176,7 @@ def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ)
         assert plugin.before_turn("How do I take my coffee?").status == "empty"
 
 
-@pytest.mark.row("AM-29")
+@pytest.mark.row("AM-29", level="e2e")
 @pytest.mark.parametrize("host", ["openclaw", "openclaw-active"])
 def test_the_block_to_paste_is_a_configuration_that_is_accepted(run, wire, host):
     from gateway_plugin.hosts.openclaw.config import core_config

@@ -47,7 +47,7 @@ def entry(config):
     return json.loads(config.read_text())["plugins"]["entries"]["memrelay"]
 
 
-@pytest.mark.row("MS-26")
+@pytest.mark.row("MS-26", level="e2e")
 @pytest.mark.parametrize("host", ["openclaw", "openclaw-active"])
 def test_a_block_is_written_beside_what_was_there_and_a_copy_kept(run, config, host):
     config.write_text(json.dumps(HELD))
