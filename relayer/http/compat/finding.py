@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relayer.errors import Refused
+from relayer.errors import DeadlineExceeded, Refused
 from relayer.http.compat import contract
 from relayer.http.compat.contract import Weights, check_text
 from relayer.http.compat.front import Call, Reply
@@ -84,6 +84,8 @@ async def _found(
     access = call.caller.access(namespace)
     if not limit:
         return [], 0
+    if not deadline.remaining():
+        raise DeadlineExceeded("admit")
     request = RecallRequest(query=query[:_QUERY_CHARACTERS], limit=limit, floor=0.0, penalties=())
     answer = await search(call.to.context, access, request, deadline)
     make, now = call.to.tokens.make, call.to.context.clock.now_ms()

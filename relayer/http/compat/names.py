@@ -26,7 +26,7 @@ from relayer.wire.signing import Certificate, Right
 
 ROOT = "memwal"
 AGENT = "memwal"
-LONGEST_NAMESPACE = 1024
+LONGEST_NAMESPACE = 512
 _LABEL = b"memrelay/v1/memwal-account"
 _ACCOUNT, _TAG, _RECORD = 32, 20, 16
 _SERIAL, _NO_DIGEST = bytes(16), bytes(32)
