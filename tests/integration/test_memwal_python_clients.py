@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
+
 from relayer.http.compat.names import address_of
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
 
