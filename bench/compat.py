@@ -83,11 +83,15 @@ class Direct:
         return dict(answer.json())
 
     async def remember(self, number: int) -> None:
-        job = await self.send("POST", "/api/remember", {"text": f"Direct note {number} about lamps.", "namespace": "d"})
+        job = await self.send(
+            "POST", "/api/remember", {"text": f"Direct note {number} about lamps.", "namespace": "d"}
+        )
         assert (await self.send("GET", f"/api/remember/{job['job_id']}"))["status"] == "done"
 
     async def recall(self, number: int) -> None:
-        assert (await self.send("POST", "/api/recall", {"query": f"note {number}", "namespace": "d"}))["total"]
+        assert (await self.send("POST", "/api/recall", {"query": f"note {number}", "namespace": "d"}))[
+            "total"
+        ]
 
 
 async def measure(rounds: int) -> dict[str, list[float]]:
@@ -96,7 +100,9 @@ async def measure(rounds: int) -> dict[str, list[float]]:
     async with local_relayer(real_model=True, rate_limits="off") as relayer:
         key = SigningKey.generate()
         account = address_of(bytes(key.verify_key))
-        client = client_of.create(key=bytes(key).hex(), account_id=account, server_url=relayer.url, namespace="c")
+        client = client_of.create(
+            key=bytes(key).hex(), account_id=account, server_url=relayer.url, namespace="c"
+        )
         direct = Direct(relayer.url, key)
         took = {
             "client, remember and wait": await timed(
@@ -115,10 +121,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=100)
     rounds = parser.parse_args().rounds
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=structlog.make_filtering_bound_logger(40))
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(40),
+    )
     with redirect_stdout(sys.stderr):
         took = asyncio.run(measure(rounds))
-    print(f"memwal {VERSION} against a relayer on this machine, the default model, {rounds} rounds each, in ms")
+    print(
+        f"memwal {VERSION} against a relayer on this machine, the default model, {rounds} rounds each, in ms"
+    )
     print(f"{'':28} {'p50':>8} {'p95':>8}")
     for name, each in took.items():
         print(f"{name:28} {np.percentile(each, 50):8.1f} {np.percentile(each, 95):8.1f}")

@@ -212,9 +212,13 @@ async def _state(
         if opened is None:
             return None
         await opened.refresh(call.deadline)
-        while not (done := _is_done(opened, record)) and wait and patience.remaining() > 0:
-            await opened.changed(min(_POLL_SECONDS, patience.remaining()))
-            await opened.refresh(call.deadline)
+        done = _is_done(opened, record)
+        if not done and wait:
+            with context.polls.place(access.account) as place:
+                while not done and patience.remaining() > 0 and not place.lost:
+                    await opened.changed(min(_POLL_SECONDS, patience.remaining()))
+                    await opened.refresh(call.deadline)
+                    done = _is_done(opened, record)
         one = opened.memory(record) or opened.turn(record)
         if one is None:
             return None
