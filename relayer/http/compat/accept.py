@@ -19,10 +19,10 @@ from nacl.signing import VerifyKey
 
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.crypto import RelayerKeys
-from relayer.errors import AccountLost, QueueFull
+from relayer.errors import AccountLost, QueueFull, StoreError
 from relayer.http.accept import MAX_BODY, MAX_TARGET, receive_body
 from relayer.http.compat import names
-from relayer.http.compat.contract import CompatError, check_namespace
+from relayer.http.compat.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.limits import Limits, SeenReads, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.lib.work import Buckets, Limit, take
@@ -239,8 +239,9 @@ class CompatAcceptance:
             # Only what somebody signed takes a place among the nonces, so that nobody can burn another's.
             self._note(signed, now)
             await self._admit(signed, peer)
-        except CompatError:
-            self._limits.note_failure(peer)
+        except CompatError as error:
+            if error.status == 401:
+                self._limits.note_failure(peer)
             raise
         return self._caller(signed, now, peer), body
 
@@ -323,6 +324,11 @@ class CompatAcceptance:
             registered = await self._accounts.registration(inner)
         except AccountLost as error:
             raise _refused("account lost", steady=True) from error
+        except StoreError as error:
+            # Clients report it as passing, and not as a key that is wrong.
+            raise CompatError(
+                503, UNAVAILABLE, rule="auth", headers={"x-auth-error": "AUTH_UPSTREAM_UNAVAILABLE"}
+            ) from error
         if stranger and self._accounts.knows(inner):
             self._limits.credit_stranger(peer_name(peer), 1.0)
         if registered is not None:

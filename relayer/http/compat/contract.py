@@ -26,6 +26,9 @@ _MOST_WEIGHT = 100.0
 _MOST_BLOB_ID = 256
 
 
+UNAVAILABLE = "Upstream temporarily unavailable"
+
+
 class CompatError(Exception):
     """Raised when a request ends here; ``message`` goes into ``{"error": ...}``, an empty one into an empty body.
 

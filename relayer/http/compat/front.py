@@ -291,7 +291,6 @@ class CompatFront:
         return Answered(problem.status, body, headers, template, f"http_{problem.status}", code)
 
 
-_UNAVAILABLE = "Upstream temporarily unavailable"
 # What a deadline's step is called where a recall is late.
 _STEPS = {"admit": "auth", "open": "vector_search", "read": "vector_search", "model": "llm"}
 
@@ -307,7 +306,7 @@ def translated(error: Exception, template: str) -> CompatError:
         return too_many("relayer", "this relayer's own", problem.retry_after or 1.0)
     if problem.status in _PASSING:
         wait = math.ceil(problem.retry_after or 1.0)
-        return CompatError(503, _UNAVAILABLE, rule=problem.code, headers={"Retry-After": str(wait)})
+        return CompatError(503, contract.UNAVAILABLE, rule=problem.code, headers={"Retry-After": str(wait)})
     if problem.status >= 500:
         return CompatError(500, "Internal server error", rule=problem.rule or problem.code)
     return CompatError(problem.status, problem.detail, rule=problem.code)
