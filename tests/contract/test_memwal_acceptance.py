@@ -72,7 +72,9 @@ async def test_a_missing_nonce_is_a_426(caller: MemWalCaller) -> None:
     ("x-signature", "ab" * 64),
 ])  # fmt: skip
 async def test_what_is_not_in_form_is_a_401(caller: MemWalCaller, header: str, value: str) -> None:
-    headers = caller.headers("POST", STATS, b"{}") | {header: value}
+    # Signed as it is sent, where it is: it must not be the signature alone that refuses it.
+    field = {"x-nonce": "nonce", "x-timestamp": "stamp"}.get(header)
+    headers = caller.headers("POST", STATS, b"{}", signed={field: value} if field else {}) | {header: value}
     answer = await caller.send("POST", STATS, b"{}", headers)
     assert (answer.status_code, answer.content) == (401, b"")
 

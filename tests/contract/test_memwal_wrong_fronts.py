@@ -29,7 +29,7 @@ class Wrong:
 
 
 _WRONG = (
-    Wrong("accept", "if not key or not signature or not stamp:", "if not key:", "missing_header"),
+    Wrong("accept", 'raise _refused("missing header")', 'raise CompatError(400, "missing header")', "missing_header"),
     Wrong("accept", "raise CompatError(426,", "raise CompatError(401,", "missing_nonce_is"),
     Wrong("accept", "if not nonce_text and not self._window.legacy:", "if False:", "missing_nonce_is"),
     Wrong("accept", "return uuid.UUID(text).bytes if len(text) == 36 else None", "return uuid.UUID(text).bytes if len(text) == 36 else bytes(16)", "not_in_form"),
@@ -37,7 +37,7 @@ _WRONG = (
     Wrong("accept", "abs(now - int(stamp))", "(now - int(stamp))", "outside_of_the_window"),
     Wrong("accept", '"ERR_TIMESTAMP_OUT_OF_BOUNDS"', '""', "outside_of_the_window"),
     Wrong("accept", "VerifyKey(signed.key).verify(", "signed.key and (", "signed_field_is_covered"),
-    Wrong("accept", "fields += [self.nonce_text, self.account]", "fields += [self.nonce_text, '']", "signed_field_is_covered"),
+    Wrong("accept", "fields += [self.nonce_text, self.account]", "fields += [self.nonce_text, '']", "without_any_account"),
     Wrong("accept", "fields = [self.stamp, method, target, body_digest.hex()]", "fields = [self.stamp, method, target, hashlib.sha256(b'{}').hexdigest()]", "raw_bytes"),
     Wrong("accept", "target = request.raw_path\n", "target = request.raw_path.partition('?')[0]\n", "raw_bytes"),
     Wrong("accept", "self._note(signed, now)", "pass", "nonce_counts_once"),
