@@ -47,8 +47,6 @@ _WRONG = (
     Wrong("accept", "if not registered.admits(signed.key):", "if not registered.active:", "revoked_one_is_out"),
     Wrong("accept", "elif shown != names.address_of(signed.key) or not", "elif not", "own_account_alone"),
     Wrong("accept", "or not self._accounts.serves(shown):", "or False:", "accounts_are_listed"),
-    Wrong("accept", "if not names.is_shown_account(shown):", "if not shown:", "own_account_alone"),
-    Wrong("accept", "if size > MAX_BODY:", "if False:", "2_mib"),
     Wrong("accept", "seconds = max(1, -int(-wait // 1))", "seconds = 60", "points_run_out"),
     Wrong("accept", 'if plain == "/api/remember/bulk/status" or (', 'if plain == "x" and (', "points_run_out"),
     Wrong("accept", '"/api/remember": 5.0', '"/api/remember": 1.0', "points_run_out"),
