@@ -53,7 +53,6 @@ _WRONG = (
     Wrong("names", "_LABEL + shown.encode()", "shown.encode()[:0]", "own_account_alone"),
     Wrong("names", "names.hashed(name)}", "names.normalise(name)}", "any_text"),
     Wrong("names", "self._siv.encrypt(plain, [what.encode()])", "self._siv.encrypt(plain, [b''])", "job_looks_like_none or done_is"),
-    Wrong("storing", "place.account != call.caller.account", "False", "job_looks_like_none"),
     Wrong("storing", '{"job_id": job.token, "status": "running"}, 202', '{"job_id": job.token, "status": "running"}, 200', "done_is_recallable"),
     Wrong("storing", "if not 1 <= len(body.items) <= contract.MAX_BULK:", "if False:", "bad_input"),
     Wrong("storing", "found = [jobs[place] for place in range(len(items))]", "found = list(jobs.values())", "keeps_its_order"),
