@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from memwal_calls import MemWalCaller
+from nacl.signing import SigningKey
 
+from relayer.adapters.memory_store import MemoryStore
+from relayer.adapters.system import SystemClock
 from relayer.errors import EmbedderUnavailable
 from relayer.http.compat.contract import Weights
 from relayer.http.compat.public import PACKAGE_ID
@@ -144,6 +147,19 @@ async def test_one_idempotency_key_is_one_write(caller: MemWalCaller) -> None:
     assert (await caller.post("/api/memories/forget", {"blob_id": blob})).json()["deleted"] == 1
     await caller.remember("Said once.", idempotency_key="r1-abc")
     assert await caller.recalled("said") == ["Said once."]
+
+
+@pytest.mark.row("MW-38", level="e2e")
+async def test_an_idempotency_key_is_known_to_another_relayer_too() -> None:
+    store, key = MemoryStore(SystemClock()), SigningKey.generate()
+    jobs = []
+    for _ in range(2):
+        async with local_relayer(store) as relayer:
+            caller = MemWalCaller(relayer, key)
+            jobs.append(await caller.remember("Said once.", idempotency_key="r1-abc"))
+            jobs.append(await caller.remember("Said otherwise.", idempotency_key="r1-abc"))
+            assert (await caller.post("/api/stats")).json()["memory_count"] == 1
+    assert len(set(jobs)) == 1
 
 
 @pytest.mark.row("MW-38", level="e2e")
@@ -299,6 +315,8 @@ async def test_what_a_client_sealed_is_found_by_its_vector_and_read_by_nobody(ca
     assert answer["total"] == 2
     assert answer["results"][0]["distance"] == pytest.approx(1 - 0.9 / 0.82**0.5, abs=1e-5)
     assert set(answer["results"][0]) == {"blob_id", "distance", "created_at", "importance"}
+    first = (await caller.post("/api/recall/manual", {"vector": [0.9, 0.1, 0], "limit": 1})).json()
+    assert [one["blob_id"] for one in first["results"]] == [near["blob_id"]]
     assert await caller.recalled("sealed near") == [], "no text of anybody"
     relayer = caller.relayer
     blob = await relayer.http.get(f"{relayer.url}/v1/blobs/{near['blob_id']}")

@@ -58,7 +58,7 @@ _WRONG = (
     Wrong("storing", "found = [jobs[place] for place in range(len(items))]", "found = list(jobs.values())", "keeps_its_order"),
     Wrong("storing", '"status": "not_found"}', '"status": "failed"}', "keeps_its_order"),
     Wrong("storing", "if gone is None or key is None:", "if True:", "one_idempotency_key"),
-    Wrong("storing", "idempotency_key=key)", "idempotency_key=None)", "one_idempotency_key"),
+    Wrong("storing", "idempotency_key=key)", "idempotency_key=None)", "known_to_another"),
     Wrong("storing", "WAIT_SECONDS = 2.0", "WAIT_SECONDS = 0.0", "embedder_is_away"),
     Wrong("storing", "or memory.searchable", "or True", "embedder_is_away"),
     Wrong("storing", "raise CompatError(402,", "raise CompatError(400,", "full_quota"),
