@@ -153,11 +153,10 @@ async def test_one_idempotency_key_is_one_write(caller: MemWalCaller) -> None:
 async def test_an_idempotency_key_is_known_to_another_relayer_too() -> None:
     store, key = MemoryStore(SystemClock()), SigningKey.generate()
     jobs = []
-    for _ in range(2):
+    for text in ("Said once.", "Said otherwise."):
         async with local_relayer(store) as relayer:
             caller = MemWalCaller(relayer, key)
-            jobs.append(await caller.remember("Said once.", idempotency_key="r1-abc"))
-            jobs.append(await caller.remember("Said otherwise.", idempotency_key="r1-abc"))
+            jobs.append(await caller.remember(text, idempotency_key="r1-abc"))
             assert (await caller.post("/api/stats")).json()["memory_count"] == 1
     assert len(set(jobs)) == 1
 
