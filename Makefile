@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all prove test-model test-e2e sim attacks chaos kill-rounds check format features bench bench-quality bench-store bench-log shape ci clean
+.PHONY: help setup demo serve test test-all prove test-model test-e2e sim attacks chaos kill-rounds check format features bench bench-quality bench-store bench-log bench-compat shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ bench-store: setup ## Measure a relayer over a bucket against its S3 server; mor
 
 bench-log: setup ## Measure the log by itself: appends, openings, bytes written, memory; more in BENCH_ARGS
 	$(BIN)/python -m bench.log_run $(BENCH_ARGS)
+
+bench-compat: setup ## Measure MemWal's own Python client against a relayer; more in BENCH_ARGS
+	$(BIN)/python -m bench.compat $(BENCH_ARGS)
 
 shape: setup ## Print lines and modules per floor, files on the paths that matter, detours
 	$(BIN)/python -m bench.shape

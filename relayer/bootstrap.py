@@ -21,6 +21,11 @@ from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.message_reader import read_message
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
+from relayer.http.compat.accept import CompatAcceptance, Points, Rates, Window
+from relayer.http.compat.front import CompatFront
+from relayer.http.compat.front import Services as CompatServices
+from relayer.http.compat.names import Tokens, inner_account
+from relayer.http.compat.table import table as compat_table
 from relayer.http.health import Metrics, MetricsPage, Readiness
 from relayer.http.limits import ConnectionLimits, Connections, Limits
 from relayer.http.openapi import document
@@ -124,7 +129,10 @@ async def build(
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
-        quotas = Quotas(ports, settings.quota, read_quotas(settings.quotas))
+        own = read_quotas(settings.quotas)
+        # The operator names an account by the id that is shown; the same id may be one of gateways and one of MemWal's.
+        also = {inner_account(account): quota for account, quota in own.items()}
+        quotas = Quotas(ports, settings.quota, {**own, **also})
         namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
@@ -257,7 +265,12 @@ def _assemble(
         document=cache(partial(document, routes, version.version)),
     )
     handler = RequestHandler(
-        acceptance, services, metrics=metrics, randomness=context.randomness, traces=traces
+        acceptance,
+        services,
+        metrics=metrics,
+        randomness=context.randomness,
+        compat=_compat(settings, services, acceptance.connections, limits, metrics),
+        traces=traces,
     )
     indexes, upkeep, idle = IndexMaintenance(context), _upkeep(settings, context), _idle(settings, context)
     relayer = Relayer(context, handler, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
@@ -265,6 +278,42 @@ def _assemble(
     _publish_gauges(metrics, relayer, settings)
     _publish_counters(metrics, relayer)
     return relayer
+
+
+def _compat(
+    settings: RelayerSettings, native: Services, connections: Connections, limits: Limits, metrics: Metrics
+) -> CompatFront | None:
+    """Return the front for MemWal's clients, where they are served."""
+    if not settings.serves_memwal:
+        return None
+    context = native.context
+    if settings.compat_legacy:
+        log.warning(
+            "legacy_clients_served",
+            why="--compat-legacy: requests without a nonce are known by their signatures alone, and what they sign leaves out the account",
+        )
+    acceptance = CompatAcceptance(
+        native.accounts,
+        context.keys,
+        limits,
+        points=Points(Rates(*settings.compat_rates), context.clock, enabled=settings.rate_limits == "on"),
+        window=Window(settings.compat_clock_drift, legacy=settings.compat_legacy),
+        clock=context.clock,
+    )
+    services = CompatServices(
+        context,
+        native.accounts,
+        native.quotas,
+        tokens=Tokens(context.keys),
+        acceptance=acceptance,
+        limits=limits,
+        connections=connections,
+        readiness=native.readiness,
+        version=native.version,
+        public_url=settings.public_url,
+        trusted=settings.trusted_proxy,
+    )
+    return CompatFront(compat_table(), services, metrics.registry)
 
 
 def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:

@@ -1,7 +1,7 @@
 """The relayer's own keys: what it needs beyond what gateways send, from one 32-byte key; a namespace's; and those of the day.
 
 The metadata key seals what the log itself must read; the names key hides names in object keys; the identity signs what
-the relayer says of itself; the custody key stands in for a gateway's secret where a namespace has custody ``relayer``.
+the relayer says of itself; ``tokens`` (64 bytes) seals ids for clients that know of no namespace; the custody key stands in for a gateway's secret where a namespace has custody ``relayer``.
 
 Namespace key = HKDF(namespace secret, salt of the keyring). Neither the bucket (which has the salt) nor the gateway
 (which has the secret) can derive it alone, and destroying the salt destroys every content of the epoch.
@@ -39,6 +39,7 @@ class RelayerKeys:
     identity: SigningKey = field(repr=False)
     _names: bytes = field(repr=False)
     _custody: bytes = field(repr=False)
+    tokens: bytes = field(repr=False)
 
     @classmethod
     def derive(cls, relayer_key: bytes) -> RelayerKeys:
@@ -49,6 +50,7 @@ class RelayerKeys:
             identity=SigningKey(derive(relayer_key, "memrelay/v1/relayer/identity")),
             _names=derive(relayer_key, "memrelay/v1/relayer/names"),
             _custody=derive(relayer_key, "memrelay/v1/relayer/custody"),
+            tokens=derive(relayer_key, "memrelay/v1/relayer/tokens", length=64),
         )
 
     def tag(self, *fields: Field) -> str:

@@ -113,11 +113,32 @@ class AccountCaps:
     per_address_and_hour: int = 20
 
 
+class DelegateKey(msgspec.Struct, frozen=True, array_like=True):
+    """A key that signs for a registered account: 32 bytes; ``added_at`` in ms."""
+
+    key: bytes
+    label: str = ""
+    added_at: int = 0
+
+
+class Registration(msgspec.Struct, frozen=True, array_like=True):
+    """What an operator registered for clients that sign without certificates: the id that they know, and their keys."""
+
+    shown: str
+    keys: tuple[DelegateKey, ...] = ()
+    active: bool = True
+
+    def admits(self, key: bytes) -> bool:
+        """Whether a key signs for it now."""
+        return self.active and any(one.key == key for one in self.keys)
+
+
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
     format: int
     account: str
     created_at: int
     revocations: bytes = b""
+    registration: Registration | None = None
 
 
 @dataclass(slots=True)
@@ -275,6 +296,38 @@ class Accounts:
             await self._clock.sleep(0.2)
         raise StoreUnavailable("the account's object could not be changed")
 
+    async def registration(self, account: str) -> Registration | None:
+        """Return what is registered for an account, at most 15 s old; None for one that is not, or has nothing here.
+
+        Raises:
+            AccountLost: the account's object is gone.
+            StoreError: the store does not answer, and what is known is too old.
+        """
+        known = self._entry(account)
+        if self._age(known) >= _FRESH_SECONDS:
+            await self._refresh(account, known)
+        return None if known.stored is None else known.stored.registration
+
+    async def register(
+        self, account: str, change: Callable[[Registration | None], Registration]
+    ) -> Registration:
+        """Replace what is registered for an account by what ``change`` makes of it; other relayers know it 15 s later.
+
+        Raises:
+            AccountLost: the account's object is gone.
+            StoreError: the store does not answer.
+        """
+        known = self._entry(account)
+        for _ in range(_SWAPS):
+            await self._refresh(account, known, force=True)
+            await self._create(account, known, "")
+            if known.stored is not None:
+                new = change(known.stored.registration)
+                if await self._swap(account, known, msgspec.structs.replace(known.stored, registration=new)):
+                    return new
+            await self._clock.sleep(0.2)
+        raise StoreUnavailable("the account's object could not be changed")
+
     async def mend(self, account: str) -> None:
         """Make the account's object anew from the newest list that is left: an operator's work, while no relayer runs.
 
@@ -293,7 +346,9 @@ class Accounts:
         """Write a list into the account's object; False if that has to be tried again."""
         if known.stored is None or known.stored.revocations == encoded:
             return known.stored is not None
-        updated = msgspec.structs.replace(known.stored, revocations=encoded)
+        return await self._swap(account, known, msgspec.structs.replace(known.stored, revocations=encoded))
+
+    async def _swap(self, account: str, known: _KnownAccount, updated: _Stored) -> bool:
         key = self._key(account)
         outcome = await self._ports.store.swap(
             self._ports.layout.at(key), self._seal(key, updated), known.etag
@@ -492,6 +547,11 @@ def revoked_at(keys: RelayerKeys, key: str, data: bytes) -> int:
         return Revocations.verify(encoded).counter if encoded else -1
     except NotAccepted as error:
         raise CorruptNamespace("an account's revocations are not signed") from error
+
+
+def registration_at(keys: RelayerKeys, key: str, data: bytes) -> Registration | None:
+    """Return what is registered in such an object; raises as `account_at`."""
+    return _open(keys, key, data).registration
 
 
 def _open(keys: RelayerKeys, key: str, data: bytes) -> _Stored:

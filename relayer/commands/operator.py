@@ -26,7 +26,7 @@ _BackupEndpoint = Annotated[
 _BackupRegion = Annotated[str | None, typer.Option(help="Region of the backup's bucket.")]
 
 # The settings that name a store.
-_PLACE = ("data", "store", "endpoint_url", "region", "config")
+PLACE = ("data", "store", "endpoint_url", "region", "config")
 
 
 def verify(
@@ -126,16 +126,16 @@ def restore(
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for declared in (verify, inspect, stats, repair, compact, collect, upgrade, backup, restore):
-        settings_command(app, *_PLACE)(_done(declared))
+        settings_command(app, *PLACE)(done(declared))
 
 
-def _done(declared: Callable[..., None]) -> Callable[..., None]:
-    """Return the command that has what was declared done."""
+def done(declared: Callable[..., None], name: str = "") -> Callable[..., None]:
+    """Return the command that has what was declared done; ``name`` is what `operator_work` has it under, if not the function's."""
 
     @wraps(declared)
     def run(**options: object) -> None:
         from relayer.commands import operator_work  # noqa: PLC0415 - needs the extra's packages
 
-        raise typer.Exit(operator_work.run(declared.__name__, options))
+        raise typer.Exit(operator_work.run(name or declared.__name__, options))
 
     return run

@@ -32,6 +32,7 @@ from relayer.admin.restore import restore
 from relayer.admin.stats import Prices, measure, parse_traffic
 from relayer.admin.upgrade import at_each, compact_namespace, upgrade_store
 from relayer.admin.verify import StoreReport, verify_namespace, verify_store
+from relayer.commands import account_work
 from relayer.errors import ConfigurationError
 from relayer.log.collector import Collector, Stage
 from relayer.log.objects import LogPorts
@@ -361,6 +362,15 @@ async def _restore(
 
 
 _Work = Callable[..., Coroutine[Any, Any, Report]]
+
+
+def _of_accounts(work: _Work) -> _Work:
+    async def at(site: Site, **options: Any) -> Report:
+        return await work(site.ports, **options)
+
+    return at
+
+
 # What each does, and how that is called on its bar.
 _COMMANDS: dict[str, tuple[_Work, str]] = {
     "verify": (_verify, "verifying"),
@@ -372,4 +382,8 @@ _COMMANDS: dict[str, tuple[_Work, str]] = {
     "upgrade": (_upgrade, "upgrading"),
     "backup": (_backup, "backing up"),
     "restore": (_restore, "restoring"),
+    "account create": (_of_accounts(account_work.create), "registering"),
+    "account add-key": (_of_accounts(account_work.add_key), "registering"),
+    "account revoke": (_of_accounts(account_work.revoke), "revoking"),
+    "account list": (_of_accounts(account_work.list_all), "listing"),
 }

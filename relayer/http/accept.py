@@ -465,11 +465,16 @@ def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestH
         if not raw_value.isascii():
             raise HttpProblem("malformed", f"The header {name} must be ASCII.")
         values[name] = raw_value.decode("ascii")
+    return RequestHead(request.method, target, peer_of(request, trusted), values)
+
+
+def peer_of(request: BaseRequest, trusted: Sequence[Network] = ()) -> str:
+    """Return the address of who asks, empty where it is not known; ``trusted`` as `read_head` has it."""
     peername = request.transport.get_extra_info("peername") if request.transport else None
     peer = peername[0] if isinstance(peername, tuple) else ""
     if trusted:
         peer = peer_behind(peer, ",".join(request.headers.getall("x-forwarded-for", [])), trusted)
-    return RequestHead(request.method, target, peer, values)
+    return peer
 
 
 MAX_BODY = 2 * 1024 * 1024
@@ -607,11 +612,19 @@ async def read_body(request: BaseRequest, head: RequestHead, digest: bytes, *, s
     Raises:
         HttpProblem: ``too_large``, ``body_timeout``, ``digest_mismatch`` or ``malformed``.
     """
-    if head.values.get("expect", "").lower() == "100-continue":
+    body, received = await receive_body(request, head.longest_body, seconds=seconds)
+    if received != digest:
+        raise HttpProblem("digest_mismatch")
+    return body
+
+
+async def receive_body(request: BaseRequest, most: int, *, seconds: float) -> tuple[bytes, bytes]:
+    """Read a body of at most so many bytes; returns it and its SHA-256. Raises as `read_body`."""
+    if request.headers.get("expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
     stream = request.content
-    received = _Received(head.longest_body)
+    received = _Received(most)
     if stream.is_eof():
         received.take(stream.read_nowait())
     if not stream.at_eof():
@@ -623,9 +636,7 @@ async def read_body(request: BaseRequest, head: RequestHead, digest: bytes, *, s
             raise HttpProblem("body_timeout") from error
         except (RequestPayloadError, ConnectionError) as error:
             raise HttpProblem("malformed", "The body is not in form, or ended early.") from error
-    if received.digest.digest() != digest:
-        raise HttpProblem("digest_mismatch")
-    return b"".join(received.chunks)
+    return b"".join(received.chunks), received.digest.digest()
 
 
 class _Received:

@@ -65,6 +65,11 @@ class Readiness:
         """Say that this process is about to end."""
         self._draining = True
 
+    @property
+    def store_usable(self) -> bool:
+        """Whether the store was usable when it was last asked; asks nothing."""
+        return self._store_state == "ok"
+
     async def check(self) -> ReadyResponse:
         """Run all checks; the store's at most every two seconds."""
         checks = {

@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from relayer.http.accept import Acceptance, Trail
+from relayer.http.compat.front import CompatFront
 from relayer.http.health import Metrics
 from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, taken
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
@@ -48,6 +49,7 @@ class RequestHandler:
         metrics: counts.
         randomness: for request ids.
         traces: where spans go, if they go anywhere.
+        compat: a second front, asked first; None when there is only this one.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class RequestHandler:
         metrics: Metrics,
         randomness: Randomness,
         traces: Traces | None = None,
+        compat: CompatFront | None = None,
     ) -> None:
         self.connections = acceptance.connections
         self.unread = acceptance.unread
@@ -65,6 +68,7 @@ class RequestHandler:
         self._services = services
         self._metrics = metrics
         self._traces = traces
+        self._compat = compat
         # Bound once: the lazy proxy would look its configuration up again for every line.
         self._log = log.bind()
         self._under_way: set[web.RequestHandler] = set()
@@ -108,6 +112,8 @@ class RequestHandler:
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         started = perf_counter()
+        if self._compat is not None and self._compat.answers(request.raw_path):
+            return await self._respond_to_other(self._compat, request, started)
         request_id = self.request_id(request)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         trail = Trail(request_id=request_id)
@@ -128,6 +134,27 @@ class RequestHandler:
             headers[PROOF_HEADER] = prover.whole(reply.status, reply.body)
         answer = web.Response(body=reply.body, status=reply.status, headers=headers)
         with self.unread.counted(call.account, len(reply.body)):
+            await self._send(request, answer)
+        return answer
+
+    async def _respond_to_other(
+        self, front: CompatFront, request: web.BaseRequest, started: float
+    ) -> web.StreamResponse:
+        request_id = front.request_id(request)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        answered = await front.respond(request, request_id, request.protocol)
+        self._write_down(
+            request.method,
+            answered.route,
+            answered.status,
+            code=answered.code,
+            rule=answered.rule,
+            started=started,
+        )
+        answer = web.Response(
+            body=answered.body, status=answered.status, headers={**answered.headers, **_common(request_id)}
+        )
+        with self.unread.counted(answered.account, len(answered.body)):
             await self._send(request, answer)
         return answer
 
@@ -249,18 +276,23 @@ class RequestHandler:
         problem: HttpProblem | None,
         started: float,
     ) -> None:
-        seconds = perf_counter() - started
         template = trail.route.path if trail.route is not None else "-"
+        code, rule = ("ok", "") if problem is None else (problem.code, problem.rule or "")
         method = request.method if request.method in _METHODS else "other"
-        code = problem.code if problem is not None else "ok"
-        self._metrics.observe(template, method, status, code, seconds)
         if self._traces is not None:
             parent = request.headers.get("traceparent", "")
-            took = int(seconds * 1e9)
+            took = int((perf_counter() - started) * 1e9)
             self._traces.ended(
                 RequestSpan(method, template, status, code, trail.request_id, parent, time_ns(), took)
             )
-        details = {"rule": problem.rule} if problem is not None and problem.rule else {}
+        self._write_down(method, template, status, code=code, rule=rule, started=started)
+
+    def _write_down(
+        self, method: str, template: str, status: int, *, code: str, rule: str, started: float
+    ) -> None:
+        seconds = perf_counter() - started
+        self._metrics.observe(template, method, status, code, seconds)
+        details = {"rule": rule} if rule else {}
         self._log.info(
             "request",
             method=method,

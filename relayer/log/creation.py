@@ -68,6 +68,13 @@ async def find(ports: LogPorts, account: str, name: str) -> Pointer | None:
     return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
 
 
+async def find_tagged(ports: LogPorts, account: str, tag: str) -> Pointer | None:
+    """Return the pointer of the name that `RelayerKeys.tag` makes this tag of, as `find`; raises as that."""
+    key = ports.layout.pointer(ports.keys.tag("account", account), tag)
+    found = await _Creation(ports, account).read_pointer_at(key)
+    return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
+
+
 async def open_existing(
     ports: LogPorts, pointer: Pointer, account: str, secret: bytes
 ) -> OpenedNamespace | None:

@@ -180,6 +180,7 @@ ModelUrl = Annotated[
     ),
     AfterValidator(lambda url: url.rstrip("/")),
 ]
+CompatLimits = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(/[1-9][0-9]{0,8}){2}$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+$")]
 
 
@@ -444,6 +445,30 @@ class _LanguageModel(_Group):
                 raise _Misfit(name, "only with --fallback-model-name")
 
 
+class _Compat(_Group):
+    """Clients of MemWal (Walrus Memory)."""
+
+    compat: Literal["memwal", "off"] | None = Field(
+        None, description="memwal or off. Default: memwal on loopback alone, off elsewhere."
+    )
+    compat_legacy: bool = Field(
+        False, description="Serve clients of before nonces as well (npm 0.0.1): weaker against replays."
+    )
+    compat_clock_drift: int = Field(
+        300, ge=1, le=3600, description="Seconds that a client's clock may be off."
+    )
+    compat_limits: CompatLimits = Field(
+        "600/1200/36000",
+        description="Points: of a key in a minute, of an account in a minute, of an account in an hour.",
+    )
+
+    @property
+    def compat_rates(self) -> tuple[int, int, int]:
+        """The numbers of ``compat_limits``."""
+        key, burst, sustained = map(int, self.compat_limits.split("/"))
+        return key, burst, sustained
+
+
 class _Process(_Group):
     """Its settings' file, and what it tells."""
 
@@ -464,11 +489,11 @@ class _Process(_Group):
     metrics_token_file: Path | None = None
 
 
-GROUPS = (_Serving, _Storage, _Memories, _Embeddings, _LanguageModel, _Process)
+GROUPS = (_Serving, _Storage, _Memories, _Embeddings, _LanguageModel, _Compat, _Process)
 """The settings as the help shows them."""
 
 
-class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel, _Process):
+class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel, _Compat, _Process):
     """Every setting of ``memrelay serve``; each is also ``MEMRELAY_`` + its name, and a key of the file."""
 
     @model_validator(mode="after")
@@ -481,7 +506,16 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
         self._check_model_urls()
         self._check_storage()
         self._check_serving()
+        if self.compat_legacy and not self.serves_memwal:
+            raise _Misfit("compat_legacy", "only with --compat memwal")
         return self
+
+    @property
+    def serves_memwal(self) -> bool:
+        """Whether clients of MemWal are served: where nobody said, on loopback that no proxy leads to."""
+        if self.compat is not None:
+            return self.compat == "memwal"
+        return is_loopback(self.host) and self.public_url is None
 
     def _check_model_urls(self) -> None:
         for name in ("embeddings_url", "former_embeddings_url", "model_url", "fallback_model_url"):

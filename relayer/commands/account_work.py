@@ -1,0 +1,212 @@
+"""What the commands for accounts of MemWal's clients do.
+
+An account is registered in the store, in its own object, sealed as all are; relayers read it at most 15 seconds old. A private key
+stays in a file of its owner; the store has public ones alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from nacl.signing import SigningKey
+
+from relayer.access.accounts import Accounts, DelegateKey, Registration, registration_at
+from relayer.admin.reports import Report
+from relayer.errors import ConfigurationError, CorruptNamespace
+from relayer.health import own_url
+from relayer.http.compat.names import address_of, inner_account, is_shown_account
+from relayer.http.compat.public import PACKAGE_ID
+from relayer.log.objects import LogPorts
+from relayer.settings.keys import make_key_file
+from relayer.wire.errors import InvalidSecret
+from relayer.wire.fields import render_time
+from relayer.wire.sealing import parse_secret
+
+_HEX = re.compile(r"(?:0x)?([0-9a-f]{64})\Z")
+_LONGEST_LABEL = 100
+_MOST_KEYS = 100
+
+
+def _public(text: str, option: str = "--key") -> bytes:
+    found = _HEX.match(text.strip().lower())
+    if found is None:
+        raise ConfigurationError(f"{option}: a public key has 64 hex digits")
+    return bytes.fromhex(found[1])
+
+
+def _checked(account: str) -> str:
+    lower = account.strip().lower()
+    if not is_shown_account(lower):
+        raise ConfigurationError(f"{account}: an account's id is 0x and 64 hex digits")
+    return lower
+
+
+def _label(label: str) -> str:
+    if len(label) > _LONGEST_LABEL or not label.isprintable():
+        raise ConfigurationError(f"--label: at most {_LONGEST_LABEL} printable characters")
+    return label
+
+
+async def create(ports: LogPorts, *, key: str | None, key_file: Path | None, label: str) -> Report:
+    """Register an account under a new id."""
+    signing = None if key is not None else _signing_key(key_file)
+    public = _public(key) if key is not None else bytes(_some(signing).verify_key)
+    shown = "0x" + secrets.token_hex(32)
+    one = DelegateKey(public, _label(label), ports.clock.now_ms())
+    registered = await _accounts(ports).register(inner_account(shown), lambda _: Registration(shown, (one,)))
+    lines = _lines(registered)
+    if signing is not None:
+        lines.append(("next", f'eval "$(memrelay account env --account {shown})"'))
+    return Report(lines, _row(registered))
+
+
+async def add_key(ports: LogPorts, *, account: str, key: str, label: str) -> Report:
+    """Add a key to an account; one that is there gets the label."""
+    shown, public = _checked(account), _public(key)
+    one = DelegateKey(public, _label(label), ports.clock.now_ms())
+
+    def change(known: Registration | None) -> Registration:
+        if known is None:
+            if shown != address_of(public):
+                raise ConfigurationError(f"{account} is not registered: memrelay account create makes one")
+            known = Registration(shown)
+        others = tuple(each for each in known.keys if each.key != public)
+        if len(others) >= _MOST_KEYS:
+            raise ConfigurationError(f"{account} has {_MOST_KEYS} keys already: revoke one first")
+        return msgspec.structs.replace(known, keys=(*others, one), active=True)
+
+    registered = await _accounts(ports).register(inner_account(shown), change)
+    return Report(_lines(registered), _row(registered))
+
+
+async def revoke(ports: LogPorts, *, account: str, key: str | None) -> Report:
+    """Take back a key, or the account; one that was never registered is registered without keys, so that nobody comes in."""
+    shown = _checked(account)
+    public = None if key is None else _public(key)
+
+    def change(known: Registration | None) -> Registration:
+        known = known or Registration(shown)
+        if public is None:
+            return msgspec.structs.replace(known, keys=(), active=False)
+        if known.keys and all(each.key != public for each in known.keys):
+            raise ConfigurationError(f"--key: not a key of {account}; memrelay account list shows them")
+        return msgspec.structs.replace(known, keys=tuple(each for each in known.keys if each.key != public))
+
+    registered = await _accounts(ports).register(inner_account(shown), change)
+    return Report(_lines(registered), _row(registered))
+
+
+async def list_all(ports: LogPorts) -> Report:
+    """List what is registered."""
+    found = []
+    for key in sorted(await ports.keys_below("acct/")):
+        read = await ports.get(key) if key.endswith("/account") else None
+        if read is None:
+            continue
+        try:
+            registered = registration_at(ports.keys, key, read.data)
+        except CorruptNamespace:
+            continue  # for `memrelay verify`
+        if registered is not None:
+            found.append(registered)
+    found.sort(key=lambda one: one.shown)
+    lines = [line for one in found for line in _lines(one)]
+    return Report(
+        lines or [("result", "no account is registered")], {"accounts": [_row(one) for one in found]}
+    )
+
+
+def _accounts(ports: LogPorts) -> Accounts:
+    # Whom an operator registers is served, so that the caps of open relayers are no concern of this.
+    return Accounts(ports, served=frozenset())
+
+
+def _lines(one: Registration) -> list[tuple[str, str]]:
+    keys = (f"{key.key.hex()}  {render_time(key.added_at)}  {key.label}".rstrip() for key in one.keys)
+    return [("account", one.shown + ("" if one.active else "  (revoked)")), *(("key", key) for key in keys)]
+
+
+def _row(one: Registration) -> dict[str, Any]:
+    keys = [
+        {"public_key": key.key.hex(), "label": key.label, "added_at": render_time(key.added_at)}
+        for key in one.keys
+    ]
+    return {"account": one.shown, "active": one.active, "keys": keys}
+
+
+def _some(key: SigningKey | None) -> SigningKey:
+    assert key is not None  # one of the two was given
+    return key
+
+
+def _signing_key(file: Path | None) -> SigningKey:
+    """Return the private key of a file, made if there is none; raises `ConfigurationError` when it cannot be read."""
+    folder = os.environ.get("XDG_CONFIG_HOME")
+    place = file or (Path(folder) if folder else Path.home() / ".config") / "memrelay" / "memwal.key"
+    place = place.expanduser()
+    make_key_file(place)
+    try:
+        if place.stat().st_mode & 0o077:
+            raise ConfigurationError(f"--key-file: others can read it: chmod 600 {place}")
+        return SigningKey(parse_secret(place.read_text("ascii"), source=f"--key-file {place}"))
+    except (OSError, UnicodeDecodeError, InvalidSecret) as error:
+        raise ConfigurationError(f"--key-file: {place} holds no private key of 64 hex digits") from error
+
+
+def print_environment(
+    key_file: Path | None, account: str | None, url: str | None, say: Callable[[str], None]
+) -> None:
+    """Print the variables, as shells read them."""
+    key = _signing_key(key_file)
+    owner = _checked(account) if account is not None else address_of(bytes(key.verify_key))
+    say(f"export MEMWAL_PRIVATE_KEY={bytes(key).hex()}")
+    say(f"export MEMWAL_ACCOUNT_ID={owner}")
+    say(f"export MEMWAL_SERVER_URL={url or own_url(os.environ)}")
+
+
+def write_credentials(
+    key_file: Path | None,
+    account: str | None,
+    url: str | None,
+    *,
+    label: str,
+    file: Path | None,
+    replace: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Write the credentials of the MCP package; raises `ConfigurationError` where there are some, unless they may go."""
+    key = _signing_key(key_file)
+    address = address_of(bytes(key.verify_key))
+    given = {
+        "version": 1,
+        "delegatePrivateKey": bytes(key).hex(),
+        "delegatePublicKeyHex": bytes(key.verify_key).hex(),
+        "delegateAddress": address,
+        "walletAddress": address,
+        "accountId": _checked(account) if account is not None else address,
+        "packageId": PACKAGE_ID,
+        "relayerUrl": (url or own_url(os.environ)).rstrip("/"),
+        "label": _label(label),
+        "createdAt": render_time(int(time.time() * 1000)),
+    }
+    place = (file or Path.home() / ".memwal" / "credentials.json").expanduser()
+    if place.exists() and not replace:
+        raise ConfigurationError(f"{place} is there already: keep it, or say --replace")
+    draft = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as opened:
+            json.dump(given, opened, indent=2)
+        draft.replace(place)
+    except OSError as error:
+        raise ConfigurationError(f"{place} cannot be written ({error.strerror})") from error
+    say(f"credentials of {given['accountId']} for {given['relayerUrl']} in {place}")

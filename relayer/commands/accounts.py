@@ -1,0 +1,89 @@
+"""The commands for accounts of MemWal's clients, as they are declared; `relayer.commands.account_work` does them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relayer.commands.console import explained
+from relayer.commands.operator import PLACE, done
+from relayer.commands.options import settings_command
+
+_Account = Annotated[str, typer.Argument(help="Id of the account, 0x and 64 hex digits.")]
+_Key = Annotated[str, typer.Option(help="Public key, 64 hex digits.")]
+_Label = Annotated[str, typer.Option(help="What the key is called in lists.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_KeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the private key, made if need be. Default: ~/.config/memrelay/memwal.key."),
+]
+_Owner = Annotated[str | None, typer.Option("--account", help="Id of the account. Default: the key's own.")]
+_Url = Annotated[
+    str | None, typer.Option(help="URL of the relayer. Default: the relayer of this environment.")
+]
+
+
+def create(
+    *,
+    key: Annotated[
+        str | None, typer.Option(help="Public key, 64 hex digits. Default: that of --key-file.")
+    ] = None,
+    key_file: _KeyFile = None,
+    label: _Label = "",
+    as_json: _Json = False,
+) -> None:
+    """Register an account with one key; more are added to it, and taken back, one by one."""
+
+
+def add_key(account: _Account, *, key: _Key, label: _Label = "", as_json: _Json = False) -> None:
+    """Let another key sign for an account; relayers that run know it within 15 seconds."""
+
+
+def revoke(
+    account: _Account,
+    *,
+    key: Annotated[str | None, typer.Option(help="Public key. Default: all of them, for good.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds."""
+
+
+def list_accounts(*, as_json: _Json = False) -> None:
+    """List registered accounts with their keys and labels."""
+
+
+def env(*, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None) -> None:
+    """Print the variables that MemWal's clients read, the private key among them: eval "$(memrelay account env)"."""
+    from relayer.commands import account_work  # noqa: PLC0415 - needs the extra's packages
+
+    account_work.print_environment(key_file, account, url, typer.echo)
+
+
+def credentials(
+    *,
+    key_file: _KeyFile = None,
+    account: _Owner = None,
+    url: _Url = None,
+    label: _Label = "memrelay",
+    file: Annotated[Path | None, typer.Option(help="Default: ~/.memwal/credentials.json.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Also where the file is there already.")] = False,
+) -> None:
+    """Write the file of credentials that MemWal's MCP package reads, for its owner alone."""
+    from relayer.commands import account_work  # noqa: PLC0415 - needs the extra's packages
+
+    account_work.write_credentials(
+        key_file, account, url, label=label, file=file, replace=replace, say=typer.echo
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    accounts = typer.Typer(no_args_is_help=True, help="Look after accounts of MemWal's clients.")
+    app.add_typer(accounts, name="account")
+    named = ((create, "create"), (add_key, "add-key"), (revoke, "revoke"), (list_accounts, "list"))
+    for declared, name in named:
+        settings_command(accounts, *PLACE, name=name)(done(declared, f"account {name}"))
+    for command in (env, credentials):
+        accounts.command(command.__name__)(explained()(command))

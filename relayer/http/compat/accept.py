@@ -1,0 +1,370 @@
+"""Who asks: the headers, the signature and its window, the nonce, the account, the points; in the order of the contract.
+
+What is signed is what was received: the raw target and the raw bytes of the body. Nothing of a header is ever logged or quoted;
+two of them, ``x-seal-session`` and ``x-delegate-key``, hold private keys, and are not even read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
+
+from aiohttp.web import BaseRequest
+from nacl.exceptions import CryptoError
+from nacl.signing import VerifyKey
+
+from relayer.access.accounts import Access, Accounts, Principal
+from relayer.crypto import RelayerKeys
+from relayer.errors import AccountLost, QueueFull, StoreError
+from relayer.http.accept import MAX_BODY, MAX_TARGET, receive_body
+from relayer.http.compat import names
+from relayer.http.compat.contract import UNAVAILABLE, CompatError, check_namespace
+from relayer.http.limits import Limits, SeenReads, peer_name
+from relayer.http.problems import HttpProblem
+from relayer.lib.work import Buckets, Limit, take
+from relayer.ports import Clock
+
+# A nonce is remembered until no window that its stamp could lie in is open any more.
+NONCE_SECONDS = 660
+# What a refusal that depends on secrets or state waits, so that its time tells nothing.
+STEADY_SECONDS = 0.1
+_HELD_MS = 15 * 60 * 1000
+# Bodies come before the signature is known to be anybody's; together they are this much at most.
+_MOST_UNREAD = 64 * 1024 * 1024
+_KEY_DIGITS, _SIGNATURE_DIGITS = 64, 128
+_BODY_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A request that was let in: whose it is, and how its memories are reached.
+
+    Attributes:
+        shown: the account's id as the client knows it, which is also what it is shown as the owner.
+        principal: for the use cases.
+        legacy: whether it is a client of before nonces, which wants its answers whole.
+        keys: the relayer's.
+        until: in ms, how long what is opened for it may be held.
+    """
+
+    shown: str
+    principal: Principal
+    legacy: bool
+    keys: RelayerKeys
+    until: int
+
+    @property
+    def account(self) -> str:
+        """The account's id as it is kept."""
+        return self.principal.account
+
+    def access(self, namespace: str) -> Access:
+        """Return the way into a namespace by its name; raises `CompatError` for one that is none."""
+        return self.inner_access(names.inner_namespace(check_namespace(namespace)))
+
+    def numbered(self, access: Access, place: int) -> Access:
+        """Return a way of its own for each of several things that one request does: the log knows them by their nonces."""
+        nonce = hashlib.sha256(self.principal.nonce + place.to_bytes(4, "big")).digest()[:16]
+        return replace(access, principal=replace(self.principal, nonce=nonce))
+
+    def inner_access(self, inner: str) -> Access:
+        """Return the way into a namespace by the name under which it is kept."""
+        return names.way_into(self.keys, self.principal, inner, self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Points that may be spent: of a key in a minute, of an account in a minute, of an account in an hour."""
+
+    key: int
+    burst: int
+    sustained: int
+
+
+class Points:
+    """Counts points in three layers at once: a request is charged to all of them, or to none."""
+
+    def __init__(self, rates: Rates, clock: Clock, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self._clock = clock
+        self._layers = (
+            ("delegate_key", f"{rates.key} weighted-requests/min", Buckets(_per(rates.key, 60))),
+            ("account_burst", f"{rates.burst} weighted-requests/min", Buckets(_per(rates.burst, 60))),
+            (
+                "account_sustained",
+                f"{rates.sustained} weighted-requests/hour",
+                Buckets(_per(rates.sustained, 3600)),
+            ),
+        )
+
+    def charge(self, key: str, account: str, points: float) -> None:
+        """Charge a request; raises `CompatError` 429 with the layer that takes longest, and how long that is."""
+        if not self.enabled or not points:
+            return
+        now = self._clock.monotonic()
+        named = [(table, key if layer == "delegate_key" else account) for layer, _, table in self._layers]
+        if not take(named, points, now):
+            return
+        waits = [table.wait(name, points, now) for table, name in named]
+        longest = max(range(len(waits)), key=waits.__getitem__)
+        layer, limit, _ = self._layers[longest]
+        raise too_many(layer, limit, waits[longest])
+
+    def spend(self, key: str, account: str, points: float) -> None:
+        """Charge what a request turned out to cost; it is the next one that may have to wait."""
+        if self.enabled:
+            for layer, _, table in self._layers:
+                table.spend(key if layer == "delegate_key" else account, points, self._clock.monotonic())
+
+
+def _per(points: int, seconds: int) -> Limit:
+    return Limit(float(points), points / seconds)
+
+
+def too_many(layer: str, limit: str, wait: float) -> CompatError:
+    """Return the answer to one request too many; ``wait`` in seconds is the true one."""
+    seconds = max(1, -int(-wait // 1))
+    return CompatError(
+        429,
+        "Rate limit exceeded",
+        rule=layer,
+        headers={"Retry-After": str(seconds)},
+        more={"layer": layer, "limit": limit, "retry_after_seconds": seconds},
+    )
+
+
+def points_of(method: str, path: str) -> float:
+    """Return what a route costs; asking what became of a write is free."""
+    plain = unquote(path).rstrip("/")
+    if plain == "/api/remember/bulk/status" or (method == "GET" and plain.startswith("/api/remember/")):
+        return 0.0
+    return _POINTS.get(plain, 1.0)
+
+
+_POINTS = {
+    "/api/analyze": 5.0,
+    "/api/remember": 5.0,
+    "/api/remember/bulk": 10.0,
+    "/api/remember/manual": 3.0,
+    "/api/restore": 3.0,
+    "/api/ask": 2.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How clients may sign: seconds that their clock may be off, and whether without a nonce."""
+
+    drift: int = 300
+    legacy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """The headers of a request, parsed: what they say is not proved yet."""
+
+    key: bytes
+    signature: bytes
+    stamp: str
+    nonce_text: str
+    nonce: bytes
+    account: str
+
+    @property
+    def legacy(self) -> bool:
+        return not self.nonce_text
+
+    def message(self, method: str, target: str, body_digest: bytes) -> bytes:
+        """Return what must be signed."""
+        fields = [self.stamp, method, target, body_digest.hex()]
+        if not self.legacy:
+            fields += [self.nonce_text, self.account]
+        return ".".join(fields).encode()
+
+
+class CompatAcceptance:
+    """Lets requests in, or not; one per relayer process.
+
+    Args:
+        accounts: who is registered, and who is served.
+        keys: the relayer's.
+        limits: what protects this process; `Points` are the contract's.
+        points: of keys and accounts.
+        window: how clients may sign.
+        clock: local time.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        keys: RelayerKeys,
+        limits: Limits,
+        *,
+        points: Points,
+        window: Window,
+        clock: Clock,
+    ) -> None:
+        self._accounts = accounts
+        self._keys = keys
+        self._limits = limits
+        self.points = points
+        self._window = window
+        self._clock = clock
+        self._nonces = SeenReads()
+        self._unread = 0
+
+    @property
+    def serves_legacy(self) -> bool:
+        """Whether clients of before nonces are let in."""
+        return self._window.legacy
+
+    async def accept(self, request: BaseRequest, peer: str) -> tuple[Caller, bytes]:
+        """Decide on a request; returns whose it is, and its body.
+
+        Raises:
+            CompatError: the request ends here.
+            HttpProblem: its body does not come, or its peer failed too often.
+            StoreError: what is known of its account is too old, and the store does not answer.
+        """
+        now = self._clock.now_ms() // 1000
+        signed = self._parsed(request, now)
+        self._limits.check_peer(peer)
+        body, digest = await self._body(request)
+        try:
+            self._verify(request, signed, digest)
+            # Only what somebody signed takes a place among the nonces, so that nobody can burn another's.
+            self._note(signed, now)
+            await self._admit(signed, peer)
+        except CompatError as error:
+            if error.status == 401:
+                self._limits.note_failure(peer)
+            raise
+        return self._caller(signed, now, peer), body
+
+    async def open_body(self, request: BaseRequest) -> bytes:
+        """Return the body of a request that needs no signature."""
+        return (await self._body(request))[0]
+
+    def _parsed(self, request: BaseRequest, now: int) -> _Signed:
+        key, signature, stamp = (
+            _one(request, name) for name in ("x-public-key", "x-signature", "x-timestamp")
+        )
+        if not key or not signature or not stamp:
+            raise _refused("missing header")
+        nonce_text = _one(request, "x-nonce")
+        if not nonce_text and not self._window.legacy:
+            raise CompatError(426, rule="no nonce")
+        nonce = _nonce(nonce_text) if nonce_text else b""
+        if nonce is None:
+            raise _refused("nonce", steady=True)
+        if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12):
+            raise _refused("timestamp")
+        if abs(now - int(stamp)) > self._window.drift:
+            raise _refused("window", steady=True, reason="ERR_TIMESTAMP_OUT_OF_BOUNDS")
+        raw_key, raw_signature = _hex(key, _KEY_DIGITS), _hex(signature, _SIGNATURE_DIGITS)
+        if raw_key is None or raw_signature is None:
+            raise _refused("key or signature")
+        account = _one(request, "x-account-id")
+        if not nonce_text:
+            # The same request signed in the same second has the same signature: that is what a replay is known by.
+            nonce = hashlib.sha256(raw_signature).digest()[:16]
+        return _Signed(raw_key, raw_signature, stamp, nonce_text, nonce, account)
+
+    async def _body(self, request: BaseRequest) -> tuple[bytes, bytes]:
+        announced = request.headers.get("content-length", "0")
+        size = int(announced) if announced.isascii() and announced.isdigit() else MAX_BODY
+        if size > MAX_BODY:
+            raise CompatError(413, f"The body has at most {MAX_BODY} bytes", rule="too_large")
+        if "transfer-encoding" in request.headers:
+            size = MAX_BODY
+        with self._room_for(size):
+            return await receive_body(request, MAX_BODY, seconds=_BODY_SECONDS)
+
+    @contextmanager
+    def _room_for(self, size: int) -> Iterator[None]:
+        if size and self._unread + size > _MOST_UNREAD:
+            raise QueueFull("too many bodies are being received", retry_after=1.0)
+        self._unread += size
+        try:
+            yield
+        finally:
+            self._unread -= size
+
+    def _verify(self, request: BaseRequest, signed: _Signed, digest: bytes) -> None:
+        target = request.raw_path
+        if len(target) > MAX_TARGET or not target.isascii():
+            raise _refused("target")
+        try:
+            VerifyKey(signed.key).verify(signed.message(request.method, target, digest), signed.signature)
+        except (CryptoError, ValueError) as error:
+            raise _refused("signature", steady=True) from error
+
+    def _note(self, signed: _Signed, now: int) -> None:
+        try:
+            self._nonces.note(signed.key, signed.nonce, expires=now + NONCE_SECONDS, now=now)
+        except HttpProblem as error:
+            if error.code != "replayed":
+                raise
+            raise _refused("replayed", steady=True) from error
+
+    async def _admit(self, signed: _Signed, peer: str) -> None:
+        shown = signed.account or names.address_of(signed.key)
+        if not names.is_shown_account(shown):
+            raise _refused("account", steady=True)
+        inner = names.inner_account(shown)
+        stranger = not self._accounts.knows(inner)
+        if stranger:
+            # There are as many accounts as somebody cares to make up, and looking for one takes a request of the store.
+            self._limits.charge_stranger(peer_name(peer), 1.0)
+        try:
+            registered = await self._accounts.registration(inner)
+        except AccountLost as error:
+            raise _refused("account lost", steady=True) from error
+        except StoreError as error:
+            # Clients report it as passing, and not as a key that is wrong.
+            raise CompatError(
+                503, UNAVAILABLE, rule="auth", headers={"x-auth-error": "AUTH_UPSTREAM_UNAVAILABLE"}
+            ) from error
+        if stranger and self._accounts.knows(inner):
+            self._limits.credit_stranger(peer_name(peer), 1.0)
+        if registered is not None:
+            if not registered.admits(signed.key):
+                raise _refused("key not registered", steady=True)
+        elif shown != names.address_of(signed.key) or not self._accounts.serves(shown):
+            raise _refused("account not served", steady=True)
+
+    def _caller(self, signed: _Signed, now: int, peer: str) -> Caller:
+        shown = signed.account or names.address_of(signed.key)
+        key, until = names.account_key(shown), now + NONCE_SECONDS
+        principal = names.principal_of(key, signed.key, signed.nonce, until, peer_name(peer))
+        return Caller(shown, principal, signed.legacy, self._keys, self._clock.now_ms() + _HELD_MS)
+
+
+def _one(request: BaseRequest, name: str) -> str:
+    """Return a header that is there once; none where it is missing, and a refusal where nobody could say which one counts."""
+    values = request.headers.getall(name, [])
+    if len(values) > 1:
+        raise _refused(f"second {name}")
+    return values[0].strip() if values else ""
+
+
+def _nonce(text: str) -> bytes | None:
+    try:
+        return uuid.UUID(text).bytes if len(text) == 36 else None
+    except ValueError:
+        return None
+
+
+def _hex(text: str, digits: int) -> bytes | None:
+    try:
+        return bytes.fromhex(text) if len(text) == digits and text.isascii() and text.isalnum() else None
+    except ValueError:
+        return None
+
+
+def _refused(rule: str, *, steady: bool = False, reason: str = "") -> CompatError:
+    return CompatError(401, rule=rule, headers={"x-auth-error": reason} if reason else {}, steady=steady)

@@ -1,0 +1,325 @@
+"""The way of a request of MemWal's clients: its route, who asks, its answer or what is wrong with it, and one count."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import parse_qsl
+
+from aiohttp.web import BaseRequest, RequestHandler
+from cachetools import TTLCache
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pydantic import BaseModel, ValidationError
+
+from relayer import errors
+from relayer.access.accounts import Accounts
+from relayer.access.quotas import Quotas
+from relayer.http.accept import parse_json, peer_of
+from relayer.http.compat import contract
+from relayer.http.compat.accept import STEADY_SECONDS, Caller, CompatAcceptance, points_of, too_many
+from relayer.http.compat.contract import CompatError
+from relayer.http.compat.names import Tokens
+from relayer.http.health import Readiness
+from relayer.http.limits import Connections, Limits, Network
+from relayer.http.problems import HttpProblem, problem_of
+from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
+from relayer.namespaces.context import Context
+from relayer.telemetry import describe, log
+from relayer.wire.schemas import VersionResponse
+
+JSON = "application/json"
+_CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_SEGMENT = r"([A-Za-z0-9_-]{1,128})"
+_GRACE_SECONDS = 0.25
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+B = TypeVar("B", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: ``body`` is what JSON makes of it, unless it is bytes already."""
+
+    body: Any
+    status: int = 200
+    media_type: str = JSON
+
+    @property
+    def encoded(self) -> bytes:
+        """The bytes that are sent."""
+        if isinstance(self.body, bytes):
+            return self.body
+        return json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the handlers work on; made by the composition root.
+
+    Attributes:
+        context: for the use cases.
+        accounts: what is registered.
+        quotas: what accounts may keep.
+        tokens: ids of jobs and blobs.
+        acceptance: who is let in, and what that costs.
+        limits: what protects this process.
+        connections: told which of them are worth keeping.
+        readiness: whether the store takes writes.
+        version: what every client is told of this relayer.
+        public_url: by which clients reach it; None takes what they asked for.
+        trusted: proxies that are believed whom they forward.
+        jobs: of idempotency keys, by account: the log knows a key within its namespace alone.
+    """
+
+    context: Context
+    accounts: Accounts
+    quotas: Quotas
+    tokens: Tokens
+    acceptance: CompatAcceptance
+    limits: Limits
+    connections: Connections
+    readiness: Readiness
+    version: VersionResponse
+    public_url: str | None = None
+    trusted: tuple[Network, ...] = ()
+    jobs: TTLCache[tuple[str, str], tuple[str, ...]] = field(
+        default_factory=lambda: TTLCache(20_000, ttl=3600)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that was let in, or needs nobody's leave: then it has no caller."""
+
+    to: Services
+    deadline: Deadline
+    request: BaseRequest
+    raw: bytes = b""
+    parameter: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    signer: Caller | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who signed it; for signed routes."""
+        if self.signer is None:
+            raise TypeError("the route is declared as open")
+        return self.signer
+
+    def body(self, schema: type[B]) -> B:
+        """Parse the body; raises `CompatError` 400 for what is no JSON, 422 for another shape, naming field and rule."""
+        try:
+            value = parse_json(self.raw)
+        except HttpProblem as error:
+            raise contract.bad(error.detail) from None
+        try:
+            return schema.model_validate(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        raise CompatError(422, f"{where}: {first['msg'].removeprefix('Value error, ')}", rule="shape")
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class CompatRoute:
+    """One method of one path with at most one ``{id}``; ``seconds`` is the longest that it may take."""
+
+    method: str
+    path: str
+    handle: Handler
+    seconds: float = 29.0
+    signed: bool = True
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer as the server sends it, and what its log says of it."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    route: str
+    code: str
+    rule: str = ""
+    account: str = ""
+
+
+class CompatMetrics:
+    """Counts under the names that MemWal's own relayer has for them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("method", "route", "status")
+        self.requests = Counter(
+            "memwal_http_requests", "Requests of MemWal's clients.", labels, registry=registry
+        )
+        self.seconds = Histogram(
+            "memwal_http_request_duration_seconds", "Their time.", labels, buckets=_BUCKETS, registry=registry
+        )
+        self.in_flight = Gauge("memwal_http_requests_in_flight", "Those being answered.", registry=registry)
+        self.errors = Counter("memwal_errors", "Refused ones.", ("kind", "route"), registry=registry)
+        self.denials = Counter(
+            "memwal_rate_limit_denials", "Those that came too fast.", ("bucket", "route"), registry=registry
+        )
+
+    def observe(self, method: str, answered: Answered, seconds: float) -> None:
+        """Count an answer."""
+        labels = (method, answered.route, str(answered.status))
+        self.requests.labels(*labels).inc()
+        self.seconds.labels(*labels).observe(seconds)
+        if answered.status == 429:
+            self.denials.labels(answered.rule, answered.route).inc()
+        elif answered.status >= 400:
+            self.errors.labels(answered.code, answered.route).inc()
+
+
+class CompatFront:
+    """Answers what MemWal's clients ask; everything else is the native front's."""
+
+    def __init__(
+        self, routes: tuple[CompatRoute, ...], services: Services, registry: CollectorRegistry
+    ) -> None:
+        self._services = services
+        self._metrics = CompatMetrics(registry)
+        self._exact: dict[str, dict[str, CompatRoute]] = {}
+        self._patterns: list[tuple[re.Pattern[str], CompatRoute]] = []
+        for route in routes:
+            before, parameter, after = route.path.partition("{id}")
+            if parameter:
+                pattern = re.compile(re.escape(before) + _SEGMENT + re.escape(after))
+                self._patterns.append((pattern, route))
+            else:
+                self._exact.setdefault(route.path, {})[route.method] = route
+
+    def answers(self, target: str) -> bool:
+        """Whether a target is this front's."""
+        path = target.partition("?")[0]
+        return path in self._exact or path.startswith(("/api/", "/v1/owners/", "/v1/blobs/"))
+
+    def request_id(self, request: BaseRequest) -> str:
+        """Return the client's id of a request, if it is a plain one, else a new one."""
+        for name in ("x-request-id", "x-correlation-id"):
+            given = request.headers.get(name)
+            if given is not None and _CLIENT_ID.fullmatch(given):
+                return given
+        return str(uuid.UUID(bytes=self._services.context.randomness.bytes(16), version=4))
+
+    async def respond(self, request: BaseRequest, request_id: str, protocol: RequestHandler) -> Answered:
+        """Answer a request; never raises but for cancellation."""
+        started = perf_counter()
+        self._metrics.in_flight.inc()
+        template = "-"
+        try:
+            route, parameter, query = self._find(request)
+            template = route.path
+            answered = await self._answer(request, route, parameter, query, protocol)
+        except Exception as error:  # noqa: BLE001 - the border: every failure becomes an answer
+            answered = await self._refuse(error, template, request_id)
+        finally:
+            self._metrics.in_flight.dec()
+        self._metrics.observe(request.method, answered, perf_counter() - started)
+        return answered
+
+    async def _answer(
+        self, request: BaseRequest, route: CompatRoute, parameter: str, query: str, protocol: RequestHandler
+    ) -> Answered:
+        to = self._services
+        deadline = Deadline.after(to.context.clock, route.seconds)
+        fields = dict(parse_qsl(query, keep_blank_values=True))
+        signer, raw = None, b""
+        if route.signed:
+            signer, raw = await to.acceptance.accept(request, peer_of(request, to.trusted))
+            author = signer.principal.author
+            points = points_of(request.method, request.raw_path.partition("?")[0])
+            to.acceptance.points.charge(author.hex(), signer.account, points)
+            # Asking what became of a write costs no points, and is no way to keep a relayer busy either.
+            to.limits.charge(signer.account, author, max(points, 1.0))
+            to.limits.charge_body(signer.account, author, len(raw) // 4096)
+            to.connections.accepted(protocol, signer.account)
+            on_behalf_of.set(OnBehalfOf(signer.account, urgent=route.urgent))
+        elif request.method == "POST":
+            raw = await to.acceptance.open_body(request)
+        call = Call(to, deadline, request, raw, parameter, fields, signer)
+        try:
+            async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
+                reply = await route.handle(call)
+        except TimeoutError as error:
+            raise errors.DeadlineExceeded("answer") from error
+        account = signer.account if signer is not None else ""
+        return Answered(
+            reply.status, reply.encoded, {"Content-Type": reply.media_type}, route.path, "ok", account=account
+        )
+
+    def _find(self, request: BaseRequest) -> tuple[CompatRoute, str, str]:
+        path, _, query = request.raw_path.partition("?")
+        methods: dict[str, tuple[CompatRoute, str]] = {
+            method: (route, "") for method, route in self._exact.get(path, {}).items()
+        }
+        for pattern, route in self._patterns:
+            # What stands in the table by itself is no id.
+            if not methods and (match := pattern.fullmatch(path)) is not None:
+                methods = {route.method: (route, match[1])}
+        if not methods:
+            raise CompatError(404, "Not found", rule="no route")
+        method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
+        if method not in methods:
+            allowed = ", ".join(sorted(methods))
+            raise CompatError(405, "Method not allowed", rule="method", headers={"Allow": allowed})
+        return *methods[method], query
+
+    async def _refuse(self, error: Exception, template: str, request_id: str) -> Answered:
+        problem = error if isinstance(error, CompatError) else translated(error, template)
+        if problem.steady:
+            await self._services.context.clock.sleep(STEADY_SECONDS)
+        if problem.status == 500:
+            log.error("request_failed", **describe(error))
+        message = problem.message
+        if problem.status in {500, 503} and message:
+            message = f"{message} (traceId: {request_id})"
+        body = Reply({"error": message, **problem.more}).encoded if message else b""
+        headers = {"Content-Type": JSON, **problem.headers} if body else dict(problem.headers)
+        code = problem.rule or str(problem.status)
+        return Answered(problem.status, body, headers, template, f"http_{problem.status}", code)
+
+
+# What a deadline's step is called where a recall is late.
+_STEPS = {"admit": "auth", "open": "vector_search", "read": "vector_search", "model": "llm"}
+
+
+def translated(error: Exception, template: str) -> CompatError:
+    """Return the answer to what a use case raised; nothing of its own text but what it says to its caller."""
+    if isinstance(error, errors.DeadlineExceeded):
+        return _late(error.step, template)
+    if isinstance(error, errors.Refused):
+        return CompatError(_REFUSED.get(error.code, 400), str(error), rule=error.code)
+    problem = problem_of(error)
+    if problem.status == 429:
+        return too_many("relayer", "this relayer's own", problem.retry_after or 1.0)
+    if problem.status in _PASSING:
+        wait = math.ceil(problem.retry_after or 1.0)
+        return CompatError(503, contract.UNAVAILABLE, rule=problem.code, headers={"Retry-After": str(wait)})
+    if problem.status >= 500:
+        return CompatError(500, "Internal server error", rule=problem.rule or problem.code)
+    return CompatError(problem.status, problem.detail, rule=problem.code)
+
+
+def _late(during: str, template: str) -> CompatError:
+    if template not in {"/api/recall", "/api/recall/manual"}:
+        return CompatError(504, f"The time was up during {during}", rule="deadline")
+    step = _STEPS.get(during, during)
+    more = {"code": "RECALL_TIMEOUT", "step": step}
+    return CompatError(504, f"Recall timed out during {step}", rule="RECALL_TIMEOUT", more=more)
+
+
+# What may be over when it is tried again: a store, a model or an embedder away, a namespace being erased.
+_PASSING = frozenset({409, 502, 503, 507})
+_REFUSED = {"not_found": 404, "quota_exceeded": 402, "too_large": 413, "over_budget": 503, "no_model": 503}

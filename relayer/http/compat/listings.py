@@ -1,0 +1,326 @@
+"""Namespaces, memories and counts of an account, and their deletion, which destroys.
+
+Only namespaces that were made through this front are seen, counted or deleted, whatever else there may be. A walk over pages sees what
+was there when it began; its last cursor is where a later one goes on from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from relayer.access.accounts import Access
+from relayer.domain.namespace import Custody, Pointer, PointerState
+from relayer.errors import CorruptNamespace, NamespaceClosed, Refused
+from relayer.http.compat import contract, names
+from relayer.http.compat.contract import CompatError, bad
+from relayer.http.compat.front import Call, Reply
+from relayer.http.compat.names import What
+from relayer.http.compat.storing import located, once_free
+from relayer.log import creation
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.use_cases.erase import erase_memory, erase_namespace
+from relayer.use_cases.memories import list_memories
+from relayer.wire import codec as base64url
+from relayer.wire import codec as ulid
+from relayer.wire.errors import Malformed
+from relayer.wire.fields import parse_time, render_time
+from relayer.wire.memories import EraseNamespaceRequest
+
+SNAPSHOT_VERSION = 2
+_USUAL_PAGE = 100
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A live record: its id, when it was stored and last touched (ms), its bytes."""
+
+    record: bytes
+    created_at: int
+    updated_at: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Namespace:
+    """A namespace with something live in it; ``name`` is the one that its client gave it, ``updated_at`` in ms."""
+
+    id: str
+    name: str
+    access: Access
+    kept: Sequence[_Kept]
+    updated_at: int
+
+
+async def _namespaces(call: Call) -> list[_Namespace]:
+    """Return the account's namespaces in which something is live."""
+    context, account = call.to.context, call.caller.account
+    async with call.deadline.step("list"):
+        pointers = await creation.list_pointers(context.ports, account)
+    found = []
+    for pointer in pointers:
+        if _is_seen(pointer):
+            one = await _opened(call, pointer)
+            if one is not None:
+                found.append(one)
+    return found
+
+
+def _is_seen(pointer: Pointer) -> bool:
+    live = pointer.state is PointerState.LIVE
+    return live and pointer.custody is Custody.RELAYER and names.is_ours(pointer.name)
+
+
+async def _opened(call: Call, pointer: Pointer) -> _Namespace | None:
+    access = call.caller.inner_access(pointer.name)
+    try:
+        async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
+            if opened is None:
+                return None
+            await opened.refresh(call.deadline)
+            kept = _kept(opened, call.to.context.clock.now_ms())
+            if not kept:
+                return None
+            name = _name_of(opened, kept[0].record)
+            return _Namespace(ulid.render(pointer.incarnation), name, access, kept, opened.last_time)
+    except (CorruptNamespace, NamespaceClosed):
+        return None  # erased meanwhile, or for an operator to look at
+
+
+def _kept(opened: OpenNamespace, now: int) -> list[_Kept]:
+    return [
+        _Kept(one.record, one.created_at, max(one.changed_at, one.created_at), one.size)
+        for one in opened.states()
+        if one.live_at(now)
+    ]
+
+
+def _name_of(opened: OpenNamespace, record: bytes) -> str:
+    memory = opened.memory(record) or opened.turn(record)
+    return memory.record.source.host if memory is not None else ""
+
+
+async def list_namespaces(call: Call) -> Reply:
+    """``GET /v1/owners/{owner}/namespaces``."""
+    _check_owner(call)
+    rows = await _namespaces(call)
+    page = _page(call, rows, "namespace", lambda one: one.updated_at, lambda one: one.name)
+    shown = [
+        {
+            "id": one.id,
+            "name": one.name,
+            "memory_count": len(one.kept),
+            "storage_used": sum(each.size for each in one.kept),
+            "updated_at": render_time(one.updated_at),
+        }
+        for one in page.rows
+    ]
+    return Reply({"namespaces": shown} | page.rest)
+
+
+async def list_owned(call: Call) -> Reply:
+    """``GET /v1/owners/{owner}/memories``: what there is, without what it says."""
+    _check_owner(call)
+    make = call.to.tokens.make
+    rows = [
+        (one, each, make(What.BLOB, one.access, each.record))
+        for one in await _namespaces(call)
+        for each in one.kept
+    ]
+    page = _page(call, rows, "id", lambda row: row[1].updated_at, lambda row: row[1].record.hex())
+    shown = [
+        {
+            "memory_id": token,
+            "namespace_id": one.id,
+            "blob_id": token,
+            "created_at": render_time(each.created_at),
+            "size": each.size,
+            "status": "active",
+        }
+        for one, each, token in page.rows
+    ]
+    return Reply({"memories": shown} | page.rest)
+
+
+async def list_agents(call: Call) -> Reply:
+    """``GET /v1/owners/{owner}/agents``: the keys that sign for the account."""
+    _check_owner(call)
+    registered = await call.to.accounts.registration(call.caller.account)
+    keys = (
+        [(call.caller.principal.author, "")]
+        if registered is None
+        else [(k.key, k.label) for k in registered.keys]
+    )
+    agents = [{"label": label, "sui_address": names.address_of(key)} for key, label in keys]
+    return Reply({"agents": agents, "snapshot_version": SNAPSHOT_VERSION})
+
+
+def _check_owner(call: Call) -> None:
+    if call.parameter.lower() != call.caller.shown:
+        raise CompatError(403, "owner mismatch", rule="owner")
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    rows: Sequence[Any]
+    rest: dict[str, Any]
+
+
+def _page(
+    call: Call, rows: Iterable[T], key: str, time_of: Callable[[T], int], name_of: Callable[[T], str]
+) -> _Page:
+    """Return the rows after the request's cursor, by time and name, and the members of the answer that go on from there."""
+    after, name, pinned = _cursor(call.query.get("updated_after"), key)
+    limit = _limit(call.query.get("limit"))
+    until = call.to.context.clock.now_ms() if pinned is None else pinned
+    ordered = sorted(rows, key=lambda row: (time_of(row), name_of(row)))
+    due = [row for row in ordered if (time_of(row), name_of(row)) > (after, name) and time_of(row) <= until]
+    page, more = due[:limit], len(due) > limit
+    at = (time_of(page[-1]), name_of(page[-1])) if page else (after, name)
+    mark = {"updated_at": render_time(at[0]), key: at[1], "snapshot_at": render_time(until) if more else None}
+    cursor = base64url.encode(json.dumps(mark, separators=(",", ":")).encode())
+    # Nothing yet, and no walk to go on with: there is no place to go on from either.
+    known = bool(page) or "updated_after" in call.query
+    rest = {"next_cursor": cursor if known else None, "has_more": more, "snapshot_version": SNAPSHOT_VERSION}
+    return _Page(page, rest)
+
+
+def _cursor(text: str | None, key: str) -> tuple[int, str, int | None]:
+    if text is None:
+        return -1, "", None
+    try:
+        mark = json.loads(base64url.decode(text))
+        pinned = mark["snapshot_at"]
+        name = mark[key]
+        if not isinstance(name, str):
+            raise bad("invalid cursor")
+        return parse_time(mark["updated_at"]), name, None if pinned is None else parse_time(pinned)
+    except (Malformed, ValueError, KeyError, TypeError) as error:
+        raise bad("invalid cursor") from error
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return _USUAL_PAGE
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise bad("limit must be a whole number in 1..500")
+    return min(max(int(text), 1), contract.MAX_PAGE)
+
+
+async def stats(call: Call) -> Reply:
+    """``POST /api/stats``."""
+    body = call.body(contract.NamespaceBody)
+    kept = await _live_in(call, call.caller.access(body.namespace))
+    counts = {"memory_count": len(kept), "storage_bytes": sum(one.size for one in kept)}
+    return Reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
+
+
+async def _live_in(call: Call, access: Access) -> list[_Kept]:
+    try:
+        async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
+            if opened is None:
+                return []
+            await opened.refresh(call.deadline)
+            return _kept(opened, call.to.context.clock.now_ms())
+    except NamespaceClosed:
+        return []
+
+
+async def restore(call: Call) -> Reply:
+    """``POST /api/restore``: an index is made from the log whenever a namespace is opened, so that nothing is ever missing.
+
+    What has no vector yet, because the embedder was away, gets one by itself: it counts as not restored, and more remains.
+    """
+    body = call.body(contract.RestoreBody)
+    access = call.caller.access(body.namespace)
+    total = lacking = 0
+    async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
+        if opened is not None:
+            await opened.refresh(call.deadline)
+            kept = _kept(opened, call.to.context.clock.now_ms())
+            total = len(kept)
+            memories = (opened.memory(one.record) for one in kept)
+            lacking = sum(one is not None and not one.searchable for one in memories)
+    counts = {
+        "restored": 0,
+        "skipped": total - lacking,
+        "total": total,
+        "failed": 0,
+        "truncated": lacking > 0,
+    }
+    return Reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
+
+
+async def forget(call: Call) -> Reply:
+    """``POST /api/forget`` and ``/api/clear-namespace``: the namespace is erased, and its name is free."""
+    body = call.body(contract.NamespaceBody)
+    access = call.caller.access(body.namespace)
+    deleted = len(await _live_in(call, access))
+    await _erased(call, access)
+    return Reply({"deleted": deleted, "namespace": body.namespace, "owner": call.caller.shown})
+
+
+async def _erased(call: Call, access: Access) -> None:
+    context = call.to.context
+    try:
+        asked = await erase_namespace(context, access, EraseNamespaceRequest(), call.deadline)
+        request = EraseNamespaceRequest(dry_run=False, confirm=asked.confirm)
+        await erase_namespace(context, access, request, call.deadline)
+    except Refused as error:
+        # There is none, or somebody else erased it between the two.
+        if error.code not in {"not_found", "wrong_confirmation"}:
+            raise
+
+
+async def list_texts(call: Call) -> Reply:
+    """``POST /api/list``: memories of a namespace with their texts, newest first."""
+    body = call.body(contract.ListBody)
+    access = call.caller.access(body.namespace)
+    limit = min(max(body.limit, 1), contract.MAX_RESULTS)
+    page = await list_memories(
+        call.to.context, access, limit=limit, cursor=body.cursor, kinds=(), states=(), deadline=call.deadline
+    )
+    make = call.to.tokens.make
+    shown = [
+        {
+            "blob_id": make(What.BLOB, access, ulid.parse(one.id)),
+            "text": one.text,
+            "created_at": render_time(one.created_at),
+        }
+        for one in page.memories
+    ]
+    rest = {"next_cursor": page.next_cursor, "namespace": body.namespace, "owner": call.caller.shown}
+    return Reply({"memories": shown, "total": page.total} | rest)
+
+
+async def forget_memories(call: Call) -> Reply:
+    """``POST /api/memories/forget``: memories are erased, with every copy of the same text in their namespace."""
+    body = call.body(contract.ForgetBody)
+    if not body.wanted:
+        raise bad("blob_id or blob_ids must name at least one memory")
+    deleted = 0
+    for place, token in enumerate(dict.fromkeys(body.wanted)):
+        found = await located(call, What.BLOB, token)
+        if found is None:
+            continue
+        access, record = found
+        deleted += await once_free(call.deadline, partial(_erase_one, call, access, record, place))
+    return Reply({"deleted": deleted, "owner": call.caller.shown})
+
+
+async def _erase_one(call: Call, access: Access, record: bytes, place: int) -> bool:
+    """Erase a record; returns whether it was there."""
+    context = call.to.context
+    async with context.namespaces.use_if_exists(access, call.deadline) as opened:
+        if opened is None:
+            return False
+        await opened.refresh(call.deadline)
+        if opened.state(record) is None:
+            return False
+    # One request may erase several, and the log knows each of its operations by a nonce.
+    await erase_memory(context, call.caller.numbered(access, place), ulid.render(record), call.deadline)
+    return True

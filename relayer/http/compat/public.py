@@ -1,0 +1,128 @@
+"""What needs no signature: versions, health, configuration, and the one question that its clients ask of Sui.
+
+Before its first call a client asks whether a package of Sui is at its first version, of the address that ``/config`` names. That
+address is this relayer, which answers for itself, so that nothing of a client's leaves for anywhere else. The network must
+not be one that clients know by name: they would ask that network's own servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from relayer.http.accept import parse_json
+from relayer.http.compat.contract import CompatError
+from relayer.http.compat.front import Call, Reply
+from relayer.http.problems import HttpProblem
+
+API_VERSION = "1.1.0"
+PACKAGE_ID = "0x" + hashlib.blake2b(b"memrelay/v1/memwal-package", digest_size=32).hexdigest()
+# The oldest that are served; clients compare them with a baseline of their own, which newer ones keep.
+_MINIMA = {"typescript": "0.0.4", "python": "0.1.0", "mcp": "0.0.1"}
+_FLAGS = {
+    "auth.accountBoundNonce": True,
+    "auth.sealSessionHeader": True,
+    "config.publicDeploymentMetadata": True,
+    "remember.asyncJobs": True,
+    "remember.bulk": True,
+    "runtime.versionEndpoint": True,
+}
+_HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
+_MOST_OBJECTS = 50
+
+
+def _block(call: Call) -> dict[str, Any]:
+    deprecations = []
+    if call.to.acceptance.serves_legacy:
+        deprecations.append(
+            {
+                "surface": "requests without x-nonce",
+                "deprecatedSince": API_VERSION,
+                "removalApiVersion": "2.0.0",
+                "guidance": "Use a client that sends x-nonce: TypeScript 0.0.2, Python 0.1.0 or newer.",
+            }
+        )
+    return {
+        "relayerVersion": call.to.version.version,
+        "apiVersion": API_VERSION,
+        "minSupportedSdk": _MINIMA,
+        "featureFlags": _FLAGS,
+        "deprecations": deprecations,
+        "build": {},
+    }
+
+
+async def version(call: Call) -> Reply:
+    """``GET /version``: what both kinds of clients need to know before they talk."""
+    return Reply(call.to.version.model_dump(mode="json") | _block(call))
+
+
+async def health(call: Call) -> Reply:
+    """``GET /health``: the process answers, whatever the store does; ``write_ready`` is what ``/ready`` last said of that."""
+    state = {"status": "ok", "version": call.to.version.version, "mode": "production"}
+    more = {"prompt_versions": {"extract": "1", "ask": "1"}, "write_ready": call.to.readiness.store_usable}
+    return Reply(state | _block(call) | more)
+
+
+async def config(call: Call) -> Reply:
+    """``GET /config``: where the package is asked about, which is here."""
+    return Reply(
+        {
+            "packageId": PACKAGE_ID,
+            "network": "localnet",
+            "suiRpcUrl": f"{_base(call)}/sui",
+            "rateLimitDisabled": not call.to.acceptance.points.enabled,
+        }
+    )
+
+
+def _base(call: Call) -> str:
+    """Return by what URL this client reaches the relayer: as configured, else as it asked, a proxy's word for the scheme."""
+    if call.to.public_url is not None:
+        return call.to.public_url.rstrip("/")
+    headers = call.request.headers
+    host = headers.get("host", "")
+    if not _HOST.fullmatch(host):
+        raise CompatError(400, "Host must be a name or an address", rule="host")
+    forwarded = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    scheme = forwarded if forwarded in {"http", "https"} else call.request.scheme
+    return f"{scheme}://{host}"
+
+
+async def sui(call: Call) -> Reply:
+    """``POST /sui``: JSON-RPC, of which clients use two methods."""
+    try:
+        asked = parse_json(call.raw)
+    except HttpProblem:
+        return Reply(_failed(None, -32700, "Parse error"))
+    if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0":
+        return Reply(_failed(None, -32600, "Invalid Request"))
+    given = asked.get("id")
+    number = given if isinstance(given, int | str) else None
+    params, method = asked.get("params"), asked.get("method")
+    first = params[0] if isinstance(params, list) and params else None
+    if method == "sui_getObject" and isinstance(first, str):
+        return Reply({"jsonrpc": "2.0", "id": number, "result": _object(first)})
+    if method == "sui_multiGetObjects" and isinstance(first, list) and len(first) <= _MOST_OBJECTS:
+        return Reply({"jsonrpc": "2.0", "id": number, "result": [_object(str(one)) for one in first]})
+    if method in {"sui_getObject", "sui_multiGetObjects"}:
+        return Reply(_failed(number, -32602, "Invalid params"))
+    return Reply(_failed(number, -32601, "Method not found"))
+
+
+def _object(wanted: str) -> dict[str, Any]:
+    if wanted.lower() != PACKAGE_ID:
+        return {"error": {"code": "notExists", "object_id": wanted[:80]}}
+    data = {
+        "objectId": PACKAGE_ID,
+        "version": "1",
+        "digest": "1" * 32,
+        "type": "package",
+        "owner": "Immutable",
+    }
+    return {"data": data}
+
+
+def _failed(number: int | str | None, code: int, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}

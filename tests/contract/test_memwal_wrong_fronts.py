@@ -1,0 +1,127 @@
+"""Each rule of the front for MemWal's clients, made wrong in a copy of the source: the test that is named must notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What is made wrong: in a module, ``right`` becomes ``wrong``, and ``test`` fails."""
+
+    module: str
+    right: str
+    wrong: str
+    test: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.right.strip()[:50]}"
+
+
+_WRONG = (
+    Wrong("accept", 'raise _refused("missing header")', 'raise CompatError(400, "missing header")', "missing_header"),
+    Wrong("accept", "raise CompatError(426,", "raise CompatError(401,", "missing_nonce_is"),
+    Wrong("accept", "if not nonce_text and not self._window.legacy:", "if False:", "missing_nonce_is"),
+    Wrong("accept", "return uuid.UUID(text).bytes if len(text) == 36 else None", "return uuid.UUID(text).bytes if len(text) == 36 else bytes(16)", "not_in_form"),
+    Wrong("accept", "> self._window.drift", "> 10 * self._window.drift", "outside_of_the_window"),
+    Wrong("accept", "abs(now - int(stamp))", "(now - int(stamp))", "outside_of_the_window"),
+    Wrong("accept", '"ERR_TIMESTAMP_OUT_OF_BOUNDS"', '""', "outside_of_the_window"),
+    Wrong("accept", "VerifyKey(signed.key).verify(", "signed.key and (", "signed_field_is_covered"),
+    Wrong("accept", "fields += [self.nonce_text, self.account]", "fields += [self.nonce_text, '']", "without_any_account"),
+    Wrong("accept", "fields = [self.stamp, method, target, body_digest.hex()]", "fields = [self.stamp, method, target, hashlib.sha256(b'{}').hexdigest()]", "raw_bytes"),
+    Wrong("accept", "target = request.raw_path\n", "target = request.raw_path.partition('?')[0]\n", "raw_bytes"),
+    Wrong("accept", "self._note(signed, now)", "pass", "nonce_counts_once"),
+    Wrong("accept", "self._nonces.note(signed.key,", "self._nonces.note(bytes(32),", "nonce_counts_once"),
+    Wrong("accept", "nonce = hashlib.sha256(raw_signature).digest()[:16]", "nonce = uuid.uuid4().bytes", "legacy_clients"),
+    Wrong("accept", "STEADY_SECONDS = 0.1", "STEADY_SECONDS = 0.0", "after_the_same_time"),
+    Wrong("accept", "if not registered.admits(signed.key):", "if not registered.active:", "revoked_one_is_out"),
+    Wrong("accept", "elif shown != names.address_of(signed.key) or not", "elif not", "own_account_alone"),
+    Wrong("accept", "or not self._accounts.serves(shown):", "or False:", "accounts_are_listed"),
+    Wrong("accept", "seconds = max(1, -int(-wait // 1))", "seconds = 60", "points_run_out"),
+    Wrong("accept", 'if plain == "/api/remember/bulk/status" or (', 'if plain == "x" and (', "points_run_out"),
+    Wrong("accept", '"/api/remember": 5.0', '"/api/remember": 1.0', "points_run_out"),
+    Wrong("names", "_LABEL + shown.encode()", "shown.encode()[:0]", "own_account_alone"),
+    Wrong("names", "names.hashed(name)}", "names.normalise(name)}", "any_text"),
+    Wrong("names", "self._siv.encrypt(plain, [what.encode()])", "self._siv.encrypt(plain, [b''])", "job_looks_like_none or done_is"),
+    Wrong("storing", '{"job_id": job.token, "status": "running"}, 202', '{"job_id": job.token, "status": "running"}, 200', "done_is_recallable"),
+    Wrong("storing", "if not 1 <= len(body.items) <= contract.MAX_BULK:", "if False:", "bad_input"),
+    Wrong("storing", "found = [jobs[place] for place in range(len(items))]", "found = list(jobs.values())", "keeps_its_order"),
+    Wrong("storing", '"status": "not_found"}', '"status": "failed"}', "keeps_its_order"),
+    Wrong("storing", "if gone is None or key is None:", "if True:", "one_idempotency_key"),
+    Wrong("storing", "idempotency_key=key)", "idempotency_key=None)", "known_to_another"),
+    Wrong("storing", "WAIT_SECONDS = 2.0", "WAIT_SECONDS = 0.0", "embedder_is_away"),
+    Wrong("storing", "or memory.searchable", "or True", "embedder_is_away"),
+    Wrong("storing", "raise CompatError(402,", "raise CompatError(400,", "full_quota"),
+    Wrong("storing", '"status": "pending",', '"status": "done",', "analyze_stores"),
+    Wrong("storing", "for text in _parts(body.text)", "for text in [body.text]", "analyze_stores"),
+    Wrong("finding", "limit = min(body.limit, contract.MAX_RESULTS)\n    recent", "limit = body.limit\n    recent", "best_first"),
+    Wrong("finding", "floor=0.0", "floor=0.99", "best_first"),
+    Wrong("finding", "one.hit.distance < body.max_distance", "one.hit.distance >= body.max_distance", "best_first"),
+    Wrong("finding", "ranks = weights is not None and weights.rank", "ranks = weights is not None", "weights_rank"),
+    Wrong("finding", "weights=None if body.sort is not None else body.scoring_weights", "weights=body.scoring_weights", "weights_rank"),
+    Wrong("finding", "key=lambda one: (-one.hit.created_at, one.hit.distance)", "key=lambda one: one.hit.created_at", "weights_rank"),
+    Wrong("finding", "if not deadline.remaining():", "if False:", "may_take_no_time"),
+    Wrong("contract", "0 <= value <= _MOST_WEIGHT", "0 <= value", "bad_input"),
+    Wrong("contract", "2.0 ** (-max(0.0, age_days) / half_life)", "1.0", "a_score_is"),
+    Wrong("contract", "if not text.strip():", "if not text:", "bad_input"),
+    Wrong("opaque", "if vector is None or len(vector) != len(query):", "if vector is None:", "client_sealed"),
+    Wrong("opaque", "sorted(hits, key=lambda hit: hit[0])", "sorted(hits, key=lambda hit: -hit[0])", "client_sealed"),
+    Wrong("listings", "await _erased(call, access)\n", "pass\n", "forget_destroys"),
+    Wrong("listings", "if call.parameter.lower() != call.caller.shown:", "if False:", "own"),
+    Wrong("listings", "time_of(row) <= until]", "True]", "walk_over_pages"),
+    Wrong("listings", "render_time(until) if more else None", "render_time(until)", "walk_over_pages"),
+    Wrong("public", '"network": "localnet"', '"network": "testnet"', "what_is_open"),
+    Wrong("public", '"python": "0.1.0"', '"python": "0.2.0"', "what_is_open"),
+    Wrong("public", 'forwarded if forwarded in {"http", "https"} else', "", "what_is_open"),
+    Wrong("front", 'for name in ("x-request-id", "x-correlation-id"):', 'for name in ("x-request-id",):', "known_by_its_clients_id"),
+    Wrong("front", "and _CLIENT_ID.fullmatch(given)", "", "known_by_its_clients_id"),
+)  # fmt: skip
+
+
+_RIGHT = Wrong("accept", "STEADY_SECONDS = 0.1", "STEADY_SECONDS = 0.1", "nonce or walk or sealed")
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
+    """How the tests ended over a copy of the source, for each of the wrong fronts; over the right one at the end."""
+    place = tmp_path_factory.mktemp("wrong")
+    shutil.copytree(ROOT / "relayer", place / "relayer", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests", "gateway_plugin", "memrelay"):
+        (place / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "pyproject.toml", place)
+    wanted = place / "wrong.json"
+    wanted.write_text(json.dumps([astuple(one) for one in (*_WRONG, _RIGHT)]))
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "memwal_wrong.py"), str(place)],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return list(json.loads((place / "ends.json").read_text()))
+
+
+@pytest.mark.tier("prove")
+@pytest.mark.timeout(1600)
+@pytest.mark.parametrize("place", range(len(_WRONG)), ids=lambda place: str(_WRONG[place]))
+def test_a_front_without_one_of_its_rules_is_noticed(ends: list[int], place: int) -> None:
+    assert ends[place] == 1
+
+
+@pytest.mark.tier("prove")
+@pytest.mark.timeout(1600)
+def test_the_right_front_passes_where_the_wrong_ones_fail(ends: list[int]) -> None:
+    assert ends[-1] == 0

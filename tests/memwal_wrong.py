@@ -1,0 +1,54 @@
+"""Runs the tests of the front for MemWal's clients over a copy of the source, once for each rule made wrong; for `test_memwal_wrong_fronts`.
+
+One process does it all, and imports anew what knows the front: a start each would take longer than the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+_ANEW = (
+    "relayer.http.compat",
+    "relayer.http.server",
+    "relayer.bootstrap",
+    "relayer.testing.local_relayer",
+    "memwal_calls",
+    "test_memwal",
+    "conftest",
+    "tiers",
+)
+# What pytest says when the tests could not be run at all; a wrong front must fail one.
+_BROKEN = 99
+
+
+def run(place: Path, module: str, right: str, wrong: str, test: str) -> int:
+    """Return pytest's exit code over the source with something made wrong."""
+    file = place / "relayer" / "http" / "compat" / f"{module}.py"
+    source = file.read_text()
+    if source.count(right) != 1:
+        return _BROKEN
+    file.write_text(source.replace(right, wrong))
+    for name in [name for name in sys.modules if name.startswith(_ANEW)]:
+        del sys.modules[name]
+    try:
+        files = [f"tests/contract/test_memwal_{name}.py" for name in ("acceptance", "routes")]
+        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", test, *files]))
+    finally:
+        file.write_text(source)
+
+
+def main() -> None:
+    place = Path(sys.argv[1])
+    sys.path.insert(0, str(place))
+    ends = []
+    for one in json.loads((place / "wrong.json").read_text()):
+        ends.append(run(place, *one))
+        print("END", ends[-1], one[0], one[1][:60], file=sys.stderr, flush=True)
+    (place / "ends.json").write_text(json.dumps(ends))
+
+
+main()
