@@ -15,7 +15,7 @@ import functools
 import html
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
@@ -58,6 +58,8 @@ from gateway_plugin.status import (
     without_effect,
 )
 from gateway_plugin.tools import READING, ToolAnswer, failure
+from gateway_plugin.transfer.indexed import IndexedFile, Indexes, IndexRoot
+from gateway_plugin.transfer.living import LivingFiles, Look
 from gateway_plugin.turn import HostTurn, Purpose
 
 CLOSING_SECONDS: Final = 5.0
@@ -109,6 +111,7 @@ class AsyncMemoryPlugin:
             holder = holder_for(self.settings, environ, secret=secret)
         self._identities = Identities(holder, self.settings, agent)
         self._clock = clock or SystemClock()
+        self._indexes = Indexes(environ)
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
         if outbox is None:
             outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
@@ -298,7 +301,9 @@ class AsyncMemoryPlugin:
             if self.settings.disabled or not turn.session_enabled:
                 return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
-            answer = await MoreTools(self._client, self.settings, self._clock).call(name, arguments, turn)
+            cited = await self._indexes.cited(identity, self._client.endpoint.origin)
+            toolbox = MoreTools(self._client, self.settings, self._clock, cited)
+            answer = await toolbox.call(name, arguments, turn)
         except GatewayError as error:
             return failure(error)
         if name in READING:
@@ -307,6 +312,41 @@ class AsyncMemoryPlugin:
                 (answer.text, html.unescape(answer.text))
             )
         return answer
+
+    async def look_at_files(
+        self,
+        roots: Sequence[IndexRoot],
+        *,
+        session_key: str | None = None,
+        host: HostTurn = NO_HOST,
+        settled: Callable[[IndexedFile], bool] = lambda _file: True,
+    ) -> Look:
+        """Bring an agent's memory up to what its files say now; nothing where memory is switched off.
+
+        Args:
+            roots: where to look, besides what ``memrelay-gateway index`` was told of.
+            session_key: of any session of the agent.
+            host: as in `before_turn`.
+            settled: whether a changed file is to be read now.
+
+        Raises:
+            GatewayError: the relayer cannot be reached, or refuses; the next look goes on.
+        """
+        turn = self._turns.known(session_key, host)
+        if self.settings.disabled or not turn.session_enabled:
+            return Look()
+        identity = turn.identity
+        index = self._indexes.of(identity, self._client.endpoint.origin)
+        files = LivingFiles(self._client, identity, index, self.settings.capture)
+        look: Look | None = None
+        try:
+            look = await files.look(roots, settled=settled)
+        finally:
+            if look is None or look.changed:  # one that failed may have changed something before
+                self._recaller.cache.drop(identity.namespace)
+        if look.position is not None:
+            self._positions.saw(identity.ref, look.position)
+        return look
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session; outlives the process.

@@ -32,7 +32,12 @@ from gateway_plugin.hosts.openclaw.config import (
     settings_steps,
     write_block,
 )
-from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_environment
+from gateway_plugin.hosts.openclaw.examination import (
+    CONFIG_VARIABLE,
+    HOST_VARIABLE,
+    command_environment,
+    files_variable,
+)
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
 from gateway_plugin.settings import DEFAULT_URL
@@ -73,6 +78,7 @@ def run(
 ) -> None:
     """Do what ``openclaw memrelay COMMAND`` asks, with the settings of the host's plugin."""
     os.environ.update(guarded(lambda: command_environment(os.environ)))
+    os.environ[HOST_VARIABLE] = files_variable(os.environ)
     os.environ.pop(CONFIG_VARIABLE, None)
     context.find_root().command.main(args=arguments or ["--help"], prog_name="openclaw memrelay")
 

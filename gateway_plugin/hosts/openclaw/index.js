@@ -126,9 +126,8 @@ function registerCommands(api, ask) {
   }
 }
 
-// `openclaw memrelay ...` is `memrelay-gateway ...` with this plugin's settings; what it prints is passed on untouched.
+// `openclaw memrelay ...` and `openclaw memory ...` are `memrelay-gateway ...` with this plugin's settings; they print themselves.
 function registerCli(api, command, config) {
-  const [{ name, description }] = manifest.cliCommands;
   const env = { ...process.env, MEMRELAY_OPENCLAW_CONFIG: JSON.stringify(config) };
   const run = (args) => {
     const rest = [...command.slice(1), "openclaw", "run", "--", ...args];
@@ -136,11 +135,11 @@ function registerCli(api, command, config) {
     if (error) console.error(cannotRun(command[0], manifest.id, error));
     process.exitCode = error ? 127 : (status ?? 1);
   };
-  const registrar = ({ program }) => {
+  const registrar = ({ name, description }) => ({ program }) => {
     const group = program.command(name).description(description).argument("[arguments...]").allowUnknownOption();
-    group.helpOption(false).action(run).passThroughOptions?.();
+    group.helpOption(false).action((args) => run(name === "memory" ? [name, ...args] : args)).passThroughOptions?.();
   };
-  api.registerCli(registrar, { descriptors: manifest.cliCommands });
+  for (const one of manifest.cliCommands) api.registerCli(registrar(one), { descriptors: [one] });
 }
 
 export default { id: manifest.id, name: manifest.name, description: manifest.description, register };

@@ -38,7 +38,14 @@ def known(call):
 @pytest.mark.parametrize("name", ["limit", "maxResults", "top_k"])
 def test_a_search_says_what_it_found_and_how_relevant_it_is(call, wire, known, name):
     found = call("memory_search", query="how do I take my coffee", **{name: 3}, corpus="memory")
-    assert found.text == f"Found 1 memory:\n\n1. {COFFEE} (90% relevance)\n\nids: 1 = {known}"
+    assert found.text == (
+        f"Found 1 memories:\n\n1. {COFFEE} (90% relevance)\n\nids: 1 = {known} (said by the user, 2026-01-01)"
+    )
+    (one,) = found.details["memories"]
+    assert one["blob_id"] == one["chunk_hash"] == one["id"] == known
+    assert one["content"] == one["text"] == COFFEE
+    assert (one["score"], one["relevance"]) == (0.9, 0.9)
+    assert (one["path"], one["line"], one["date"]) == (f"memory/{known}.md", 1, "2026-01-01")
     assert (found.details["count"], found.details["namespace"]) == (1, "researcher")
     assert wire.bodies("/v1/recall")[-1]["limit"] == 3
 
