@@ -17,6 +17,8 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
@@ -58,11 +60,14 @@ from gateway_plugin.status import (
     without_effect,
 )
 from gateway_plugin.tools import READING, ToolAnswer, failure
+from gateway_plugin.transfer.daily import DailyNotes
 from gateway_plugin.transfer.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.transfer.living import LivingFiles, Look
 from gateway_plugin.turn import HostTurn, Purpose
 
 CLOSING_SECONDS: Final = 5.0
+# Facts that a model extracts come some time after their turn.
+_NOTES_SECONDS: Final = 20.0
 NO_HOST: Final = HostTurn()
 # Stands for a message where the gates are asked about a session and not about one.
 _BEGINNING: Final = "The session begins."
@@ -112,6 +117,8 @@ class AsyncMemoryPlugin:
         self._identities = Identities(holder, self.settings, agent)
         self._clock = clock or SystemClock()
         self._indexes = Indexes(environ)
+        # By namespace, how many turns were delivered, and when, the last time that daily notes were written.
+        self._noted: dict[str, tuple[int, float]] = {}
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
         if outbox is None:
             outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
@@ -320,6 +327,7 @@ class AsyncMemoryPlugin:
         session_key: str | None = None,
         host: HostTurn = NO_HOST,
         settled: Callable[[IndexedFile], bool] = lambda _file: True,
+        notes: Path | None = None,
     ) -> Look:
         """Bring an agent's memory up to what its files say now; nothing where memory is switched off.
 
@@ -328,6 +336,8 @@ class AsyncMemoryPlugin:
             session_key: of any session of the agent.
             host: as in `before_turn`.
             settled: whether a changed file is to be read now.
+            notes: the real path of the workspace whose daily notes are written, where ``capture.mirror_daily_log`` asks
+                for them.
 
         Raises:
             GatewayError: the relayer cannot be reached, or refuses; the next look goes on.
@@ -338,6 +348,12 @@ class AsyncMemoryPlugin:
         identity = turn.identity
         index = self._indexes.of(identity, self._client.endpoint.origin)
         files = LivingFiles(self._client, identity, index, self.settings.capture)
+        if notes is not None and self.settings.capture.mirror_daily_log:
+            place = datetime.now(UTC).astimezone().tzinfo or UTC
+            due = self._is_due(identity.namespace)
+            files.notes = DailyNotes(
+                self._client, identity, index, notes, self.settings.capture, place, due=due
+            )
         look: Look | None = None
         try:
             look = await files.look(roots, settled=settled)
@@ -347,6 +363,14 @@ class AsyncMemoryPlugin:
         if look.position is not None:
             self._positions.saw(identity.ref, look.position)
         return look
+
+    def _is_due(self, namespace: str) -> bool:
+        """Whether daily notes are to be brought up to date: a turn was delivered, or a while has passed."""
+        now, (delivered, at) = self._clock.monotonic(), self._noted.get(namespace, (-1, 0.0))
+        if delivered == self._sender.delivered and now - at < _NOTES_SECONDS:
+            return False
+        self._noted[namespace] = (self._sender.delivered, now)
+        return True
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session; outlives the process.

@@ -163,7 +163,7 @@ def _status(opened: _Opened, url: str | None, *, fix: bool) -> dict[str, Any]:
     listed = with_client(opened.context.settings, lambda client: client.list_memories(identity, limit=1))
     files, left_out = opened.index.files(opened.roots)
     return {
-        "agent": identity.agent,
+        "agent": opened.name,
         "relayer": opened.context.settings.url,
         "memories": listed.total,
         "files": len(files),
@@ -205,7 +205,7 @@ def memory_index(
     output = Output(as_json=False)
     for one in _agents(agent):
         opened = _opened(url, one)
-        output.say(f"agent {opened.context.identity.agent}:")
+        output.say(f"agent {opened.name}:")
         _indexed(opened, output, force=force, verbose=verbose)
 
 
@@ -283,8 +283,9 @@ def add_to(app: typer.Typer) -> None:
 
 @dataclass(slots=True)
 class _Opened:
-    """An agent's files: where the host has them, and what is known of them."""
+    """An agent's files: what its host calls it, where the host has them, and what is known of them."""
 
+    name: str
     context: CliContext
     index: Index
     roots: tuple[IndexRoot, ...]
@@ -299,7 +300,8 @@ def _opened(url: str | None, agent: str | None) -> _Opened:
     context = find_context(url, agent)
     origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
     index = guarded(lambda: Index.load(os.environ, context.identity, origin))
-    return _Opened(context, index, _host_roots(agent))
+    name = agent or DEFAULT_AGENT if in_host() else context.identity.agent
+    return _Opened(name, context, index, _host_roots(agent))
 
 
 def in_host() -> bool:

@@ -87,6 +87,7 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root:
 _NOTES: Final = frozenset({"MEMORY.md", "memory.md", "USER.md"})
 _FOLDERS: Final = frozenset({"memory", "wiki"})
 _FORMAT: Final = 2
+_DAILY: Final = re.compile(r"memory/\d{4}-\d{2}-\d{2}\.md")
 
 
 class RootKind(StrEnum):
@@ -174,6 +175,11 @@ def is_private(root: IndexRoot, path: Path) -> bool:
     return root.kind is RootKind.WORKSPACE and path.parent == root.path
 
 
+def is_daily(name: str) -> bool:
+    """Whether a name, as it is cited, is one of daily notes."""
+    return _DAILY.fullmatch(name) is not None
+
+
 def is_log(root: IndexRoot, path: Path) -> bool:
     """Whether a file is a session log, to which lines are added and in which nobody edits any."""
     return root.kind is RootKind.SESSIONS or (root.kind is RootKind.NOTES and path.suffix.lower() == ".jsonl")
@@ -236,7 +242,7 @@ class SeenFile:
 
 
 _MOST_WORDS: Final = 32
-_MOST_FORGOTTEN: Final = 5_000
+_MOST_KEPT: Final = 5_000
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -251,6 +257,9 @@ class Index:
         seen: the files as they were stored.
         leaving: memories whose lines are gone and that are still to be forgotten, with their digests.
         forgotten: by its digest, the memory of a line that is gone: if the line comes back, so does the memory.
+        pending: by its digest, the memory of a line that was written into notes here and not read back yet.
+        mirrored: the memories whose lines were written here.
+        feed: how far the changes of memory were written into notes; "" where they never were.
     """
 
     place: Path
@@ -259,6 +268,9 @@ class Index:
     seen: dict[str, SeenFile] = field(default_factory=dict)
     leaving: dict[str, str] = field(default_factory=dict)
     forgotten: dict[str, str] = field(default_factory=dict)
+    pending: dict[str, str] = field(default_factory=dict)
+    mirrored: dict[str, None] = field(default_factory=dict)
+    feed: str = ""
 
     @classmethod
     def load(cls, environ: Mapping[str, str], identity: Identity, origin: str) -> Index:
@@ -280,9 +292,15 @@ class Index:
             self.roots = _roots(kept)
             self.seen = {path: _seen_file(told) for path, told in kept.get("files", {}).items()}
             self.leaving, self.forgotten = dict(kept.get("leaving", {})), dict(kept.get("forgotten", {}))
+            self.pending, self.mirrored = (
+                dict(kept.get("pending", {})),
+                dict.fromkeys(kept.get("mirrored", ())),
+            )
+            self.feed = str(kept.get("feed", ""))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
             # What was stored is not stored twice: an index that is lost costs a look at every file.
             self.roots, self.seen, self.leaving, self.forgotten = set(), {}, {}, {}
+            self.pending, self.mirrored, self.feed = {}, {}, ""
 
     def files(self, roots: Iterable[IndexRoot] = ()) -> tuple[list[IndexedFile], list[NotRead]]:
         """Return every file of its roots and of these, each once, and what is left out."""
@@ -350,15 +368,18 @@ class Index:
 
     def save(self) -> None:
         """Write it; raises `IdentityError`."""
-        extra = len(self.forgotten) - _MOST_FORGOTTEN
-        for digest in [*self.forgotten][: max(0, extra)]:
-            del self.forgotten[digest]
+        for kept in (self.forgotten, self.pending, self.mirrored):
+            for oldest in [*kept][: max(0, len(kept) - _MOST_KEPT)]:
+                kept.pop(oldest)
         document = {
             "format": _FORMAT,
             "roots": [[root.kind.value, str(root.path), root.pattern] for root in sorted(self.roots)],
             "files": {path: _told(file) for path, file in self.seen.items()},
             "leaving": self.leaving,
             "forgotten": self.forgotten,
+            "pending": self.pending,
+            "mirrored": [*self.mirrored],
+            "feed": self.feed,
         }
         replace_private(self.place, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
 

@@ -26,8 +26,17 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import open_lock, try_lock
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.text.measures import one_line
+from gateway_plugin.transfer.daily import DailyNotes
 from gateway_plugin.transfer.exports import ImportProblem
-from gateway_plugin.transfer.indexed import Index, IndexedFile, IndexRoot, SeenFile, SeenLine, is_log
+from gateway_plugin.transfer.indexed import (
+    Index,
+    IndexedFile,
+    IndexRoot,
+    SeenFile,
+    SeenLine,
+    is_daily,
+    is_log,
+)
 from gateway_plugin.transfer.sending import pages
 from relayer.wire.fields import Position
 from relayer.wire.memories import Memory, SupersedeRequest
@@ -155,6 +164,7 @@ class LivingFiles:
         index: what is known of the files.
         settings: which secrets are taken out.
         each: told of each file and what became of its lines.
+        notes: where what is captured is written; None writes nothing.
     """
 
     client: RelayerClient
@@ -162,6 +172,7 @@ class LivingFiles:
     index: Index
     settings: CaptureSettings
     each: Callable[[IndexedFile, Counter[str]], None] = lambda _file, _counts: None
+    notes: DailyNotes | None = None
 
     async def look(
         self,
@@ -196,6 +207,8 @@ class LivingFiles:
         files, left_out = await asyncio.to_thread(self.index.files, roots)
         for error in left_out:
             _problem(look, str(error))
+        if self.notes is not None:
+            await self.notes.write()
         work = 0
         # Unless everything is looked at anew, what was stored is taken to be there still.
         live = await self._live() if force and self.index.seen else None
@@ -257,18 +270,29 @@ class LivingFiles:
             else:
                 ids[place] = head
                 counts["replaced"] += 1
+        for place in [place for place in added if after[place].digest in self.index.pending]:
+            # Written here for a memory that there is.
+            ids[place] = self.index.pending.pop(after[place].digest)
+            self.index.mirrored[ids[place]] = None
+        added = [place for place in added if place not in ids]
         for place in [place for place in added if after[place].digest in self.index.forgotten]:
             if await self._restored(after[place]):
                 ids[place] = self.index.forgotten.pop(after[place].digest)
                 counts["restored"] += 1
         wanted = sorted(place for place in added if place not in ids)
-        ids |= await self._imported(look, counts, [(place, after[place].item) for place in wanted])
+        sent = [(place, self._heard_by(after[place].item)) for place in wanted]
+        ids |= await self._imported(look, counts, sent)
         self._leave(() if log else changes.removed)
         return tuple(line.seen(ids.get(place, "")) for place, line in enumerate(after))
 
     def _line(self, item: ImportItem) -> NewLine:
         anchor = item.source.reference.rpartition("#")[2] if "#" in item.source.reference else ""
         return NewLine(self.index.digest(item), anchor, self.index.words(item.text), item)
+
+    def _heard_by(self, item: ImportItem) -> ImportItem:
+        """Return a line for those who may hear it: notes in which direct conversations are written are private."""
+        private = self.notes is not None and is_daily(item.source.reference.partition("#")[0])
+        return item.model_copy(update={"audience": "direct"}) if private else item
 
     def _leave(self, lines: Iterable[SeenLine]) -> None:
         self.index.leaving |= {line.memory: line.digest for line in lines if line.memory}

@@ -7,7 +7,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
 from gateway_plugin.identity import DEFAULT_AGENT, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.status import notify
-from gateway_plugin.transfer.indexed import IndexedFile, IndexRoot, RootKind, is_private
+from gateway_plugin.transfer.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
 from gateway_plugin.turn import HostTurn
 
 EVERY: Final = 2.0
@@ -40,11 +40,13 @@ class AgentPlaces:
         agent: its id in the host.
         workspace: its workspace.
         roots: what of it, and besides it, is indexed.
+        mirrors: whether direct conversations are written into its daily notes, which are private then.
     """
 
     agent: str
     workspace: Path
     roots: tuple[IndexRoot, ...]
+    mirrors: bool = False
 
     def read(self, path: str, *, private: bool) -> str | None:
         """Return the text of a file that is indexed; None where there is no such file.
@@ -55,7 +57,8 @@ class AgentPlaces:
         """
         for root, below in self._candidates(path):
             file = root.path / below if below.parts else root.path
-            if not root.holds(file) or (is_private(root, file) and not private):
+            kept = is_private(root, file) or (self.mirrors and is_daily(root.name_of(file)))
+            if not root.holds(file) or (kept and not private):
                 continue
             with contextlib.suppress(NotRead, UnicodeDecodeError):
                 folder, name = (root.path, below) if below.parts else (root.path.parent, root.path.name)
@@ -212,7 +215,9 @@ class FileWatch:
         if not self._plugin.settings.files.enabled:
             return None
         agent = agent_of(context)
-        return next((one for one in self.places() if one.agent == agent), None)
+        found = next((one for one in self.places() if one.agent == agent), None)
+        mirrors = self._plugin.settings.capture.mirror_daily_log
+        return None if found is None else replace(found, mirrors=mirrors)
 
     def _configuration(self) -> HostConfig:
         status = None
@@ -238,7 +243,11 @@ class FileWatch:
         host = HostTurn(host=HOST, workspace=str(places.workspace))
         try:
             look = await self._plugin.look_at_files(
-                places.roots, session_key=f"agent:{places.agent}:main", host=host, settled=_settled
+                places.roots,
+                session_key=f"agent:{places.agent}:main",
+                host=host,
+                settled=_settled,
+                notes=named(places.workspace) if places.workspace.is_dir() else None,
             )
         except GatewayError as error:
             self._tell(f"files of agent {places.agent} wait: {error}")
