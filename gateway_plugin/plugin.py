@@ -120,6 +120,8 @@ class AsyncMemoryPlugin:
         # By namespace, how many turns were delivered, and when, the last time that daily notes were written.
         self._noted: dict[str, tuple[int, float]] = {}
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
+        # Of its own for files: a relayer that is away while nobody speaks must not be thought away when somebody does.
+        self._files = connect(self.settings, environ, clock=self._clock, http=http)
         if outbox is None:
             outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
         self._outbox = outbox
@@ -347,12 +349,12 @@ class AsyncMemoryPlugin:
             return Look()
         identity = turn.identity
         index = self._indexes.of(identity, self._client.endpoint.origin)
-        files = LivingFiles(self._client, identity, index, self.settings.capture)
+        files = LivingFiles(self._files, identity, index, self.settings.capture)
         if notes is not None and self.settings.capture.mirror_daily_log:
             place = datetime.now(UTC).astimezone().tzinfo or UTC
             due = self._is_due(identity.namespace)
             files.notes = DailyNotes(
-                self._client, identity, index, notes, self.settings.capture, place, due=due
+                self._files, identity, index, notes, self.settings.capture, place, due=due
             )
         look: Look | None = None
         try:
@@ -450,6 +452,7 @@ class AsyncMemoryPlugin:
         await self._recaller.standing.aclose()
         await self._sender.aclose()
         await self._client.aclose()
+        await self._files.aclose()
         waiting, (dead, _) = self._outbox.waiting(), self._dead()
         reason = self._sender.last_error or next(
             (letter.reason for letter in dead), "it did not answer in time"

@@ -41,6 +41,8 @@ from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
+_WIDE: Final = 200
+
 
 class Output:
     """Standard output, in one of the two forms."""
@@ -48,6 +50,9 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._console = Console(highlight=False, soft_wrap=True)
+        if not self._console.is_terminal and "COLUMNS" not in os.environ:
+            # Nobody's window: a program that reads a row is not to put a folded cell together again.
+            self._console.width = _WIDE
 
     def json(self, value: Any) -> None:
         """Print a document."""

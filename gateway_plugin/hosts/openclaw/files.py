@@ -20,6 +20,7 @@ from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.status import notify
 from gateway_plugin.transfer.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
 from gateway_plugin.turn import HostTurn
+from relayer.wire.retries import doubled
 
 EVERY: Final = 2.0
 """Seconds between two looks at the files."""
@@ -175,6 +176,8 @@ class FileWatch:
         self._environ = environ
         self._config: tuple[tuple[int, int], HostConfig] | None = None
         self._heard: dict[str, Path] = {}
+        # By agent, how often in a row a look failed, and until when the next one waits.
+        self._failed: dict[str, tuple[int, float]] = {}
         self._told: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -231,14 +234,20 @@ class FileWatch:
     async def _run(self) -> None:
         while True:
             begun = time.monotonic()
-            for places in await asyncio.to_thread(self.places):
+            try:
+                found = await asyncio.to_thread(self.places)
+            except OSError as error:
+                self._tell(f"files of agents are not looked at: {error.strerror}")
+                found = []
+            for places in found:
                 await self._look(places)
             # At most a tenth of the time is spent on looking.
             await asyncio.sleep(min(_SLOWEST, max(EVERY, 9 * (time.monotonic() - begun))))
 
     async def _look(self, places: AgentPlaces) -> None:
-        wanted = self._plugin.settings.recall.agents
-        if wanted and places.agent not in wanted:
+        wanted, now = self._plugin.settings.recall.agents, time.monotonic()
+        failures, until = self._failed.get(places.agent, (0, 0.0))
+        if (wanted and places.agent not in wanted) or now < until:
             return
         host = HostTurn(host=HOST, workspace=str(places.workspace))
         try:
@@ -250,10 +259,13 @@ class FileWatch:
                 notes=named(places.workspace) if places.workspace.is_dir() else None,
             )
         except GatewayError as error:
+            self._failed[places.agent] = (failures + 1, now + doubled(EVERY, failures, _SLOWEST))
             self._tell(f"files of agent {places.agent} wait: {error}")
         except Exception as error:  # noqa: BLE001 - one agent's defect must not end the others' looks
+            self._failed[places.agent] = (failures + 1, now + _SLOWEST)
             self._tell(f"files of agent {places.agent} cannot be looked at ({type(error).__name__})")
         else:
+            self._failed.pop(places.agent, None)
             for problem in look.problems:
                 self._tell(problem)
 
