@@ -25,6 +25,7 @@ from relayer.wire.retries import doubled
 EVERY: Final = 2.0
 """Seconds between two looks at the files."""
 _SLOWEST: Final = 60.0
+_PAUSE: Final = 20.0
 _SETTLES: Final = 0.5
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_AGENTS: Final = 200
