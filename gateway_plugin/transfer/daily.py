@@ -84,6 +84,7 @@ class DailyNotes:
                     raise
                 # The store was set back: go on from where it is now.
                 self.index.feed = ""
+                await asyncio.to_thread(self.index.save_seen)
                 return written
             if not told.changes:
                 break

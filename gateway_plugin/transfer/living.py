@@ -261,7 +261,7 @@ class LivingFiles:
         ids = {place: line.memory for place, line in changes.kept.items()}
         counts["duplicate"] += len(ids)
         added = [*changes.added]
-        uses = self.index.uses()
+        uses = self.index.uses() if changes.edited else Counter[str]()
         for place, old in changes.edited.items():
             # Where another line says the same, its memory stays: this one begins a memory of its own.
             if log or uses[old.memory] > 1 or not (head := await self._replaced(look, old, after[place])):
@@ -299,7 +299,7 @@ class LivingFiles:
 
     async def _forget(self, look: Look) -> None:
         """Forget what no line of any file says any more."""
-        uses = self.index.uses()
+        uses = self.index.uses() if self.index.leaving else Counter[str]()
         for memory, digest in [*self.index.leaving.items()]:
             if not uses[memory]:
                 try:

@@ -208,3 +208,37 @@ def test_a_search_tells_source_line_and_date_and_takes_half_life_and_diversity(
     faded = json.loads(run(*question, "--half-life", "0.1", "--diversity", "0.3"))["memories"]
     assert first == plain["id"] != faded[0]["id"]
     assert "half" in run("search", "x", "--half-life", "0", code=2)
+
+
+MEMSEARCH = """\
+# 2026-03-25
+
+## Session 14:30
+
+### 14:30
+<!-- session:abc-123 transcript:/home/ana/.openclaw/abc-123.jsonl -->
+- User asked how to deploy the harbour service.
+- OpenClaw replied that the window is Tuesday.
+
+### 14:52
+<!-- session:abc-123 transcript:/home/ana/.openclaw/abc-123.jsonl -->
+- User decided to move it to Friday.
+"""
+
+
+@pytest.mark.row("MS-22", "MS-30", level="e2e")
+def test_a_log_of_memsearch_goes_through_the_relayer_and_comes_back_byte_by_byte_with_its_edits(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
+    place = tmp_path / ".memsearch" / "memory"
+    place.mkdir(parents=True)
+    file, out = place / "2026-03-25.md", tmp_path / "out"
+    file.write_text(MEMSEARCH)
+    run("index", place)
+    run("export", out, "--format", "memsearch")
+    assert (out / file.name).read_text() == MEMSEARCH
+    edited = MEMSEARCH.replace("is Tuesday", "is Thursday")
+    file.write_text(edited)
+    run("index")
+    run("export", out, "--format", "memsearch")
+    assert (out / file.name).read_text() == edited

@@ -254,7 +254,8 @@ class FileWatch:
         try:
             look = await self._plugin.look_at_files(
                 places.roots,
-                session_key=f"agent:{places.agent}:main",
+                # No chat's own: what is switched off in one does not end this, the gateway's switch does.
+                session_key=f"agent:{places.agent}:files",
                 host=host,
                 settled=_settled,
                 notes=named(places.workspace) if places.workspace.is_dir() else None,
