@@ -103,9 +103,13 @@ def test_an_edited_line_replaces_and_a_deleted_one_is_gone(gateway: Gateway, mod
     file.write_text(
         "# Notes\n\n- A first line about oysters.\n- The staging database of the harbour office is called cormorant.\n"
     )
-    hits = wait_for(gateway, "what is the staging database called", "cormorant")
-    assert not [hit for hit in hits if "heron" in hit["text"]]
-    assert [hit["line"] for hit in hits if "cormorant" in hit["text"]] == [4]
+    question = "what is the staging database called"
+    wait_for(gateway, question, "cormorant")
+    assert not [hit for hit in search(gateway, question) if "heron" in hit["text"]]
+    # The look that found the edit ends a moment after the relayer has it; then the line is known.
+    wait_until(
+        lambda: [hit["line"] for hit in search(gateway, question) if "cormorant" in hit["text"]] == [4]
+    )
     wait_for(gateway, "when is the crane on pier four serviced", "crane", known=False)
     given = injected(gateway, model, "Tell me again how the staging database is called.", "edited")
     assert "cormorant" in given
@@ -116,6 +120,8 @@ def test_an_edited_line_replaces_and_a_deleted_one_is_gone(gateway: Gateway, mod
 
 @pytest.mark.row("CP-45", "CP-48", level="e2e")
 def test_memory_get_reads_lines_of_the_workspaces_files_and_of_nothing_else(gateway: Gateway) -> None:
+    (workspace_of(gateway) / "MEMORY.md").write_text(NOTES)
+
     def read(path: str, **more: object) -> str:
         return gateway.invoke("memory_get", {"path": path, **more})["result"]["details"]["text"]
 
