@@ -16,7 +16,7 @@ from gateway_plugin.bounded_files import named
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.doctor import doctor
+from gateway_plugin.commands.doctor import DoctorHost, doctor
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     FAILED,
@@ -151,7 +151,7 @@ def memory_status(
         shown = {**row, "sources": sources, "left_out": "; ".join(row["left_out"]) or "nothing"}
         output.pairs((name.replace("_", " "), str(value)) for name, value in shown.items())
     if deep:
-        doctor(agent=agent, url=url)
+        doctor(host=DoctorHost.OPENCLAW if in_host() else None, agent=agent, url=url)
 
 
 def _status(opened: _Opened, url: str | None, *, fix: bool) -> dict[str, Any]:

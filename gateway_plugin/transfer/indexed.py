@@ -271,6 +271,7 @@ class Index:
     pending: dict[str, str] = field(default_factory=dict)
     mirrored: dict[str, None] = field(default_factory=dict)
     feed: str = ""
+    _read: tuple[int, int] = (-1, -1)
 
     @classmethod
     def load(cls, environ: Mapping[str, str], identity: Identity, origin: str) -> Index:
@@ -286,7 +287,10 @@ class Index:
         return index
 
     def reload(self) -> None:
-        """Read it again: another process may have looked meanwhile."""
+        """Read it again, if another process wrote it meanwhile."""
+        if (mark := self._mark()) == self._read:
+            return
+        self._read = mark
         try:
             kept = json.loads(self.place.read_text("utf-8"))
             self.roots = _roots(kept)
@@ -362,6 +366,9 @@ class Index:
 
     def save_seen(self) -> None:
         """Write what was seen, and leave the roots to who named some meanwhile; raises `IdentityError`."""
+        if self._mark() == self._read:
+            self.save()
+            return
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             self.roots = _roots(json.loads(self.place.read_text("utf-8")))
         self.save()
@@ -382,6 +389,14 @@ class Index:
             "feed": self.feed,
         }
         replace_private(self.place, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+        self._read = self._mark()
+
+    def _mark(self) -> tuple[int, int]:
+        """Return what tells whether its file was written."""
+        try:
+            return mark_of(self.place.stat())
+        except OSError:
+            return (0, 0)
 
     def _mac(self, text: str) -> str:
         return hmac.new(self.key, text.encode(errors="replace"), hashlib.sha256).hexdigest()

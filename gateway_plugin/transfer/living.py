@@ -245,6 +245,10 @@ class LivingFiles:
             changes = changes.without(live)
         lines = await self._stored(look, counts, changes, after, log=is_log(one.root, one.path))
         self.index.seen[str(one.path)] = SeenFile(one.mark, one.root.name_of(one.path), lines)
+        for line in lines:
+            # Not before everything of the file is stored: what fails in the middle is done again.
+            self.index.pending.pop(line.digest, None)
+            self.index.forgotten.pop(line.digest, None)
         look.counts += counts + Counter(files=1)
         self.each(one, counts)
 
@@ -272,12 +276,12 @@ class LivingFiles:
                 counts["replaced"] += 1
         for place in [place for place in added if after[place].digest in self.index.pending]:
             # Written here for a memory that there is.
-            ids[place] = self.index.pending.pop(after[place].digest)
+            ids[place] = self.index.pending[after[place].digest]
             self.index.mirrored[ids[place]] = None
         added = [place for place in added if place not in ids]
         for place in [place for place in added if after[place].digest in self.index.forgotten]:
             if await self._restored(after[place]):
-                ids[place] = self.index.forgotten.pop(after[place].digest)
+                ids[place] = self.index.forgotten[after[place].digest]
                 counts["restored"] += 1
         wanted = sorted(place for place in added if place not in ids)
         sent = [(place, self._heard_by(after[place].item)) for place in wanted]
