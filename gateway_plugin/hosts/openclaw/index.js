@@ -126,7 +126,7 @@ function registerCommands(api, ask) {
   }
 }
 
-// `openclaw memrelay ...` and `openclaw memory ...` are `memrelay-gateway ...` with this plugin's settings; they print themselves.
+// `openclaw memrelay ...` and, where memory-core is not loaded, `openclaw memory ...` are `memrelay-gateway ...` with our settings.
 function registerCli(api, command, config) {
   const env = { ...process.env, MEMRELAY_OPENCLAW_CONFIG: JSON.stringify(config) };
   const run = (args) => {
@@ -139,7 +139,9 @@ function registerCli(api, command, config) {
     const group = program.command(name).description(description).argument("[arguments...]").allowUnknownOption();
     group.helpOption(false).action((args) => run(name === "memory" ? [name, ...args] : args)).passThroughOptions?.();
   };
-  for (const one of manifest.cliCommands) api.registerCli(registrar(one), { descriptors: [one] });
+  const { allow, entries } = api.config?.plugins ?? {};
+  const core = entries?.["memory-core"]?.enabled !== false && !(allow?.length && !allow.includes("memory-core"));
+  for (const one of manifest.cliCommands.slice(0, core ? 1 : undefined)) api.registerCli(registrar(one), { descriptors: [one] });
 }
 
 export default { id: manifest.id, name: manifest.name, description: manifest.description, register };
