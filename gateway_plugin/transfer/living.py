@@ -26,7 +26,7 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import open_lock, try_lock
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.text.measures import one_line
-from gateway_plugin.transfer.daily import DailyNotes
+from gateway_plugin.transfer.daily import DailyNotes, NotesProblem
 from gateway_plugin.transfer.exports import ImportProblem
 from gateway_plugin.transfer.indexed import (
     Index,
@@ -208,7 +208,10 @@ class LivingFiles:
         for error in left_out:
             _problem(look, str(error))
         if self.notes is not None:
-            await self.notes.write()
+            try:
+                await self.notes.write()
+            except NotesProblem as error:
+                _problem(look, str(error))
         work = 0
         # Unless everything is looked at anew, what was stored is taken to be there still.
         live = await self._live() if force and self.index.seen else None
@@ -232,15 +235,11 @@ class LivingFiles:
 
     async def _file(self, look: Look, one: IndexedFile, live: AbstractSet[str] | None) -> None:
         try:
-            items = await asyncio.to_thread(one.root.read, one.path, self.settings)
+            after, changes = await asyncio.to_thread(self._read, one)
         except ImportProblem as error:
             _problem(look, str(error))
             return
-        after = [self._line(item) for item in items]
-        seen = self.index.seen.get(str(one.path))
-        before = seen.lines if seen is not None else ()
         counts: Counter[str] = Counter()
-        changes = changes_of(before, after)
         if live is not None:
             changes = changes.without(live)
         lines = await self._stored(look, counts, changes, after, log=is_log(one.root, one.path))
@@ -251,6 +250,12 @@ class LivingFiles:
             self.index.forgotten.pop(line.digest, None)
         look.counts += counts + Counter(files=1)
         self.each(one, counts)
+
+    def _read(self, one: IndexedFile) -> tuple[list[NewLine], FileChanges]:
+        """Read a file and compare it with what it was; raises `ImportProblem`."""
+        after = [self._line(item) for item in one.root.read(one.path, self.settings)]
+        seen = self.index.seen.get(str(one.path))
+        return after, changes_of(seen.lines if seen is not None else (), after)
 
     async def _stored(
         self,
