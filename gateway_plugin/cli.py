@@ -27,6 +27,7 @@ from gateway_plugin.commands import (
 from gateway_plugin.commands import hosts as init
 from gateway_plugin.commands import keys as revoke
 from gateway_plugin.commands.hosts import bridge, openclaw
+from gateway_plugin.commands.index import cited_files, told_with_sources
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.mcp import mcp
 from gateway_plugin.commands.outbox import open_file_outbox, outbox
@@ -52,7 +53,7 @@ from gateway_plugin.sessions import Toggles
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
 from relayer.wire.memories import AskRequest
-from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RecallResponse, RememberRequest
+from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RememberRequest
 
 app = typer.Typer(
     help="Memories and keys of this gateway.",
@@ -102,32 +103,43 @@ def search(
     as_of: Annotated[
         str | None, typer.Option(metavar="TIME", help="What held then: 2026-05-01, or with a time.")
     ] = None,
+    half_life: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="With each such age a memory counts half.")
+    ] = None,
+    diversity: Annotated[
+        float | None, typer.Option(min=0, max=1, help="How far down a repetition of a better one goes.")
+    ] = None,
     agent: Annotated[
         str | None, typer.Option("--agent", "--namespace", metavar="NAME", help="Whose memories.")
     ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search an agent's memories."""
-    fields = {"include": include, "as_of": as_of and _moment("--as-of", as_of)}
+    """Search an agent's memories; each with its date, and the file and line that it is from."""
+    fields = {
+        "include": include,
+        "as_of": as_of and _moment("--as-of", as_of),
+        "half_life_days": half_life,
+        "diversity": diversity,
+    }
     request = checked(
         lambda: RecallRequest.model_validate(
             {"query": query, "limit": limit, "floor": floor, "include_suspect": True}
-            | {name: value for name, value in fields.items() if value}
+            | {name: value for name, value in fields.items() if value not in (None, [], "")}
         )
     )
 
-    async def find(client: RelayerClient, identity: Identity) -> tuple[str, RecallResponse]:
-        return identity.namespace, await client.recall(identity, request, deadline=15)
-
-    namespace, answer = ask(url, agent, find)
-    output = Output(as_json=as_json)
+    context = find_context(url, agent)
+    answer = with_client(
+        context.settings, lambda client: client.recall(context.identity, request, deadline=15)
+    )
+    output, cited = Output(as_json=as_json), cited_files(context)
     if as_json:
-        output.json(answer.model_dump(mode="json"))
+        output.json(told_with_sources(answer, cited))
     elif answer.memories:
-        output.memories(answer.memories, SystemClock().now())
+        output.memories(answer.memories, SystemClock().now(), cited=cited)
     else:
-        output.nothing_found(namespace, answer.considered, show_all="--floor 0")
+        output.nothing_found(context.identity.namespace, answer.considered, show_all="--floor 0")
 
 
 @app.command("ask")

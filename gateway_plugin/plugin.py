@@ -15,8 +15,10 @@ import functools
 import html
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
@@ -58,9 +60,14 @@ from gateway_plugin.status import (
     without_effect,
 )
 from gateway_plugin.tools import READING, ToolAnswer, failure
+from gateway_plugin.transfer.daily import DailyNotes
+from gateway_plugin.transfer.indexed import IndexedFile, Indexes, IndexRoot
+from gateway_plugin.transfer.living import LivingFiles, Look
 from gateway_plugin.turn import HostTurn, Purpose
 
 CLOSING_SECONDS: Final = 5.0
+# Facts that a model extracts come some time after their turn.
+_NOTES_SECONDS: Final = 20.0
 NO_HOST: Final = HostTurn()
 # Stands for a message where the gates are asked about a session and not about one.
 _BEGINNING: Final = "The session begins."
@@ -109,7 +116,12 @@ class AsyncMemoryPlugin:
             holder = holder_for(self.settings, environ, secret=secret)
         self._identities = Identities(holder, self.settings, agent)
         self._clock = clock or SystemClock()
+        self._indexes = Indexes(environ)
+        # By namespace, how many turns were delivered, and when, the last time that daily notes were written.
+        self._noted: dict[str, tuple[int, float]] = {}
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
+        # Of its own for files: a relayer that is away while nobody speaks must not be thought away when somebody does.
+        self._files = connect(self.settings, environ, clock=self._clock, http=http)
         if outbox is None:
             outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
         self._outbox = outbox
@@ -298,7 +310,9 @@ class AsyncMemoryPlugin:
             if self.settings.disabled or not turn.session_enabled:
                 return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
-            answer = await MoreTools(self._client, self.settings, self._clock).call(name, arguments, turn)
+            cited = await self._indexes.cited(identity, self._client.endpoint.origin)
+            toolbox = MoreTools(self._client, self.settings, self._clock, cited)
+            answer = await toolbox.call(name, arguments, turn)
         except GatewayError as error:
             return failure(error)
         if name in READING:
@@ -307,6 +321,58 @@ class AsyncMemoryPlugin:
                 (answer.text, html.unescape(answer.text))
             )
         return answer
+
+    async def look_at_files(
+        self,
+        roots: Sequence[IndexRoot],
+        *,
+        session_key: str | None = None,
+        host: HostTurn = NO_HOST,
+        settled: Callable[[IndexedFile], bool] = lambda _file: True,
+        notes: Path | None = None,
+    ) -> Look:
+        """Bring an agent's memory up to what its files say now; nothing where memory is switched off.
+
+        Args:
+            roots: where to look, besides what ``memrelay-gateway index`` was told of.
+            session_key: of any session of the agent.
+            host: as in `before_turn`.
+            settled: whether a changed file is to be read now.
+            notes: the real path of the workspace whose daily notes are written, where ``capture.mirror_daily_log`` asks
+                for them.
+
+        Raises:
+            GatewayError: the relayer cannot be reached, or refuses; the next look goes on.
+        """
+        turn = self._turns.known(session_key, host)
+        if self.settings.disabled or not turn.session_enabled:
+            return Look()
+        identity = turn.identity
+        index = self._indexes.of(identity, self._client.endpoint.origin)
+        files = LivingFiles(self._files, identity, index, self.settings.capture)
+        if notes is not None and self.settings.capture.mirror_daily_log:
+            place = datetime.now(UTC).astimezone().tzinfo or UTC
+            due = self._is_due(identity.namespace)
+            files.notes = DailyNotes(
+                self._files, identity, index, notes, self.settings.capture, place, due=due
+            )
+        look: Look | None = None
+        try:
+            look = await files.look(roots, settled=settled)
+        finally:
+            if look is None or look.changed:  # one that failed may have changed something before
+                self._recaller.cache.drop(identity.namespace)
+        if look.position is not None:
+            self._positions.saw(identity.ref, look.position)
+        return look
+
+    def _is_due(self, namespace: str) -> bool:
+        """Whether daily notes are to be brought up to date: a turn was delivered, or a while has passed."""
+        now, (delivered, at) = self._clock.monotonic(), self._noted.get(namespace, (-1, 0.0))
+        if delivered == self._sender.delivered and now - at < _NOTES_SECONDS:
+            return False
+        self._noted[namespace] = (self._sender.delivered, now)
+        return True
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session; outlives the process.
@@ -386,6 +452,7 @@ class AsyncMemoryPlugin:
         await self._recaller.standing.aclose()
         await self._sender.aclose()
         await self._client.aclose()
+        await self._files.aclose()
         waiting, (dead, _) = self._outbox.waiting(), self._dead()
         reason = self._sender.last_error or next(
             (letter.reason for letter in dead), "it did not answer in time"

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from gateway_plugin.active import ActiveRecaller, ActiveTraces, Reminder
 from gateway_plugin.client import RecallCache, RelayerClient
@@ -315,7 +315,7 @@ class Recaller:
             floor=recall.min_score,
             audiences=audible,
             trusts=("user", "imported", "assistant"),
-            **({} if recall.source_penalties is None else {"penalties": _penalties(recall)}),
+            **ranking(recall),
             # What was not set is left out: a relayer that does not know it answers all the same.
             **({"standing": standing} if standing else {}),
         )
@@ -340,10 +340,18 @@ class Recaller:
         )
 
 
-def _penalties(settings: RecallSettings) -> tuple[SourcePenalty, ...]:
-    return tuple(
-        SourcePenalty(match=one.match, penalty=one.penalty) for one in settings.source_penalties or ()
-    )
+def ranking(settings: RecallSettings) -> dict[str, Any]:
+    """Return what a request says of the order of its hits: what was not set is the relayer's to decide."""
+    said: dict[str, Any] = {}
+    if settings.source_penalties is not None:
+        said["penalties"] = tuple(
+            SourcePenalty(match=one.match, penalty=one.penalty) for one in settings.source_penalties
+        )
+    if settings.half_life_days is not None:
+        said["half_life_days"] = settings.half_life_days
+    if settings.diversity:
+        said["diversity"] = settings.diversity
+    return said
 
 
 # Gates that object to what was said, not to the session.

@@ -40,6 +40,7 @@ __all__ = [
     "CaptureSettings",
     "CaptureStrategy",
     "ColdStartSettings",
+    "FilesSettings",
     "Format",
     "NamespaceScope",
     "NamespaceSettings",
@@ -270,6 +271,16 @@ class RecallSettings(_Settings):
     skip_session_patterns: Patterns = ()
     position: Position = Position.APPEND
     format: Format = Format.MEMRELAY
+    half_life_days: float | None = Field(
+        None,
+        gt=0,
+        le=100_000,
+        allow_inf_nan=False,
+        description="a score halves with each such age; pinned ones keep theirs",
+    )
+    diversity: float = Field(
+        0.0, ge=0, le=1, description="how much a result that repeats a better one moves down"
+    )
     source_penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16)] | None = Field(
         None, description="left out, the relayer's own: drafts, tool output and transcripts rank lower"
     )
@@ -313,9 +324,24 @@ class CaptureSettings(_Settings):
         False, description="keep the turns that leave a memory word for word at the relayer, too, sealed"
     )
     durable: bool = Field(True, description="keep captured turns in a sealed file until the relayer has them")
+    mirror_daily_log: bool = Field(
+        False, description="append what was captured to memory/YYYY-MM-DD.md of the workspace, in plain text"
+    )
     redaction: Redaction = Field(
         default_factory=dict,
         description="what becomes of each class of secret: redact (default), block or allow",
+    )
+
+
+class FilesSettings(_Settings):
+    """Files of an agent's workspace that are kept as memories while the host runs (CP-24, AR-05)."""
+
+    enabled: bool = Field(True, description="MEMORY.md, memory/ and wiki/ of a workspace, and what is named")
+    paths: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=100)
+    ] = Field(
+        (),
+        description="more files and folders, absolute or below the workspace, beside the host's own extraPaths",
     )
 
 
@@ -384,6 +410,7 @@ class PluginSettings(_Settings):
     account_id: AccountId | None = None
     recall: RecallSettings = RecallSettings()
     capture: CaptureSettings = CaptureSettings()
+    files: FilesSettings = FilesSettings()
     namespace: NamespaceSettings = NamespaceSettings()
     active: ActiveSettings = ActiveSettings()
     disabled: bool = False

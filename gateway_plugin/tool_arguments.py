@@ -46,9 +46,9 @@ class SearchArguments(_Arguments):
 
 
 class GetArguments(_Arguments):
-    """Read one memory whole, with what was said around it."""
+    """Read one memory whole, with what was said around it; or lines of a memory file, such as MEMORY.md."""
 
-    ref: _Ref = Field(validation_alias=_REF_NAMES, description="A memory's id, or memory/<id>.md.")
+    ref: _Ref = Field(validation_alias=_REF_NAMES, description="A memory's id, or a path, such as MEMORY.md.")
     start: int = Field(1, ge=1, validation_alias=AliasChoices("from", "start"), description="First line.")
     lines: int | None = Field(None, ge=1, le=10_000, description="How many lines.")
     namespace: str | None = _NAMESPACE

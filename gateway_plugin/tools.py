@@ -7,21 +7,32 @@ a namespace that its agent was not given.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.formatting import TRUSTED, age_in_words, audible_to, escape, may_be_shown
+from gateway_plugin.formatting import (
+    TRUSTED,
+    age_in_words,
+    audible_to,
+    escape,
+    may_be_shown,
+    may_be_told,
+)
 from gateway_plugin.identity import Identity, audience_name
 from gateway_plugin.injection import scan
 from gateway_plugin.query import moment_of
+from gateway_plugin.recall import ranking
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import status_of
+from gateway_plugin.text.measures import one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
     ForgetArguments,
@@ -112,6 +123,14 @@ READING: Final = frozenset(
 _STATES: Final = {"superseded": ", corrected since"}
 _NONE_FOUND: Final = "No relevant memories found."
 _DISALLOWED: Final = "Cannot store text containing disallowed patterns."
+_SAID_BY: Final = {
+    "user": "said by the user",
+    "assistant": "said by the assistant",
+    "imported": "imported",
+    "external": "from a tool",
+}
+_LEFT_OUT: Final = "[left out: it reads like an instruction to the model]"
+_FILE_LINES: Final = 500
 _PREVIEW: Final = 100
 _NEIGHBOURS: Final = 4
 _PAGE: Final = 100
@@ -145,8 +164,9 @@ class Toolbox:
 
     Args:
         client: the relayer.
-        settings: floor and redaction.
+        settings: floor, ranking and redaction.
         clock: the time.
+        cited: where memories of files stand now, by their ids: ``MEMORY.md#3``.
     """
 
     def __init__(
@@ -154,10 +174,12 @@ class Toolbox:
         client: RelayerClient,
         settings: PluginSettings,
         clock: Clock,
+        cited: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._client = client
         self._settings = settings
         self._clock = clock
+        self._cited = cited
 
     async def call(self, tool: str, arguments: Mapping[str, object], turn: Turn) -> ToolAnswer:
         """Do what the model asks; every failure is an answer.
@@ -209,6 +231,7 @@ class Toolbox:
             floor=floor,
             audiences=audible,
             trusts=TRUSTED,
+            **ranking(self._settings.recall),
             **({"include": asked.include} if asked.include else {}),
             **({} if asked.as_of is None else {"as_of": moment("asOf", asked.as_of)}),
         )
@@ -216,12 +239,11 @@ class Toolbox:
         hits = [hit for hit in answer.memories if may_be_shown(hit, audible)]
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
-        shown = [shown_memory(hit) for hit in hits]
+        shown = [self._shown(hit) for hit in hits]
         lines = [
             f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')})"
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         ]
-        heading = f"Found {len(hits)} {'memory' if len(hits) == 1 else 'memories'}:"
         details = {
             "count": len(hits),
             "namespace": turn.namespace,
@@ -229,10 +251,16 @@ class Toolbox:
             "memories": shown,
         }
         # The other tools ask for ids, and hosts show a model the text alone.
-        ids = ", ".join(f"{number} = {hit.id}" for number, hit in enumerate(hits, 1))
-        return ToolAnswer("\n".join([heading, "", *lines, "", f"ids: {ids}"]), details)
+        ids = ", ".join(
+            f"{number} = {one['id']} ({one['source'] or _SAID_BY[hit.trust]}, {one['date']})"
+            for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
+        )
+        return ToolAnswer("\n".join([f"Found {len(hits)} memories:", "", *lines, "", f"ids: {ids}"]), details)
 
     async def _get(self, asked: GetArguments, turn: Turn) -> ToolAnswer:
+        read = await asyncio.to_thread(self._read, asked, turn)
+        if read is not None:
+            return read
         memory = await self._find(asked.ref, turn)
         if memory is None:
             # As the host's own tool answers about a file that is not there (CP-48).
@@ -248,12 +276,32 @@ class Toolbox:
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
         details = {
-            **shown_memory(memory),
+            **self._shown(memory),
             "text": text,
-            "path": _path(memory),
-            "around": [shown_memory(one) for one in around],
+            "around": [self._shown(one) for one in around],
         }
         return ToolAnswer(text, details)
+
+    def _read(self, asked: GetArguments, turn: Turn) -> ToolAnswer | None:
+        """Return the lines of a file that is asked for; None where there is no such file."""
+        if turn.host.files is None:
+            return None
+        path, _, anchor = asked.ref.strip().partition("#")
+        text = turn.host.files.read(path, private=not audible_to(turn.heard_by))
+        if text is None:
+            return None
+        start = int(anchor) if asked.start == 1 and anchor.isascii() and anchor.isdigit() else asked.start
+        whole = redact(text, self._settings.capture.redaction).text.split("\n")
+        count = _FILE_LINES if asked.lines is None else min(asked.lines, _FILE_LINES)
+        # A line that reads like an order to the model is not handed to it; the others keep their numbers.
+        lines = [
+            escape(line) if may_be_told(line) else _LEFT_OUT for line in whole[start - 1 : start - 1 + count]
+        ]
+        shown = "\n".join(lines)
+        details: dict[str, Any] = {"text": shown, "path": escape(path), "from": start, "lines": len(lines)}
+        if start - 1 + len(lines) < len(whole):
+            details["nextFrom"] = start + len(lines)
+        return ToolAnswer(shown, details)
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
         item = self._item(asked.text, turn, moment("occurredAt", asked.occurred_at))
@@ -294,6 +342,13 @@ class Toolbox:
         except NoSuchLog as absent:
             said = await read_kept(self._client, asked, absent, turn)
         return ToolAnswer("\n".join(escape(redact(line).text) for line in said.split("\n")))
+
+    def _shown(self, memory: Memory) -> dict[str, Any]:
+        return shown_memory(memory, self._source(memory))
+
+    def _source(self, memory: Memory) -> str:
+        """Return the file and line that a memory is from; "" for what was said in a conversation."""
+        return escape(one_line(self._cited.get(memory.id) or memory.source.reference))
 
     def _item(self, text: str, turn: Turn, at: int | None) -> MemoryItem:
         clean = redact(strip(text), self._settings.capture.redaction)
@@ -366,21 +421,32 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
     return replace(identity, namespace=wanted)
 
 
-def shown_memory(memory: Memory) -> dict[str, Any]:
-    """Return a memory for programs, its text escaped."""
+def shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
+    """Return a memory for programs, under the names that those know who read the systems that this one replaces.
+
+    Args:
+        memory: the memory; its text is escaped.
+        source: the file and line that it is from, escaped: ``MEMORY.md#3``; "" for what was said in a conversation.
+    """
+    text = escape(memory.text)
+    path, _, anchor = source.rpartition("#")
     shown = {
         "id": memory.id,
-        "text": escape(memory.text),
-        "path": _path(memory),
+        "blob_id": memory.id,
+        "chunk_hash": memory.id,
+        "text": text,
+        "content": text,
+        "path": path or source or f"memory/{memory.id}.md",
+        "source": source,
+        "line": int(anchor) if path and anchor.isascii() and anchor.isdigit() else 1,
+        "date": _moment(memory).astimezone().date().isoformat(),
         "kind": memory.kind,
         "said_by": memory.trust,
         "state": memory.state,
     }
-    return {**shown, "relevance": memory.relevance} if isinstance(memory, RecallHit) else shown
-
-
-def _path(memory: Memory) -> str:
-    return f"memory/{memory.id}.md"
+    if isinstance(memory, RecallHit):
+        shown |= {"relevance": memory.relevance, "score": memory.relevance}
+    return shown
 
 
 def with_age(memory: Memory, clock: Clock) -> str:

@@ -30,6 +30,14 @@ class SessionLogs(Protocol):
         ...
 
 
+class HostFiles(Protocol):
+    """An agent's files that tools may read."""
+
+    def read(self, path: str, *, private: bool) -> str | None:
+        """Return the text of a file; None where there is none, it lies elsewhere, or it is ``private`` and may not be told."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTurn:
     """A turn as its host sees it.
@@ -51,6 +59,7 @@ class HostTurn:
         first_turn: the session begins with this turn: it may be given what was said lately.
         model: the session's language model, as the host names it.
         transcripts: the directory of the host's session logs, outside of which no tool reads; or its sessions.
+        files: the agent's files; None where tools read memories alone.
     """
 
     host: str = ""
@@ -67,6 +76,7 @@ class HostTurn:
     first_turn: bool = False
     model: str = ""
     transcripts: Path | SessionLogs | None = None
+    files: HostFiles | None = None
 
     def heard_by(self, session: SessionRef) -> Audience | None:
         """Return who reads the answer; None when there is no chat session at all."""

@@ -32,7 +32,13 @@ from gateway_plugin.hosts.openclaw.config import (
     settings_steps,
     write_block,
 )
-from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_environment, command_switches
+from gateway_plugin.hosts.openclaw.examination import (
+    CONFIG_VARIABLE,
+    HOST_VARIABLE,
+    command_environment,
+    command_switches,
+    files_variable,
+)
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
 from gateway_plugin.settings import DEFAULT_URL
@@ -74,6 +80,7 @@ def run(
     """Do what ``openclaw memrelay COMMAND`` asks, with the settings of the host's plugin."""
     os.environ.update(guarded(lambda: command_environment(os.environ)))
     switches = command_switches(os.environ)
+    os.environ[HOST_VARIABLE] = files_variable(os.environ)
     os.environ.pop(CONFIG_VARIABLE, None)
     command = context.find_root().command
     command.main(args=arguments or ["--help"], prog_name="openclaw memrelay", obj=switches)

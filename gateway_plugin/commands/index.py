@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Container
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,7 +16,7 @@ from gateway_plugin.bounded_files import named
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.doctor import doctor
+from gateway_plugin.commands.doctor import DoctorHost, doctor
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     FAILED,
@@ -28,20 +28,26 @@ from gateway_plugin.commands.run import (
     LimitOption,
     Output,
     UrlOption,
+    date_of,
     fail,
     find_context,
     guarded,
     with_client,
 )
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.hosts.openclaw.config import read_config
+from gateway_plugin.hosts.openclaw.examination import HOST_VARIABLE, host_files
+from gateway_plugin.hosts.openclaw.files import AgentPlaces, places_of
+from gateway_plugin.identity import DEFAULT_AGENT
+from gateway_plugin.recall import ranking
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.transcript import read_transcript
-from gateway_plugin.transfer.exports import ImportProblem
 from gateway_plugin.transfer.indexed import Index, IndexedFile, IndexRoot, RootKind
-from gateway_plugin.transfer.sending import send_items
-from relayer.wire.schemas import RecallRequest
+from gateway_plugin.transfer.living import LivingFiles, Look
+from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse
 
-_EVERY: float = 2.0
+_PATIENCE: Final = 30.0
+_EVERY: Final = 2.0
 memory = typer.Typer(
     help="OpenClaw's memory command over memrelay: status, index, search.", no_args_is_help=True
 )
@@ -70,8 +76,12 @@ def index(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store what an agent's files say, and remember where they are: the next `index` looks there again."""
-    context, found = _opened(url, agent)
+    """Bring memory up to what an agent's files say, and remember where they are: the next `index` looks there again.
+
+    An edited line replaces what it said before, a deleted one is forgotten; `restore` brings it back.
+    """
+    opened = _opened(url, agent)
+    found = opened.index
     if forget_roots:
         found.roots.clear()
     places = [(RootKind.PATH, path) for path in paths or ()]
@@ -81,25 +91,19 @@ def index(
         if not path.exists():
             fail(USAGE, f"{path}: there is nothing there", "name a file or folder that exists")
         found.roots.add(IndexRoot(kind, named(path)))
-    if not found.roots:
+    if places or forget_roots:
         guarded(found.save)
+    if not opened.all_roots:
         fail(
             USAGE,
             "nothing to index: no place was named yet",
             "memrelay-gateway index --workspace ~/.openclaw/workspace --sessions ~/.openclaw/agents/main/sessions",
         )
-    run = _Run(context, found, Output(as_json=as_json), verbose=verbose)
+    output = Output(as_json=as_json)
     if watch:
-        run.watch(force=force)
+        _watch(opened, output, force=force)
         return
-    counts = with_client(context.settings, lambda client: run.look(client, force=force))
-    if as_json:
-        roots = [str(root.path) for root in sorted(found.roots)]
-        Output(as_json=True).json({"roots": roots, **counts, "problems": [*run.problems]})
-    else:
-        Output(as_json=False).say(_sentence(counts))
-    if counts["unreadable"]:
-        raise typer.Exit(FAILED)
+    _indexed(opened, output, force=force, verbose=verbose)
 
 
 def transcript(
@@ -130,39 +134,60 @@ def memory_status(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many memories there are, which files are indexed, and what waits."""
-    context, found = _opened(url, agent)
-    if look and found.roots:
-        run = _Run(context, found, Output(as_json=as_json), verbose=verbose and not as_json)
-        with_client(context.settings, lambda client: run.look(client, force=False))
+    """Show how many memories there are, which files are indexed, and what waits; in a host, of each of its agents."""
+    output = Output(as_json=as_json)
+    every = [_opened(url, one) for one in _agents(agent)]
+    rows = []
+    for opened in every:
+        if look and opened.all_roots:
+            _look(opened, output, force=False, verbose=verbose and not as_json)
+        rows.append(_status(opened, url, fix=fix))
+    if as_json:
+        # The host's own command lists its agents; without a host there is the one that was asked about.
+        output.json([_as_host(row) for row in rows] if in_host() else rows[0])
+        return
+    for row in rows:
+        sources = "; ".join(row["sources"]) or "none yet: memrelay-gateway index"
+        shown = {**row, "sources": sources, "left_out": "; ".join(row["left_out"]) or "nothing"}
+        output.pairs((name.replace("_", " "), str(value)) for name, value in shown.items())
+    if deep:
+        doctor(host=DoctorHost.OPENCLAW if in_host() else None, agent=agent, url=url)
+
+
+def _status(opened: _Opened, url: str | None, *, fix: bool) -> dict[str, Any]:
     outbox = open_file_outbox(url)
     mended = guarded(lambda: outbox.retry(None)) if fix else 0
     dead, waiting = len(guarded(outbox.dead_letters)), outbox.waiting()
     outbox.close()
-    listed = with_client(context.settings, lambda client: client.list_memories(context.identity, limit=1))
-    files, left_out = found.files()
-    sources = [f"{root.kind.value}: {root.path}" for root in sorted(found.roots)]
-    rows: dict[str, object] = {
-        "agent": context.identity.agent,
-        "relayer": context.settings.url,
+    identity = opened.context.identity
+    listed = with_client(opened.context.settings, lambda client: client.list_memories(identity, limit=1))
+    files, left_out = opened.index.files(opened.roots)
+    return {
+        "agent": opened.name,
+        "relayer": opened.context.settings.url,
         "memories": listed.total,
         "files": len(files),
-        "changed_files": sum(found.is_new(one) for one in files),
+        "lines": sum(len(file.lines) for file in opened.index.seen.values()),
+        "changed_files": sum(opened.index.is_new(one) for one in files),
         "left_out": [str(error) for error in left_out],
-        "sources": sources,
+        "sources": [f"{root.kind.value}: {root.path}" for root in sorted(opened.all_roots)],
         "waiting_turns": waiting,
         "refused_turns": dead,
         **({"mended_turns": mended} if fix else {}),
     }
-    output = Output(as_json=as_json)
-    if as_json:
-        output.json(rows)
-    else:
-        shown = {**rows, "sources": "; ".join(sources) or "none yet: memrelay-gateway index"}
-        shown["left_out"] = "; ".join(map(str, left_out)) or "nothing"
-        output.pairs((name.replace("_", " "), str(value)) for name, value in shown.items())
-    if deep and not as_json:
-        doctor(agent=agent, url=url)
+
+
+def _as_host(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as the host's own command shows it, with ours beside it."""
+    status = {
+        "backend": "builtin",
+        "provider": "memrelay",
+        "files": row["files"],
+        "chunks": row["lines"],
+        "dirty": bool(row["changed_files"]),
+        "sources": ["memory"],
+    }
+    return {"agentId": row["agent"], "status": status, **row}
 
 
 @memory.command("index")
@@ -173,8 +198,15 @@ def memory_index(
     agent: AgentOption = None,
     url: UrlOption = None,
 ) -> None:
-    """Look again at the places that `memrelay-gateway index` was told of."""
-    index(force=force, verbose=verbose, agent=agent, url=url)
+    """Look at the files now: in a host those of its agents, else the places that `memrelay-gateway index` was told of."""
+    if not in_host():
+        index(force=force, verbose=verbose, agent=agent, url=url)
+        return
+    output = Output(as_json=False)
+    for one in _agents(agent):
+        opened = _opened(url, one)
+        output.say(f"agent {opened.name}:")
+        _indexed(opened, output, force=force, verbose=verbose)
 
 
 @memory.command("search")
@@ -192,27 +224,54 @@ def memory_search(
     asked = query or words
     if not asked:
         fail(USAGE, "QUERY: what to look for is missing", 'memrelay-gateway memory search "deploy window"')
-    context = find_context(url, agent)
-    request = RecallRequest(query=asked, limit=limit, floor=floor, include_suspect=True)
+    opened = _opened(url, agent)
+    context = opened.context
+    request = RecallRequest(
+        query=asked, limit=limit, floor=floor, include_suspect=True, **ranking(context.settings.recall)
+    )
     answer = with_client(
         context.settings, lambda client: client.recall(context.identity, request, deadline=15)
     )
     output = Output(as_json=as_json)
+    cited = opened.index.cited()
     if as_json:
-        rows = [
-            {
-                "path": hit.source.reference or f"memory/{hit.id}.md",
-                "score": hit.relevance,
-                "snippet": hit.text,
-                "id": hit.id,
-            }
-            for hit in answer.memories
-        ]
-        output.json({"results": rows})
+        output.json({"results": [_result(hit, cited) for hit in answer.memories]})
     elif answer.memories:
-        output.memories(answer.memories, SystemClock().now(), sources=True)
+        output.memories(answer.memories, SystemClock().now(), cited=cited)
     else:
         output.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
+
+
+def cited_files(context: CliContext) -> dict[str, str]:
+    """Return where the memories of an agent's files stand now, as far as this machine knows, by their ids."""
+    origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
+    return guarded(lambda: Index.load(os.environ, context.identity, origin)).cited()
+
+
+def told_with_sources(answer: RecallResponse, cited: Mapping[str, str]) -> dict[str, Any]:
+    """Return an answer as JSON, each hit with the date of what it tells, and the path and line of the file that it is from."""
+    told: dict[str, Any] = answer.model_dump(mode="json")
+    for hit, shown in zip(answer.memories, told["memories"], strict=True):
+        result = _result(hit, cited)
+        shown |= {"path": result["file"], "line": result["startLine"], "date": result["date"]}
+    return told
+
+
+def _result(hit: RecallHit, cited: Mapping[str, str]) -> dict[str, object]:
+    source = cited.get(hit.id) or hit.source.reference
+    path, _, line = source.rpartition("#")
+    number = int(line) if path and line.isascii() and line.isdigit() else 1
+    return {
+        "path": source or f"memory/{hit.id}.md",
+        "file": path or source,
+        "startLine": number,
+        "endLine": number,
+        "date": date_of(hit).isoformat(),
+        "score": hit.relevance,
+        "snippet": hit.text,
+        "source": "memory",
+        "id": hit.id,
+    }
 
 
 def add_to(app: typer.Typer) -> None:
@@ -223,89 +282,150 @@ def add_to(app: typer.Typer) -> None:
 
 
 @dataclass(slots=True)
-class _Run:
-    """One agent's files on their way to the relayer.
+class _Opened:
+    """An agent's files: what its host calls it, where the host has them, and what is known of them."""
 
-    Attributes:
-        problems: what was not read at the last look, as sentences.
-    """
-
+    name: str
     context: CliContext
-    found: Index
-    output: Output
-    verbose: bool = False
-    problems: dict[str, None] = field(default_factory=dict)
+    index: Index
+    roots: tuple[IndexRoot, ...]
 
-    async def look(self, client: RelayerClient, *, force: bool) -> Counter[str]:
-        """Store what changed; what cannot be read is said, counted and passed over. Raises as the client does."""
-        counts: Counter[str] = Counter()
-        before, self.problems = self.problems, {}
-        try:
-            files, left_out = await asyncio.to_thread(self.found.files)
-            for error in left_out:
-                counts += self._problem(str(error), before)
-            for one in files:
-                if not force and not self.found.is_new(one):
-                    counts["unchanged"] += 1
-                    continue
-                counts += await self._store(client, one, before, anew=force)
-        finally:
-            self.found.save()
-        return counts
-
-    def _problem(self, sentence: str, before: Container[str]) -> Counter[str]:
-        """Count what is not read; while it is watched, it is said once."""
-        self.problems[sentence] = None
-        if not self.output.as_json and sentence not in before:
-            self.output.say(sentence)
-        return Counter(unreadable=1)
-
-    async def _store(
-        self, client: RelayerClient, one: IndexedFile, before: Container[str], *, anew: bool
-    ) -> Counter[str]:
-        try:
-            items = await asyncio.to_thread(one.root.read, one.path, self.context.settings.capture)
-        except ImportProblem as error:
-            return self._problem(str(error), before)
-        counts = await send_items(client, self.context.identity, items, anew=anew)
-        self.found.stored(one)
-        if self.verbose and not self.output.as_json:
-            self.output.say(f"{one.path}: {counts['stored']} stored, {counts['duplicate']} known already")
-        return counts + Counter(files=1)
-
-    def watch(self, *, force: bool) -> None:
-        """Look again and again; a relayer that is away is waited for."""
-
-        async def forever(client: RelayerClient) -> None:
-            again = force
-            while True:
-                try:
-                    counts = await self.look(client, force=again)
-                except GatewayError as error:
-                    self.output.say(f"{error}; it is tried again")
-                else:
-                    again = False
-                    if counts["files"]:
-                        self.output.say(_sentence(counts))
-                await asyncio.sleep(_EVERY)
-
-        places = ", ".join(str(root.path) for root in sorted(self.found.roots))
-        self.output.say(f"watching {places}; end with Ctrl-C")
-        try:
-            with_client(self.context.settings, forever)
-        except KeyboardInterrupt:
-            self.output.say("stopped")
+    @property
+    def all_roots(self) -> set[IndexRoot]:
+        """Where is looked."""
+        return {*self.index.roots, *self.roots}
 
 
-def _opened(url: str | None, agent: str | None) -> tuple[CliContext, Index]:
+def _opened(url: str | None, agent: str | None) -> _Opened:
     context = find_context(url, agent)
     origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
-    return context, guarded(lambda: Index.load(os.environ, context.identity, origin))
+    index = guarded(lambda: Index.load(os.environ, context.identity, origin))
+    name = agent or DEFAULT_AGENT if in_host() else context.identity.agent
+    return _Opened(name, context, index, _host_roots(agent))
+
+
+def in_host() -> bool:
+    """Whether the command was typed as one of the host's: its agents and their files are meant."""
+    return bool(os.environ.get(HOST_VARIABLE))
+
+
+def _agents(agent: str | None) -> list[str | None]:
+    if agent is not None or not in_host():
+        return [agent]
+    return [places.agent for places in _host_places()] or [None]
+
+
+def _host_roots(agent: str | None) -> tuple[IndexRoot, ...]:
+    """Return what the host has an agent's files in; nothing outside a host."""
+    if not in_host():
+        return ()
+    wanted = agent or DEFAULT_AGENT
+    return next((places.roots for places in _host_places() if places.agent == wanted), ())
+
+
+def _host_places() -> list[AgentPlaces]:
+    files = guarded(lambda: host_files(os.environ))
+    return (
+        guarded(lambda: places_of(read_config(os.environ), os.environ, more=files.paths))
+        if files.enabled
+        else []
+    )
+
+
+def _look(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> Look:
+    """Look once; what cannot be read is said, counted and passed over."""
+
+    def told(file: IndexedFile, counts: Counter[str]) -> None:
+        if verbose and not output.as_json:
+            output.say(f"{file.path}: {counts['stored']} stored, {counts['duplicate']} known already")
+
+    async def looked(client: RelayerClient) -> Look:
+        files = LivingFiles(
+            client, opened.context.identity, opened.index, opened.context.settings.capture, told
+        )
+        return await files.look(opened.roots, force=force, wait=_PATIENCE)
+
+    look = with_client(opened.context.settings, looked)
+    if look.busy:
+        fail(FAILED, "another process is looking at these files", "wait for it; a gateway looks by itself")
+    if not output.as_json:
+        for problem in look.problems:
+            output.say(problem)
+    return look
+
+
+def _indexed(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> None:
+    look = _look(opened, output, force=force, verbose=verbose)
+    if output.as_json:
+        roots = [str(root.path) for root in sorted(opened.all_roots)]
+        output.json({"roots": roots, **look.counts, "problems": [*look.problems]})
+    else:
+        output.say(_sentence(look.counts))
+    if look.counts["unreadable"]:
+        raise typer.Exit(FAILED)
+
+
+def _watch(opened: _Opened, output: Output, *, force: bool) -> None:
+    places = ", ".join(str(root.path) for root in sorted(opened.all_roots))
+    output.say(f"watching {places}; end with Ctrl-C")
+    watch_files(opened.context, opened.index, output, roots=opened.roots, force=force)
+
+
+def watch_files(
+    context: CliContext,
+    index: Index,
+    output: Output,
+    *,
+    roots: Iterable[IndexRoot] = (),
+    every: float = _EVERY,
+    force: bool = False,
+    told: Callable[[IndexedFile, Counter[str]], None] | None = None,
+) -> None:
+    """Look again and again until interrupted; a relayer that is away is waited for.
+
+    Args:
+        context: whose files, and the relayer.
+        index: what is known of them.
+        output: where is said what changed.
+        roots: where to look besides the index's own.
+        every: seconds between two looks.
+        force: at the first look, send also what did not change.
+        told: told of each file that changed, instead of a sentence for each look.
+    """
+
+    async def forever(client: RelayerClient) -> None:
+        again = force
+        problems: dict[str, None] = {}
+        files = LivingFiles(client, context.identity, index, context.settings.capture)
+        if told is not None:
+            files.each = told
+        while True:
+            try:
+                look = await files.look(roots, force=again)
+            except GatewayError as error:
+                output.say(f"{error}; it is tried again")
+            else:
+                again = False
+                for problem in look.problems:
+                    if problem not in problems:
+                        output.say(problem)
+                problems = look.problems
+                if told is None and (look.counts["files"] or look.changed):
+                    output.say(_sentence(look.counts))
+            await asyncio.sleep(every)
+
+    try:
+        with_client(context.settings, forever)
+    except KeyboardInterrupt:
+        output.say("stopped")
 
 
 def _sentence(counts: Counter[str]) -> str:
     words = {
         "stored": ("memory stored", "memories stored"),
+        "replaced": ("memory replaced", "memories replaced"),
+        "forgotten": ("memory forgotten", "memories forgotten"),
+        "restored": ("memory restored", "memories restored"),
         "duplicate": ("known already", "known already"),
         "refused": ("refused", "refused"),
         "unchanged": ("file unchanged", "files unchanged"),

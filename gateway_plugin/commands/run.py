@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
@@ -41,6 +41,8 @@ from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
+_WIDE: Final = 200
+
 
 class Output:
     """Standard output, in one of the two forms."""
@@ -48,6 +50,9 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._console = Console(highlight=False, soft_wrap=True)
+        if not self._console.is_terminal and "COLUMNS" not in os.environ:
+            # Nobody's window: a program that reads a row is not to put a folded cell together again.
+            self._console.width = _WIDE
 
     def json(self, value: Any) -> None:
         """Print a document."""
@@ -68,22 +73,29 @@ class Output:
         for name, value in known:
             self._console.print(Text(name.ljust(width + 2), style="dim") + Text(one_line(value)))
 
-    def memories(self, memories: Sequence[Memory], now: float, *, sources: bool = False) -> None:
-        """Print memories, one row each; hits with their relevance, and with ``sources`` where each comes from."""
+    def memories(
+        self, memories: Sequence[Memory], now: float, *, cited: Mapping[str, str] | None = None
+    ) -> None:
+        """Print memories, one row each; hits with their relevance, their date and the file and line that they are from.
+
+        Args:
+            memories: in the order in which they are shown.
+            now: seconds since the epoch.
+            cited: by id, where memories of files stand now; hits of others show where they were when they were stored.
+        """
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
         table = Table(box=None, pad_edge=False, header_style="dim")
         for heading in ("id", *(("relevance",) if hits else ()), "when", "kind"):
             table.add_column(heading, no_wrap=True)
         table.add_column("text", overflow="fold")
-        if sources:
+        if hits:
             table.add_column("source", overflow="fold")
         for memory in memories:
-            at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
-            age = age_in_words(datetime.fromtimestamp(at / 1000, UTC), moment)
+            age = age_in_words(_moment_of(memory), moment)
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
-            source = (Text(one_line(memory.source.reference)),) if sources else ()
+            source = (Text(_origin(memory, cited or {})),) if hits else ()
             table.add_row(
                 memory.id, *relevance, age, memory.kind + state, Text(one_line(memory.text)), *source
             )
@@ -119,6 +131,21 @@ class Output:
             self.say(
                 "?: the relayer does not have it open; memrelay-gateway status --agent NAME opens and counts it"
             )
+
+
+def _moment_of(memory: Memory) -> datetime:
+    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def date_of(memory: Memory) -> date:
+    """Return the day of what a memory tells, by this machine's calendar."""
+    return _moment_of(memory).astimezone().date()
+
+
+def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
+    source = one_line(cited.get(memory.id) or memory.source.reference)
+    return f"{source}, {date_of(memory).isoformat()}" if source else date_of(memory).isoformat()
 
 
 def as_error(sentence: str, fix: str) -> None:

@@ -5,11 +5,10 @@ Texts go to files that only their owner reads. Importing the same files again st
 
 from __future__ import annotations
 
-import asyncio
+import os
 import sys
 from collections import Counter
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -19,7 +18,9 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.bounded_files import named
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.index import watch_files
 from gateway_plugin.commands.run import (
     FAILED,
     USAGE,
@@ -35,10 +36,10 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
-from gateway_plugin.errors import GatewayError
-from gateway_plugin.identity import Identity, KeyHolder
+from gateway_plugin.identity import KeyHolder
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, read_file, seal
+from gateway_plugin.transfer.indexed import Index, IndexRoot, RootKind
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
 from relayer.wire.schemas import Memory
@@ -182,23 +183,22 @@ def watch(
     agent: AgentOption = None,
     url: UrlOption = None,
 ) -> None:
-    """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there stays."""
+    """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there is forgotten."""
     if not folder.is_dir():
         fail(USAGE, "FOLDER: there is no such directory", "")
     context = find_context(url, agent)
     output = Output(as_json=False)
-
-    async def look(client: RelayerClient) -> None:
-        watcher = _Watcher(client, context.identity, named(folder), output)
-        output.say(f"watching {folder} for {context.identity.namespace}; end with Ctrl-C")
-        while True:
-            await watcher.look()
-            await asyncio.sleep(every)
-
-    try:
-        with_client(context.settings, look)
-    except KeyboardInterrupt:
-        output.say("stopped")
+    origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
+    index = guarded(lambda: Index.load(os.environ, context.identity, origin))
+    output.say(f"watching {folder} for {context.identity.namespace}; end with Ctrl-C")
+    watch_files(
+        context,
+        index,
+        output,
+        roots=(IndexRoot(RootKind.PATH, named(folder)),),
+        every=every,
+        told=lambda file, counts: output.say(f"{file.path}: {_sentence(counts)}"),
+    )
 
 
 def add_to(app: typer.Typer) -> None:
@@ -206,41 +206,6 @@ def add_to(app: typer.Typer) -> None:
     app.command()(export)
     app.command("import")(import_files)
     app.command()(watch)
-
-
-@dataclass(slots=True)
-class _Watcher:
-    """What was seen of a folder, and where its changes go."""
-
-    client: RelayerClient
-    identity: Identity
-    folder: Path
-    output: Output
-    seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    problems: set[str] = field(default_factory=set)
-
-    async def look(self) -> None:
-        """Import what changed; a failure is said, and one of the relayer's is tried again at the next look."""
-        below = await asyncio.to_thread(files_of, self.folder)
-        problems = {str(error): None for error in below.left_out}
-        for problem in problems:
-            if problem not in self.problems:
-                self.output.say(problem)
-        self.problems = {*problems}
-        for path, mark in below.files:
-            if self.seen.get(path) == mark:
-                continue
-            try:
-                items = await asyncio.to_thread(_read, self.folder, path)
-                counts = await send_items(self.client, self.identity, items)
-            except ImportProblem as error:
-                self.output.say(str(error))
-            except GatewayError as error:
-                self.output.say(f"{path}: {error}; it is tried again")
-                continue
-            else:
-                self.output.say(f"{path}: {_sentence(counts)}")
-            self.seen[path] = mark
 
 
 def _end(problems: list[str]) -> None:
@@ -276,6 +241,8 @@ def _sentence(counts: Counter[str]) -> str:
         "duplicate": "known already",
         "skipped": "skipped",
         "refused": "refused",
+        "replaced": "replaced",
+        "restored": "restored",
     }
     said = [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
     return ", ".join(said) or "nothing in it"

@@ -23,6 +23,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_NAME: Final = re.compile(r"(\d{4}-\d{2}-\d{2})\.md", re.IGNORECASE)
 _TIME: Final = re.compile(r"#{2,3}\s+(Session\s+)?(\d{1,2}):(\d{2})\s*")
 _ANCHOR: Final = re.compile(r"<!--\s*session:(\S+)(?:\s+transcript:(.*?))?\s*-->")
+_OBSERVED: Final = re.compile(r"<!--\s*observed:\s*(\S+)\s*\|\s*status:\s*(\w+)[^>]*-->")
+_COMMENT: Final = re.compile(rf"{_ANCHOR.pattern}|{_OBSERVED.pattern}")
+_FRONT_LINES: Final = 100
 _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
@@ -87,6 +90,8 @@ class _Place:
     moment: datetime | None = None
     session: str = ""
     transcript: str = ""
+    observed: datetime | None = None
+    over: bool = False
 
 
 def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
@@ -100,10 +105,19 @@ def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
     match = _DATE_NAME.fullmatch(PurePath(name).name)
     here = _Place(_date(match[1], place) if match else None)
     items: list[ImportItem] = []
-    for number, block in _blocks(text.removeprefix("\ufeff").splitlines()):
-        if not _moves(here, block):
-            items += _item(block, f"{name}#{number}", here)
+    for number, block in _blocks(_without_front_matter(text.removeprefix("\ufeff").splitlines())):
+        if not _moves(here, block, place):
+            items += [] if here.over else _item(block, f"{name}#{number}", here)
+            here.observed, here.over = None, False
     return items
+
+
+def _without_front_matter(lines: list[str]) -> list[str]:
+    """Return a file's lines with what stands before it for programs blank: line numbers stay."""
+    if lines[:1] != ["---"] or "---" not in lines[1:_FRONT_LINES]:
+        return lines
+    end = lines.index("---", 1) + 1
+    return [""] * end + lines[end:]
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -113,7 +127,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         fence = _FENCE.match(line) is not None
         bullet = _BULLET.match(line)
-        alone = not fenced and (_HEADING.match(line) is not None or _ANCHOR.match(line.strip()) is not None)
+        alone = not fenced and (_HEADING.match(line) is not None or _COMMENT.match(line.strip()) is not None)
         begins = alone or (bullet is not None and not fenced and (not block or not bullet[1]))
         if block and not fenced and (begins or not line.strip()):
             yield start, "\n".join(block)
@@ -130,11 +144,16 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
         yield start, "\n".join(block)
 
 
-def _moves(here: _Place, block: str) -> bool:
+def _moves(here: _Place, block: str, place: tzinfo) -> bool:
     """Take a heading or a comment as what it says about the lines that follow; tell whether it was one."""
     anchor = _ANCHOR.match(block.strip())
     if anchor is not None:
         here.session, here.transcript = anchor[1][:_MAX_REFERENCE], (anchor[2] or "").strip()[:_MAX_REFERENCE]
+        return True
+    observed = _OBSERVED.match(block.strip())
+    if observed is not None:
+        # OpenClaw's line above an entry of USER.md and MEMORY.md: since when it holds, and whether it still does.
+        here.observed, here.over = _date(observed[1], place), observed[2] == "superseded"
         return True
     time = _TIME.fullmatch(block.strip())
     if time is not None and here.date is not None and int(time[2]) < 24 and int(time[3]) < 60:
@@ -149,7 +168,7 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
     said = (bullet[2] + block[bullet.end() :]) if bullet else block
     if not one_line(said) or block.lstrip().startswith("<!--"):
         return []
-    at = here.moment or here.date
+    at = here.observed or here.moment or here.date
     said = said.strip()
     return [
         ImportItem(

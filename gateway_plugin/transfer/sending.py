@@ -17,14 +17,14 @@ _PAGE_BYTES: Final = 1024 * 1024
 _PAGE_ITEMS: Final = 100
 
 
-def pages(items: Sequence[ImportItem]) -> list[tuple[ImportItem, ...]]:
-    """Divide memories, in order."""
+def pages(items: Sequence[ImportItem], *, most: int = _PAGE_ITEMS) -> list[tuple[ImportItem, ...]]:
+    """Divide memories, in order, into pages of at most so many."""
     found: list[tuple[ImportItem, ...]] = []
     page: list[ImportItem] = []
     size = 0
     for item in items:
         weight = len(item.model_dump_json())
-        if page and (len(page) == _PAGE_ITEMS or size + weight > _PAGE_BYTES):
+        if page and (len(page) == most or size + weight > _PAGE_BYTES):
             found.append(tuple(page))
             page, size = [], 0
         page.append(item)

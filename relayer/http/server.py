@@ -144,7 +144,7 @@ class RequestHandler:
         structlog.contextvars.bind_contextvars(request_id=request_id)
         answered = await front.respond(request, request_id, request.protocol)
         self._write_down(
-            request.method,
+            _counted(request.method),
             answered.route,
             answered.status,
             code=answered.code,
@@ -278,7 +278,7 @@ class RequestHandler:
     ) -> None:
         template = trail.route.path if trail.route is not None else "-"
         code, rule = ("ok", "") if problem is None else (problem.code, problem.rule or "")
-        method = request.method if request.method in _METHODS else "other"
+        method = _counted(request.method)
         if self._traces is not None:
             parent = request.headers.get("traceparent", "")
             took = int((perf_counter() - started) * 1e9)
@@ -302,6 +302,11 @@ class RequestHandler:
             ms=round(seconds * 1000, 2),
             **details,
         )
+
+
+def _counted(method: str) -> str:
+    """A method as metrics, traces and logs name it: whoever calls may invent some."""
+    return method if method in _METHODS else "other"
 
 
 async def _while_there(request: web.BaseRequest, work: Awaitable[Reply]) -> Reply:

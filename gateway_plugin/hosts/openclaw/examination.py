@@ -22,7 +22,7 @@ from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import WHY_MARK
-from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, safe_load
+from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, FilesSettings, safe_load
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
 _START_SECONDS: Final = 60.0
@@ -232,6 +232,8 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
+HOST_VARIABLE: Final = "MEMRELAY_OPENCLAW_FILES"
+"""Set for commands that a person types as the host's: what the plugin's settings say of files, as JSON."""
 """Where the host's plugin puts its configuration, as JSON."""
 
 _SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
@@ -269,6 +271,25 @@ def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:
     if settings is None:
         return None
     return {"recall": settings.recall.enabled, "capture": settings.capture.enabled}
+
+
+def files_variable(environ: Mapping[str, str]) -> str:
+    """Return what `HOST_VARIABLE` is to be for a command of the host's; "" outside a host."""
+    text = environ.get(CONFIG_VARIABLE, "")
+    if not text:
+        return ""
+    settings = safe_load(core_config(_config(text), environ), environ).settings
+    return (FilesSettings() if settings is None else settings.files).model_dump_json()
+
+
+def host_files(environ: Mapping[str, str]) -> FilesSettings:
+    """Return what the plugin's settings say of files; raises `SettingsError`."""
+    try:
+        return FilesSettings.model_validate_json(environ.get(HOST_VARIABLE, "{}"))
+    except ValueError:
+        raise SettingsError(
+            SettingsIssue("config.files", "is wrong", "run memrelay-gateway doctor --host openclaw")
+        ) from None
 
 
 def _places(config: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, object]:

@@ -18,6 +18,7 @@ from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeEr
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.config import core_config, state_folder
+from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
 from gateway_plugin.outbox.queue import OutboxUnavailable
@@ -226,6 +227,7 @@ class OpenClawHost:
         self._state = state_folder(self._environ)
         self._settles = False
         self._settling = Settling(0, self._settled)
+        self._files: FileWatch | None = None
         # What sessions said that could not be put into the outbox, the newest: it goes with what is captured next. Kept here,
         # because the history is shorter after a compaction, of which the host tells without it.
         self._behind: dict[str, tuple[Json, ...]] = {}
@@ -243,6 +245,8 @@ class OpenClawHost:
         self._settles = settings.capture.strategy is CaptureStrategy.DEBOUNCE
         self._settling = Settling(settings.capture.debounce_ms / 1000, self._settled)
         await self._plugin.start()
+        self._files = FileWatch(self._plugin, self._environ)
+        self._files.start()
         return {
             "version": __version__,
             "problem": "",
@@ -270,6 +274,9 @@ class OpenClawHost:
     async def aclose(self) -> None:
         """Deliver what waits and let go; see `Host.aclose`."""
         await self._settling.aclose()
+        files, self._files = self._files, None
+        if files is not None:
+            await files.aclose()
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             await plugin.aclose()
@@ -282,6 +289,8 @@ class OpenClawHost:
         plugin = self._plugin
         if plugin is None:
             return {"status": "failed", "detail": self._problem}
+        if self._files is not None:
+            self._files.heard(context)
         # The session goes on: what it said last has settled.
         await self._settling.flush(session_key_of(context) or "")
         injection = await plugin.before_turn(
@@ -371,7 +380,9 @@ class OpenClawHost:
     async def _tool(self, call: Call) -> Json:
         if self._plugin is None:
             return {"text": f"Memory is not available: {self._problem}", "details": {"failed": True}}
-        return await call_tool(self._plugin, call.params, _context(call), state=self._state)
+        context = _context(call)
+        files = await self._files_of(context)
+        return await call_tool(self._plugin, call.params, context, state=self._state, files=files)
 
     async def _search(self, call: Call) -> Json:
         if self._plugin is None:
@@ -385,7 +396,11 @@ class OpenClawHost:
     async def _read(self, call: Call) -> Json:
         if self._plugin is None:
             return {"status": "not_found", "text": "", "path": ""}
-        return await read_file(self._plugin, call.params, _context(call))
+        context = _context(call)
+        return await read_file(self._plugin, call.params, context, files=await self._files_of(context))
+
+    async def _files_of(self, context: Json) -> AgentPlaces | None:
+        return None if self._files is None else await asyncio.to_thread(self._files.of, context)
 
     async def _command(self, call: Call) -> Json:
         if self._plugin is None:

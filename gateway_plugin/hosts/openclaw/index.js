@@ -126,9 +126,8 @@ function registerCommands(api, ask) {
   }
 }
 
-// `openclaw memrelay ...` is `memrelay-gateway ...` with this plugin's settings; what it prints is passed on untouched.
+// `openclaw memrelay ...` and, where memory-core is not loaded, `openclaw memory ...` are `memrelay-gateway ...` with our settings.
 function registerCli(api, command, config) {
-  const [{ name, description }] = manifest.cliCommands;
   const env = { ...process.env, MEMRELAY_OPENCLAW_CONFIG: JSON.stringify(config) };
   const run = (args) => {
     const rest = [...command.slice(1), "openclaw", "run", "--", ...args];
@@ -136,11 +135,13 @@ function registerCli(api, command, config) {
     if (error) console.error(cannotRun(command[0], manifest.id, error));
     process.exitCode = error ? 127 : (status ?? 1);
   };
-  const registrar = ({ program }) => {
+  const registrar = ({ name, description }) => ({ program }) => {
     const group = program.command(name).description(description).argument("[arguments...]").allowUnknownOption();
-    group.helpOption(false).action(run).passThroughOptions?.();
+    group.helpOption(false).action((args) => run(name === "memory" ? [name, ...args] : args)).passThroughOptions?.();
   };
-  api.registerCli(registrar, { descriptors: manifest.cliCommands });
+  const { allow, entries } = api.config?.plugins ?? {};
+  const core = entries?.["memory-core"]?.enabled !== false && !(allow?.length && !allow.includes("memory-core"));
+  for (const one of manifest.cliCommands.slice(0, core ? 1 : undefined)) api.registerCli(registrar(one), { descriptors: [one] });
 }
 
 export default { id: manifest.id, name: manifest.name, description: manifest.description, register };

@@ -75,8 +75,39 @@ _HINTS: Final[dict[str, dict[str, object]]] = {
         "help": "Keep the turns that leave a memory word for word at the relayer, too, sealed; memory_transcript reads them where the host has no log.",
         "advanced": True,
     },
+    "capture.mirrorDailyLog": {
+        "label": "Mirror to daily notes",
+        "help": "Append what was captured to memory/YYYY-MM-DD.md of the workspace, in plain text.",
+        "advanced": True,
+    },
+    "files": {
+        "label": "Files",
+        "help": "Files of the workspace that are kept as memories.",
+        "advanced": True,
+    },
+    "files.enabled": {
+        "label": "Follow files",
+        "help": "Bring memory up to date whenever MEMORY.md, memory/ or wiki/ of a workspace change.",
+    },
+    "recall.halfLifeDays": {
+        "label": "Half-life",
+        "help": "Days after which a memory counts half; left out, age does not count.",
+        "advanced": True,
+    },
+    "recall.diversity": {
+        "label": "Diversity",
+        "help": "0 to 1: how far down a memory goes that repeats a better one.",
+        "advanced": True,
+    },
     "namespace": {"label": "Namespace", "help": "Whose memories are used.", "advanced": True},
     "active": {"label": "Active mode", "help": "A model chooses what is recalled.", "advanced": True},
+}
+
+
+_MEMORY_COMMAND: Final = {
+    "name": "memory",
+    "description": "Search, inspect and index an agent's memory and its files.",
+    "hasSubcommands": True,
 }
 
 
@@ -95,7 +126,9 @@ def manifest() -> dict[str, Any]:
             name: {"replaySafe": True} if name in READING else {"sideEffecting": True} for name in TOOL_NAMES
         },
         "skills": ["./skills"],
-        **_common("memrelay", ("memory", "active-memory")),
+        **(common := _common("memrelay", ("memory", "active-memory"))),
+        # The host's own command, which goes with the slot.
+        "cliCommands": [*common["cliCommands"], _MEMORY_COMMAND],
     }
 
 

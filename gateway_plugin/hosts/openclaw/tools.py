@@ -19,6 +19,7 @@ from gateway_plugin.settings import NamespaceScope
 from gateway_plugin.tool_arguments import ToolError, tool_schemas
 from gateway_plugin.tools import ToolAnswer
 from gateway_plugin.transcript import NoSuchLog
+from gateway_plugin.turn import HostFiles
 
 _MAX_MESSAGES: Final = 2000
 _BUSY_SECONDS: Final = 1.0
@@ -83,7 +84,7 @@ PROMPT_SECTION: Final = (
     (
         "What was said in earlier conversations is kept. Notes that fit the latest message are given with it, marked as "
         "untrusted history. Look further with memory_search when they do not answer, and with memory_get for what was said "
-        "around a memory. Store with memory_store only what the user asks you to remember: the rest is kept without a call."
+        "around a memory, or for the file that it is from. Store with memory_store only what the user asks you to remember: the rest is kept without a call."
     ),
     "",
 )
@@ -111,7 +112,9 @@ def tool_definitions() -> list[dict[str, Any]]:
     return [_definition(schema) for schema in tool_schemas()]
 
 
-async def call_tool(plugin: AsyncMemoryPlugin, params: Json, context: Json, *, state: Path) -> Json:
+async def call_tool(
+    plugin: AsyncMemoryPlugin, params: Json, context: Json, *, state: Path, files: HostFiles | None = None
+) -> Json:
     """Do what the model asks; every failure is an answer.
 
     Args:
@@ -119,11 +122,12 @@ async def call_tool(plugin: AsyncMemoryPlugin, params: Json, context: Json, *, s
         params: ``name`` and ``arguments`` of the call.
         context: the host's context of the run.
         state: the host's state directory, where it keeps the sessions.
+        files: the agent's files.
     """
     arguments = params.get("arguments")
     name = str(params.get("name", ""))
     logs = _sessions(plugin, context, state) if name == "memory_transcript" else None
-    answer = await _call(plugin, name, arguments, context, logs=logs)
+    answer = await _call(plugin, name, arguments, context, logs=logs, files=files)
     details: dict[str, Any] = {**answer.details, "failed": answer.failed}
     if name == "memory_search":
         # The host's active-memory believes in what was found, and in failures, only where it reads them here.
@@ -132,7 +136,7 @@ async def call_tool(plugin: AsyncMemoryPlugin, params: Json, context: Json, *, s
 
 
 async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
-    """Answer a search by the host itself, in its own terms: every memory is a file of one line."""
+    """Answer a search by the host itself, in its own terms: each memory with the file and line that it is from, or as a file of its own."""
     options = params.get("options")
     options = options if isinstance(options, Mapping) else {}
     arguments: dict[str, object] = {"query": str(params.get("query", ""))}
@@ -147,13 +151,15 @@ async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) ->
     return {"hits": _hits(answer), "error": answer.text if answer.failed else ""}
 
 
-async def read_file(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
-    """Answer the host's reading of a memory as a file."""
+async def read_file(
+    plugin: AsyncMemoryPlugin, params: Json, context: Json, *, files: HostFiles | None = None
+) -> Json:
+    """Answer the host's reading of a file of the agent's, or of a memory as a file."""
     place = params.get("place")
     place = place if isinstance(place, Mapping) else {}
     path = str(place.get("relPath", ""))
     arguments = {"path": path, "from": place.get("from") or 1, "lines": place.get("lines")}
-    answer = await _call(plugin, "memory_get", arguments, context)
+    answer = await _call(plugin, "memory_get", arguments, context, files=files)
     found = bool(answer.details.get("text")) and not answer.failed
     return {"status": "ok" if found else "not_found", "text": answer.text if found else "", "path": path}
 
@@ -179,9 +185,10 @@ async def _call(
     context: Json,
     *,
     logs: AgentSessions | None = None,
+    files: HostFiles | None = None,
 ) -> ToolAnswer:
     given = arguments if isinstance(arguments, Mapping) else {}
-    host = replace(host_turn(context), transcripts=logs)
+    host = replace(host_turn(context), transcripts=logs, files=files)
     if session_key_of(context) is None:
         # A search by the host itself may be on behalf of any chat of the agent: it hears what a group may hear.
         host = replace(host, audience=Audience.GROUP)
@@ -192,8 +199,11 @@ def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
     return [
         {
             "path": memory["path"],
-            "startLine": 1,
-            "endLine": 1,
+            "startLine": memory["line"],
+            "endLine": memory["line"],
+            "citation": f"{memory['path']}#L{memory['line']}",
+            "date": memory["date"],
+            "id": memory["id"],
             "score": memory["relevance"],
             "snippet": memory["text"],
             "source": "memory",

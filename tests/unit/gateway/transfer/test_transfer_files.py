@@ -192,3 +192,26 @@ def test_an_answer_of_a_relayer_that_was_kept_as_it_came_is_read_without_its_pro
     assert [item.text for item in read_file(write(tmp_path, "a.jsonl", "\n".join(lines)), "a.jsonl")] == [
         "one\u2028line"
     ]
+
+
+def test_an_entry_holds_since_it_was_observed_and_not_when_its_line_says_that_it_is_over():
+    text = """\
+---
+summary: for programs
+---
+# USER.md
+
+<!-- observed: 2026-02-03 | status: active -->
+
+- Prefer short answers.
+
+<!-- observed: 2026-01-01 | status: superseded -->
+- Prefer long answers.
+
+- Always greet in Frisian.
+"""
+    items = read_markdown(text, "USER.md", BERLIN)
+    assert [(item.text, item.occurred_at, item.source.reference) for item in items] == [
+        ("Prefer short answers.", at(2026, 2, 3), "USER.md#8"),
+        ("Always greet in Frisian.", None, "USER.md#13"),
+    ]

@@ -1,0 +1,282 @@
+"""The files of the host's agents: where they lie, how they are looked at while the gateway runs, and how tools read them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from gateway_plugin.bounded_files import NotRead, named, read_below
+from gateway_plugin.errors import GatewayError, IdentityError, SettingsError
+from gateway_plugin.hosts.openclaw.config import HostConfig, config_path, read_config, state_folder
+from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
+from gateway_plugin.identity import DEFAULT_AGENT, parse_session_key
+from gateway_plugin.plugin import AsyncMemoryPlugin
+from gateway_plugin.status import notify
+from gateway_plugin.transfer.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
+from gateway_plugin.turn import HostTurn
+from relayer.wire.retries import doubled
+
+EVERY: Final = 2.0
+"""Seconds between two looks at the files."""
+_SLOWEST: Final = 60.0
+_PAUSE: Final = 20.0
+_SETTLES: Final = 0.5
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_MAX_AGENTS: Final = 200
+_VARIABLE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlaces:
+    """Where an agent's files are.
+
+    Attributes:
+        agent: its id in the host.
+        workspace: its workspace.
+        roots: what of it, and besides it, is indexed.
+        mirrors: whether direct conversations are written into its daily notes, which are private then.
+    """
+
+    agent: str
+    workspace: Path
+    roots: tuple[IndexRoot, ...]
+    mirrors: bool = False
+
+    def read(self, path: str, *, private: bool) -> str | None:
+        """Return the text of a file that is indexed; None where there is no such file.
+
+        Args:
+            path: below the workspace, as a search cites it, or absolute.
+            private: whether what belongs to direct conversations alone may be told.
+        """
+        for root, below in self._candidates(path):
+            file = root.path / below if below.parts else root.path
+            kept = is_private(root, file) or (self.mirrors and is_daily(root.name_of(file)))
+            if not root.holds(file) or (kept and not private):
+                continue
+            with contextlib.suppress(NotRead, UnicodeDecodeError):
+                folder, name = (root.path, below) if below.parts else (root.path.parent, root.path.name)
+                return read_below(folder, name, most=_MAX_BYTES).decode()
+        return None
+
+    def _candidates(self, path: str) -> Iterator[tuple[IndexRoot, PurePosixPath]]:
+        """Yield which roots a path may lie in, and where in them; what leads out is refused when it is opened."""
+        asked = PurePosixPath(path)
+        for root in self.roots:
+            real = PurePosixPath(root.path.as_posix())
+            # As it is cited, relative to the workspace, and as it is.
+            for given in (asked, PurePosixPath(self.workspace.as_posix()) / asked):
+                if given.is_relative_to(real) and given.is_absolute():
+                    yield root, given.relative_to(real)
+            if root.kind is not RootKind.WORKSPACE and asked.parts[:1] == (real.name,):
+                yield root, PurePosixPath(*asked.parts[1:])
+
+
+def places_of(
+    config: HostConfig, environ: Mapping[str, str], *, more: tuple[str, ...] = ()
+) -> list[AgentPlaces]:
+    """Return the places of every agent whose memory search is not switched off.
+
+    Args:
+        config: the host's.
+        environ: the environment, for ``${NAME}`` and the host's folders.
+        more: paths that the plugin's own settings name, as the host's ``extraPaths`` are written.
+    """
+    agents = _object(config.whole.get("agents"))
+    entries = _object(agents.get("entries"))
+    found = []
+    for agent in config.agents[:_MAX_AGENTS]:
+        entry = _object(entries.get(agent))
+        searches = [*_searches(config.whole), *_searches(_object(agents.get("defaults"))), *_searches(entry)]
+        if searches and searches[-1].get("enabled") is False:
+            continue
+        workspace = _workspace(config, agent, environ)
+        extra = [*more, *(one for search in searches for one in _extra(search))]
+        found.append(AgentPlaces(agent, workspace, _roots(workspace, extra, environ)))
+    return found
+
+
+def _searches(part: Json) -> list[Json]:
+    """Return the settings of memory search in a part of the configuration, in today's spelling and the former one."""
+    both = (_object(part.get("memorySearch")), _object(_object(part.get("memory")).get("search")))
+    return [one for one in both if one]
+
+
+def _extra(search: Json) -> Iterator[object]:
+    for name in ("paths", "extraPaths"):
+        listed = search.get(name)
+        yield from listed if isinstance(listed, list) else ()
+
+
+def _roots(workspace: Path, extra: list[object], environ: Mapping[str, str]) -> tuple[IndexRoot, ...]:
+    roots = [IndexRoot(RootKind.WORKSPACE, named(workspace))] if workspace.is_dir() else []
+    for entry in extra:
+        path, pattern = (
+            (entry.get("path"), entry.get("pattern")) if isinstance(entry, Mapping) else (entry, "")
+        )
+        if isinstance(path, str) and path.strip():
+            place = named(workspace / _expanded(path, environ))
+            roots.append(IndexRoot(RootKind.NOTES, place, str(pattern or "").replace("\\", "/")))
+    return tuple(dict.fromkeys(roots))
+
+
+def _workspace(config: HostConfig, agent: str, environ: Mapping[str, str]) -> Path:
+    agents = _object(config.whole.get("agents"))
+    own = _object(_object(agents.get("entries")).get(agent)).get("workspace")
+    shared = _object(agents.get("defaults")).get("workspace")
+    if isinstance(own, str) and own.strip():
+        return _expanded(own, environ)
+    # The folder of the defaults is the default agent's own; those of the others lie in it.
+    is_owner = agent == DEFAULT_AGENT or len(config.agents) == 1
+    if isinstance(shared, str) and shared.strip():
+        return _expanded(shared, environ) / ("" if is_owner else agent)
+    home = Path(environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~").expanduser()
+    return home / ".openclaw" / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
+
+
+def _expanded(path: str, environ: Mapping[str, str]) -> Path:
+    told = _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], path.strip())
+    home = environ.get("OPENCLAW_HOME") or environ.get("HOME")
+    return (
+        Path(home + told[1:]) if home and (told == "~" or told.startswith("~/")) else Path(told).expanduser()
+    )
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}
+
+
+def agent_of(context: Json) -> str:
+    """Return the host's id of the agent that a context is about."""
+    with contextlib.suppress(IdentityError):
+        ref = parse_session_key(session_key_of(context) or "")
+        if ref.agent is not None:
+            return ref.agent
+    named = context.get("agentId")
+    return named if isinstance(named, str) and named.strip() else DEFAULT_AGENT
+
+
+class FileWatch:
+    """Looks at the files of every agent, again and again, while the gateway runs; nothing of it raises into a turn.
+
+    Args:
+        plugin: the gateway's memory.
+        environ: the environment, which says where the host's configuration lies.
+    """
+
+    def __init__(self, plugin: AsyncMemoryPlugin, environ: Mapping[str, str]) -> None:
+        self._plugin = plugin
+        self._environ = environ
+        self._config: tuple[tuple[int, int], HostConfig] | None = None
+        self._heard: dict[str, Path] = {}
+        # By agent, how often in a row a look failed, and until when the next one waits.
+        self._failed: dict[str, tuple[int, float]] = {}
+        self._told: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, unless the settings say that files are left alone."""
+        if self._plugin.settings.files.enabled and not self._plugin.settings.disabled:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="memrelay-files")
+
+    async def aclose(self) -> None:
+        """End; what was not looked at is looked at by the next gateway."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def heard(self, context: Json) -> None:
+        """Note where the host itself says, in the context of a hook, that an agent's workspace is."""
+        workspace = context.get("workspaceDir")
+        if isinstance(workspace, str) and workspace and len(self._heard) < _MAX_AGENTS:
+            self._heard[agent_of(context)] = Path(workspace)
+
+    def places(self) -> list[AgentPlaces]:
+        """Return the places of every agent as the host's configuration has them now."""
+        more = self._plugin.settings.files.paths
+        try:
+            config = self._configuration()
+        except SettingsError:
+            # Written in a way that only the host reads: what turns tell of their workspaces is enough to go on with.
+            return [
+                AgentPlaces(agent, workspace, _roots(workspace, [*more], self._environ))
+                for agent, workspace in self._heard.items()
+            ]
+        return places_of(config, self._environ, more=more)
+
+    def of(self, context: Json) -> AgentPlaces | None:
+        """Return the places of the agent of a hook's or tool's context; None where nothing is known of it."""
+        if not self._plugin.settings.files.enabled:
+            return None
+        agent = agent_of(context)
+        found = next((one for one in self.places() if one.agent == agent), None)
+        mirrors = self._plugin.settings.capture.mirror_daily_log
+        return None if found is None else replace(found, mirrors=mirrors)
+
+    def _configuration(self) -> HostConfig:
+        status = None
+        with contextlib.suppress(OSError):
+            status = config_path(self._environ).stat()
+        mark = (0, 0) if status is None else (status.st_mtime_ns, status.st_size)
+        if self._config is None or self._config[0] != mark:
+            self._config = (mark, read_config(self._environ))
+        return self._config[1]
+
+    async def _run(self) -> None:
+        while True:
+            begun = time.monotonic()
+            try:
+                found = await asyncio.to_thread(self.places)
+            except OSError as error:
+                self._tell(f"files of agents are not looked at: {error.strerror}")
+                found = []
+            for places in found:
+                await self._look(places)
+            # At most a tenth of the time is spent on looking.
+            await asyncio.sleep(min(_SLOWEST, max(EVERY, 9 * (time.monotonic() - begun))))
+
+    async def _look(self, places: AgentPlaces) -> None:
+        wanted, now = self._plugin.settings.recall.agents, time.monotonic()
+        failures, until = self._failed.get(places.agent, (0, 0.0))
+        if (wanted and places.agent not in wanted) or now < until:
+            return
+        host = HostTurn(host=HOST, workspace=str(places.workspace))
+        try:
+            look = await self._plugin.look_at_files(
+                places.roots,
+                # No chat's own: what is switched off in one does not end this, the gateway's switch does.
+                session_key=f"agent:{places.agent}:files",
+                host=host,
+                settled=_settled,
+                notes=named(places.workspace) if places.workspace.is_dir() else None,
+            )
+        except GatewayError as error:
+            self._failed[places.agent] = (failures + 1, now + doubled(EVERY, failures, _SLOWEST))
+            self._tell(f"files of agent {places.agent} wait: {error}")
+        except Exception as error:  # noqa: BLE001 - one agent's defect must not end the others' looks
+            self._failed[places.agent] = (failures + 1, now + _SLOWEST)
+            self._tell(f"files of agent {places.agent} cannot be looked at ({type(error).__name__})")
+        else:
+            self._failed.pop(places.agent, None)
+            for problem in look.problems:
+                self._tell(problem)
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told and len(self._told) < _MAX_AGENTS:
+            self._told.add(sentence)
+            notify(f"memrelay: {sentence}")
+
+
+def _settled(file: IndexedFile) -> bool:
+    """Whether nobody seems to be writing a file just now: an editor may empty it first."""
+    return not 0 <= time.time() - file.mark[0] / 1e9 < _SETTLES

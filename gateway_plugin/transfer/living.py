@@ -1,0 +1,425 @@
+"""Files that live: what changes in them changes in memory, line by line.
+
+A line that is edited supersedes the memory of the line that it was, one that is gone is forgotten, one that is moved
+keeps its memory, one that comes back has it restored; nothing is erased, the history stays. A look is one pass over all
+files of an agent. Whatever it does may be done twice: one that is ended in the middle is made good by the next.
+
+Session logs only grow: what is gone of them was cut off or cleared away by the host, and is remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.identity import Identity
+from gateway_plugin.private_files import open_lock, try_lock
+from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.text.measures import one_line
+from gateway_plugin.transfer.daily import DailyNotes, NotesProblem
+from gateway_plugin.transfer.exports import ImportProblem
+from gateway_plugin.transfer.indexed import (
+    Index,
+    IndexedFile,
+    IndexRoot,
+    SeenFile,
+    SeenLine,
+    is_daily,
+    is_log,
+)
+from gateway_plugin.transfer.sending import pages
+from relayer.wire.fields import Position
+from relayer.wire.memories import Memory, SupersedeRequest
+from relayer.wire.service import ImportItem, ImportRequest
+
+_PAGE: Final = 20
+"""Memories of one request: a relayer on the same machine embeds them while a turn may be waiting for its recall."""
+_DEADLINE: Final = 60.0
+_ALIKE: Final = 0.3
+_COMPARED: Final = 40_000
+_SAVED_EVERY: Final = 50
+_PAUSE: Final = 0.05
+_LISTED: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NewLine:
+    """A line as the file has it now; fields as of `SeenLine`."""
+
+    digest: str
+    anchor: str
+    words: tuple[str, ...]
+    item: ImportItem = field(repr=False)
+
+    def seen(self, memory: str) -> SeenLine:
+        """Return it as stored."""
+        return SeenLine(self.digest, self.anchor, memory, self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """What became of a file's lines: ``kept`` and ``edited`` by their place in the new file."""
+
+    kept: dict[int, SeenLine]
+    edited: dict[int, SeenLine]
+    added: tuple[int, ...]
+    removed: tuple[SeenLine, ...]
+
+    def without(self, live: AbstractSet[str]) -> FileChanges:
+        """Return the same, with the kept lines whose memory is not live any more among the added ones."""
+        lost = [place for place, line in self.kept.items() if line.memory not in live]
+        kept = {place: line for place, line in self.kept.items() if place not in lost}
+        return replace(self, kept=kept, added=tuple(sorted((*self.added, *lost))))
+
+
+def changes_of(before: Sequence[SeenLine], after: Sequence[NewLine]) -> FileChanges:
+    """Compare a file with what it was.
+
+    A line that says the same is the same line, wherever it stands now. Of the others, one is the edited form of the line
+    with which it shares most words, three in ten at least, or of the only other one that changed.
+    """
+    known: dict[str, deque[SeenLine]] = {}
+    for line in before:
+        known.setdefault(line.digest, deque()).append(line)
+    kept = {place: known[line.digest].popleft() for place, line in enumerate(after) if known.get(line.digest)}
+    left = [line for lines in known.values() for line in lines]
+    new = [place for place in range(len(after)) if place not in kept]
+    edited = dict(_edits(left, [(place, after[place]) for place in new]))
+    taken = {id(line) for line in edited.values()}
+    return FileChanges(
+        kept,
+        edited,
+        tuple(place for place in new if place not in edited),
+        tuple(line for line in left if id(line) not in taken),
+    )
+
+
+def _edits(left: list[SeenLine], new: list[tuple[int, NewLine]]) -> Iterator[tuple[int, SeenLine]]:
+    left = [line for line in left if line.memory]
+    if len(left) == len(new) == 1:
+        yield new[0][0], left[0]
+        return
+    if len(left) * len(new) > _COMPARED:
+        return
+    pairs = [
+        (alike, place, number)
+        for place, line in new
+        for number, old in enumerate(left)
+        if (alike := _alike(line.words, old.words)) >= _ALIKE
+    ]
+    places: set[int] = set()
+    numbers: set[int] = set()
+    for _, place, number in sorted(pairs, key=lambda pair: (-pair[0], pair[1], pair[2])):
+        if place not in places and number not in numbers:
+            places.add(place)
+            numbers.add(number)
+            yield place, left[number]
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> float:
+    a, b = {*one}, {*other}
+    return len(a & b) / len(a | b) if a and b else 0.0
+
+
+@dataclass(slots=True)
+class Look:
+    """What a look found and did.
+
+    Attributes:
+        counts: ``files`` looked into, ``unchanged`` and ``unreadable`` ones; memories ``stored``, ``duplicate`` (known
+            already), ``replaced``, ``forgotten``, ``restored`` and ``refused``.
+        problems: what is not read, as sentences.
+        position: the newest of the relayer's log, if it told one.
+        busy: another process was looking; nothing was done.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: dict[str, None] = field(default_factory=dict)
+    position: Position | None = None
+    busy: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether the memory changed."""
+        return any(self.counts[name] for name in ("stored", "replaced", "forgotten", "restored"))
+
+
+@dataclass(slots=True)
+class LivingFiles:
+    """One agent's files at one relayer.
+
+    Attributes:
+        client: the relayer.
+        identity: whose memories they become.
+        index: what is known of the files.
+        settings: which secrets are taken out.
+        each: told of each file and what became of its lines.
+        notes: where what is captured is written; None writes nothing.
+    """
+
+    client: RelayerClient
+    identity: Identity
+    index: Index
+    settings: CaptureSettings
+    each: Callable[[IndexedFile, Counter[str]], None] = lambda _file, _counts: None
+    notes: DailyNotes | None = None
+
+    async def look(
+        self,
+        roots: Iterable[IndexRoot] = (),
+        *,
+        force: bool = False,
+        wait: float = 0.0,
+        settled: Callable[[IndexedFile], bool] = lambda _file: True,
+    ) -> Look:
+        """Bring memory up to what the files say now.
+
+        Args:
+            roots: where to look besides the index's own.
+            force: send also what did not change: what was forgotten or erased otherwise comes back.
+            wait: seconds to wait for another process that looks.
+            settled: whether a changed file is to be read now, or at a later look because somebody may still be writing.
+
+        Raises:
+            GatewayError: as the client does; what was done until then is noted.
+        """
+        look = Look()
+        async with _looking(self.index, wait) as mine:
+            look.busy = not mine
+            if mine:
+                await self._look(look, [*roots], force=force, settled=settled)
+        return look
+
+    async def _look(
+        self, look: Look, roots: list[IndexRoot], *, force: bool, settled: Callable[[IndexedFile], bool]
+    ) -> None:
+        await asyncio.to_thread(self.index.reload)
+        files, left_out = await asyncio.to_thread(self.index.files, roots)
+        for error in left_out:
+            _problem(look, str(error))
+        if self.notes is not None:
+            try:
+                await self.notes.write()
+            except NotesProblem as error:
+                _problem(look, str(error))
+        work = 0
+        # Unless everything is looked at anew, what was stored is taken to be there still.
+        live = await self._live() if force and self.index.seen else None
+        try:
+            for name in await asyncio.to_thread(self.index.gone, roots, left_out):
+                self._leave(self.index.seen.pop(name).lines)
+                work += 1
+            for one in files:
+                if not force and not self.index.is_new(one):
+                    look.counts["unchanged"] += 1
+                elif force or settled(one):
+                    await self._file(look, one, live)
+                    work += 1
+                    if work % _SAVED_EVERY == 0:
+                        await asyncio.to_thread(self.index.save_seen)
+            work += len(self.index.leaving)
+            await self._forget(look)
+        finally:
+            if work:
+                self.index.save_seen()
+
+    async def _file(self, look: Look, one: IndexedFile, live: AbstractSet[str] | None) -> None:
+        try:
+            after, changes = await asyncio.to_thread(self._read, one)
+        except ImportProblem as error:
+            _problem(look, str(error))
+            return
+        counts: Counter[str] = Counter()
+        if live is not None:
+            changes = changes.without(live)
+        lines = await self._stored(look, counts, changes, after, log=is_log(one.root, one.path))
+        self.index.seen[str(one.path)] = SeenFile(one.mark, one.root.name_of(one.path), lines)
+        for line in lines:
+            # Not before everything of the file is stored: what fails in the middle is done again.
+            self.index.pending.pop(line.digest, None)
+            self.index.forgotten.pop(line.digest, None)
+        look.counts += counts + Counter(files=1)
+        self.each(one, counts)
+
+    def _read(self, one: IndexedFile) -> tuple[list[NewLine], FileChanges]:
+        """Read a file and compare it with what it was; raises `ImportProblem`."""
+        after = [self._line(item) for item in one.root.read(one.path, self.settings)]
+        seen = self.index.seen.get(str(one.path))
+        return after, changes_of(seen.lines if seen is not None else (), after)
+
+    async def _stored(
+        self,
+        look: Look,
+        counts: Counter[str],
+        changes: FileChanges,
+        after: Sequence[NewLine],
+        *,
+        log: bool,
+    ) -> tuple[SeenLine, ...]:
+        """Carry out what changed in a file; return its lines as they stand then."""
+        ids = {place: line.memory for place, line in changes.kept.items()}
+        counts["duplicate"] += len(ids)
+        added = [*changes.added]
+        uses = self.index.uses() if changes.edited else Counter[str]()
+        for place, old in changes.edited.items():
+            # Where another line says the same, its memory stays: this one begins a memory of its own.
+            if log or uses[old.memory] > 1 or not (head := await self._replaced(look, old, after[place])):
+                added.append(place)
+                self._leave(() if log else (old,))
+            else:
+                ids[place] = head
+                counts["replaced"] += 1
+        for place in [place for place in added if after[place].digest in self.index.pending]:
+            # Written here for a memory that there is.
+            ids[place] = self.index.pending[after[place].digest]
+            self.index.mirrored[ids[place]] = None
+        added = [place for place in added if place not in ids]
+        for place in [place for place in added if after[place].digest in self.index.forgotten]:
+            if await self._restored(after[place]):
+                ids[place] = self.index.forgotten[after[place].digest]
+                counts["restored"] += 1
+        wanted = sorted(place for place in added if place not in ids)
+        sent = [(place, self._heard_by(after[place].item)) for place in wanted]
+        ids |= await self._imported(look, counts, sent)
+        self._leave(() if log else changes.removed)
+        return tuple(line.seen(ids.get(place, "")) for place, line in enumerate(after))
+
+    def _line(self, item: ImportItem) -> NewLine:
+        anchor = item.source.reference.rpartition("#")[2] if "#" in item.source.reference else ""
+        return NewLine(self.index.digest(item), anchor, self.index.words(item.text), item)
+
+    def _heard_by(self, item: ImportItem) -> ImportItem:
+        """Return a line for those who may hear it: notes in which direct conversations are written are private."""
+        private = self.notes is not None and is_daily(item.source.reference.partition("#")[0])
+        return item.model_copy(update={"audience": "direct"}) if private else item
+
+    def _leave(self, lines: Iterable[SeenLine]) -> None:
+        self.index.leaving |= {line.memory: line.digest for line in lines if line.memory}
+
+    async def _forget(self, look: Look) -> None:
+        """Forget what no line of any file says any more."""
+        uses = self.index.uses() if self.index.leaving else Counter[str]()
+        for memory, digest in [*self.index.leaving.items()]:
+            if not uses[memory]:
+                try:
+                    answer = await self.client.forget(self.identity, memory)
+                except RelayerRefused as error:
+                    # Erased, or corrected or forgotten by somebody else: then it is theirs.
+                    if error.code not in {"not_found", "stale_head"}:
+                        raise
+                else:
+                    look.position = answer.position
+                    look.counts["forgotten"] += 1
+                    self.index.forgotten[digest] = memory
+            del self.index.leaving[memory]
+
+    async def _replaced(self, look: Look, old: SeenLine, new: NewLine) -> str:
+        """Return the id of the version that a line became; "" if there is nothing that it could be a version of."""
+        head = old.memory
+        for _ in range(2):
+            try:
+                answer = await self.client.supersede(
+                    self.identity, head, _version(head, new), deadline=_DEADLINE
+                )
+            except RelayerRefused as error:
+                if error.code not in {"not_found", "stale_head"}:
+                    raise
+                live = await self._head_of(head)
+                if live is None:
+                    return ""
+                if one_line(live.text) == one_line(new.item.text):
+                    return live.id
+                head = live.id
+            else:
+                look.position = answer.position
+                return answer.id
+        return ""
+
+    async def _head_of(self, memory: str) -> Memory | None:
+        """Return the version of a memory that is live, which somebody else may have made."""
+        try:
+            found = await self.client.get_memory(self.identity, memory)
+        except RelayerRefused as error:
+            if error.code != "not_found":
+                raise
+            return None
+        return next((one for one in reversed(found.history) if one.state == "live"), None)
+
+    async def _live(self) -> set[str]:
+        """Return the ids of all live memories."""
+        found: set[str] = set()
+        cursor: str | None = None
+        while True:
+            page = await self.client.list_memories(self.identity, limit=_LISTED, cursor=cursor)
+            found |= {memory.id for memory in page.memories}
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    async def _restored(self, line: NewLine) -> bool:
+        try:
+            await self.client.restore(self.identity, self.index.forgotten[line.digest])
+        except RelayerRefused as error:
+            if error.code not in {"not_found", "stale_head"}:
+                raise
+            del self.index.forgotten[line.digest]
+            return False
+        return True
+
+    async def _imported(
+        self, look: Look, counts: Counter[str], items: Sequence[tuple[int, ImportItem]]
+    ) -> dict[int, str]:
+        """Store lines; return their memories' ids. One that is known already is the one that is known."""
+        ids: dict[int, str] = {}
+        places = iter([place for place, _ in items])
+        for page in pages([item for _, item in items], most=_PAGE):
+            # A key of its own: the same lines may have been sent, and forgotten since.
+            request = ImportRequest(memories=page, idempotency_key=secrets.token_hex(16))
+            answer = await self.client.import_memories(self.identity, request, deadline=_DEADLINE)
+            look.position = answer.position or look.position
+            for place, one in zip(places, answer.memories, strict=False):
+                counts[one.status] += 1
+                ids[place] = one.id if one.id is not None and one.status in {"stored", "duplicate"} else ""
+        return ids
+
+
+def _version(memory: str, line: NewLine) -> SupersedeRequest:
+    return SupersedeRequest(
+        text=line.item.text,
+        # Who edits a file is not known: it is no longer what the user said in so many words.
+        trust="imported",
+        suspect=line.item.suspect,
+        # Sent again after an answer that was lost, it makes no second version.
+        idempotency_key=hashlib.sha256(f"{memory}\n{line.digest}".encode()).hexdigest(),
+    )
+
+
+def _problem(look: Look, sentence: str) -> None:
+    look.problems[sentence] = None
+    look.counts["unreadable"] += 1
+
+
+@asynccontextmanager
+async def _looking(index: Index, wait: float) -> AsyncIterator[bool]:
+    """Hold the right to look; yields whether it was to be had: one process looks at a time."""
+    descriptor = open_lock(index.place)
+    try:
+        mine = try_lock(descriptor)
+        for _ in range(round(wait / _PAUSE)):
+            if mine:
+                break
+            await asyncio.sleep(_PAUSE)
+            mine = try_lock(descriptor)
+        yield mine
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,102 @@
+"""Where the host's agents have their files, and what of them a tool may read."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gateway_plugin.hosts.openclaw.config import HostConfig
+from gateway_plugin.hosts.openclaw.files import places_of
+
+
+def config(tmp_path, **whole):
+    return HostConfig(tmp_path / "openclaw.json", whole)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    place = tmp_path / "ws"
+    (place / "memory").mkdir(parents=True)
+    (place / "MEMORY.md").write_text("- private\n")
+    (place / "memory" / "open.md").write_text("- open\n")
+    (place / "memory" / "2026-04-01.md").write_text("- daily\n")
+    (place / "secret.txt").write_text("secret")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.md").write_text("- elsewhere\n")
+    return place
+
+
+@pytest.fixture
+def main(tmp_path, workspace):
+    entries = {"main": {"workspace": str(workspace)}}
+    (found,) = places_of(config(tmp_path, agents={"entries": entries}), {"HOME": str(tmp_path)})
+    return found
+
+
+def test_a_workspace_is_found_as_the_host_finds_it(tmp_path):
+    environ = {"HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(tmp_path / "state"), "ROOT": "/srv"}
+    named = {"entries": {"main": {}, "ops": {"workspace": "${ROOT}/ops"}, "far": {"workspace": "~/far"}}}
+    default = config(tmp_path, agents=named | {"defaults": {"workspace": "~/ws"}})
+    assert [str(one.workspace) for one in places_of(default, environ)] == [
+        f"{tmp_path}/ws", "/srv/ops", f"{tmp_path}/far",
+    ]  # fmt: skip
+    none = places_of(config(tmp_path, agents={"entries": {"main": {}, "ops": {}}}), environ)
+    assert [str(one.workspace) for one in none] == [
+        f"{tmp_path}/.openclaw/workspace",
+        f"{tmp_path}/state/workspace-ops",
+    ]
+
+
+@pytest.mark.parametrize("spelling", ["memory", "memorySearch"])
+def test_extra_paths_of_the_host_and_of_the_agent_are_joined(tmp_path, workspace, spelling):
+    def search(path):
+        return (
+            {"memorySearch": {"paths": [path]}}
+            if spelling == "memorySearch"
+            else {"memory": {"search": {"extraPaths": [{"path": path, "pattern": "**/*.md"}]}}}
+        )
+
+    whole = {
+        "agents": {"entries": {"main": {"workspace": str(workspace), **search("../other")}}},
+        **search("/srv/x"),
+    }
+    (found,) = places_of(config(tmp_path, **whole), {"HOME": str(tmp_path)}, more=("~/mine",))
+    assert {str(root.path) for root in found.roots} == {
+        str(workspace), str(tmp_path / "other"), "/srv/x", str(tmp_path / "mine"),
+    }  # fmt: skip
+    assert found.read("other/notes.md", private=True) == "- elsewhere\n"
+    assert found.read(str(tmp_path / "other" / "notes.md"), private=False) == "- elsewhere\n"
+
+
+def test_an_agent_whose_memory_search_is_switched_off_has_no_places(tmp_path, workspace):
+    entries = {
+        "main": {"workspace": str(workspace), "memory": {"search": {"enabled": False}}},
+        "ops": {"workspace": str(workspace)},
+    }
+    found = places_of(config(tmp_path, agents={"entries": entries}), {"HOME": str(tmp_path)})
+    assert [one.agent for one in found] == ["ops"]
+
+
+def test_only_what_is_indexed_is_read_and_nothing_leads_out(tmp_path, workspace, main):
+    assert main.read("MEMORY.md", private=True) == "- private\n"
+    assert main.read("./memory/open.md", private=True) == "- open\n"
+    (workspace / "memory" / "link.md").symlink_to(tmp_path / "other" / "notes.md")
+    (workspace / "memory" / "folder").symlink_to(tmp_path / "other")
+    os.mkfifo(workspace / "memory" / "pipe.md")
+    for path in (
+        "secret.txt", "../other/notes.md", "memory/../../other/notes.md", "memory/link.md", "memory/folder/notes.md",
+        "memory/pipe.md", "/etc/passwd", str(tmp_path / "other" / "notes.md"), "", ".", "memory", "memory/\0.md",
+    ):  # fmt: skip
+        assert main.read(path, private=True) is None, path
+
+
+def test_what_is_private_is_not_read_for_a_group(main):
+    from dataclasses import replace
+
+    assert main.read("MEMORY.md", private=False) is None
+    assert main.read("memory/open.md", private=False) == "- open\n"
+    assert main.read("memory/2026-04-01.md", private=False) == "- daily\n"
+    mirrored = replace(main, mirrors=True)
+    assert mirrored.read("memory/2026-04-01.md", private=False) is None
+    assert mirrored.read("memory/2026-04-01.md", private=True) == "- daily\n"
