@@ -19,7 +19,7 @@ from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import Identity, KeyHolder, NamespaceRef, SessionRef, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
-from gateway_plugin.status import NotifyOnce, TurnTrace
+from gateway_plugin.status import CaptureReport, NotifyOnce, TurnTrace
 from gateway_plugin.text.measures import folded
 from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
 from relayer.wire.schemas import AnalyzeResponse
@@ -262,11 +262,12 @@ class Session:
     """One chat session of one namespace.
 
     ``sticky`` is the block last injected, by the memories in it: the same memories give the same bytes, whatever order
-    they were found in and whatever day it has become.
+    they were found in and whatever day it has become. ``captured`` tells of the turn that was captured last.
     """
 
     echoes: EchoFilter = field(default_factory=EchoFilter)
     sticky: tuple[frozenset[str], str] = (frozenset(), "")
+    captured: CaptureReport | None = None
 
 
 class Sessions:

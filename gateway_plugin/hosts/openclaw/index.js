@@ -2,6 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { cannotRun, sharedBridge } from "./bridge.js";
+import { registerCommands, showLines } from "./chat.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -52,7 +53,9 @@ function register(api) {
     api.on(name, async (event, ctx) => {
       const said = { event: name, ...eventOf(event) };
       const asked = ask(method, said, ctx, ms ?? (bridge.info?.deadlineMs ?? 2000) + GRACE_MS);
-      return (await asked.catch((error) => bridge.tell("warn", error.message)))?.result ?? undefined;
+      const told = await asked.catch((error) => bridge.tell("warn", error.message));
+      if (name === "before_prompt_build" && recalls) showLines(api, manifest.id, ctx, told?.lines);
+      return told?.result ?? undefined;
     });
 
   const settles = captures && config.capture?.strategy === "debounce";
@@ -67,7 +70,7 @@ function register(api) {
     // The skill asks for this variable: it is not offered by a gateway whose memory is switched off.
     if (api.registrationMode === "full") process.env.MEMRELAY_SKILL = "on";
   }
-  registerCommands(api, ask);
+  registerCommands(api, manifest.id, ask);
   registerCli(api, command, config);
   const named = [recalls && "auto-recall", captures && "auto-capture"].filter(Boolean).join(", ");
   api.registerService({
@@ -114,16 +117,6 @@ function registerCapability(api, ask, bridge) {
       getMemorySearchManager: async ({ agentId }) => ({ manager: manager(agentId) }),
     },
   });
-}
-
-function registerCommands(api, ask) {
-  const description = "Show or switch this session's long-term memory: status, on, off, why; --global for all.";
-  const handler = (ctx) => ask("command", { args: ctx.args ?? "" }, ctx).catch((error) => ({ text: error.message }));
-  // The host's own active-memory has the second name where it is switched on.
-  const taken = api.config?.plugins?.entries?.["active-memory"]?.enabled === true;
-  for (const name of taken ? ["memory"] : ["memory", "active-memory"]) {
-    api.registerCommand({ name, description, acceptsArgs: true, exposeSenderIsOwner: true, handler });
-  }
 }
 
 // `openclaw memrelay ...` is `memrelay-gateway ...` with this plugin's settings; what it prints is passed on untouched.

@@ -1,0 +1,110 @@
+"""What a person sees of memory in the chat, and which runs are given what: one gateway, driven as its users do."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+from e2e_relayer import Relayer
+from openclaw_gateway import Gateway, memrelay_plugins
+from processes import wait_until
+
+FACT = "My sailing boat lies at berth forty-two of the eastern marina."
+QUESTION = "At which berth does my sailing boat lie?"
+
+
+@pytest.fixture(scope="module")
+def fact(running: Gateway, relayer: Relayer) -> str:
+    """A fact that was told in one session and is stored by now."""
+    running.reload(memrelay_plugins(relayer.url))
+    running.chat(FACT, user="telling-lines")
+    wait_until(lambda: FACT in relayer.memories(running))
+    return FACT
+
+
+@pytest.mark.row("AM-08", level="e2e")
+def test_what_memory_did_is_shown_behind_the_answer_to_who_asks_to_see_it(
+    gateway: Gateway, fact: str
+) -> None:
+    shown = gateway.said_in_chat(
+        (QUESTION, "Noted."),
+        ("/verbose on", "Verbose"),
+        (f"{QUESTION} Please.", "🧩"),
+        ("/trace on", "Trace"),
+        (f"{QUESTION} Thanks.", "🧩"),
+        ("hi there", "Noted."),
+        ("/verbose off", "Verbose"),
+        ("/trace off", "Trace"),
+        (f"{QUESTION} At last.", "Noted."),
+        ("/verbose on", "Verbose"),
+    )
+    notices = [one for one in shown if "🧩" in one or "🔎" in one]
+    assert len(notices) == 2
+    assert re.fullmatch(r"🧩 memory: ok \d+ms 1 memory", notices[0])
+    assert notices[1].splitlines()[1:] == [f"🔎 memory debug: {fact}"]
+
+
+def test_what_was_found_is_not_kept_in_the_hosts_database_unless_somebody_asks_to_see_it(
+    gateway: Gateway, fact: str
+) -> None:
+    session = "agent:main:openai-user:lines-kept"
+    gateway.chat(QUESTION, user="lines-kept")
+    with closing(
+        sqlite3.connect(gateway.state / "agents" / "main" / "agent" / "openclaw-agent.sqlite")
+    ) as kept:
+        (entry,) = kept.execute(
+            "SELECT entry_json FROM session_nodes WHERE session_key = ?", (session,)
+        ).fetchone()
+    assert "🧩 memory: ok" in json.loads(entry)["pluginDebugEntries"][0]["lines"][0]
+    assert fact not in entry
+
+
+@pytest.mark.row("AM-07", level="e2e")
+def test_the_global_state_is_shown_apart_from_the_sessions(gateway: Gateway, fact: str) -> None:
+    del fact
+    session = "agent:main:openai-user:lines-global"
+    gateway.chat(QUESTION, user="lines-global")
+    gateway.command("/memory off", session=session)
+    here = gateway.command("/active-memory status", session=session)
+    everywhere = gateway.command("/active-memory status --global", session=session)
+    gateway.command("/memory on", session=session)
+    assert here.startswith("Memory: off for this session")
+    assert everywhere.startswith("Memory: on globally")
+    gateway.command("/memory off --global")
+    everywhere = gateway.command("/memory status --global", session=session)
+    gateway.command("/memory on --global")
+    assert everywhere.startswith("Memory: off globally")
+
+
+def test_status_speaks_of_the_session_that_asks(gateway: Gateway, fact: str) -> None:
+    del fact
+    gateway.chat(QUESTION, user="lines-mine")
+    session = "agent:main:openai-user:lines-mine"
+    wait_until(lambda: "last capture: queued" in gateway.command("/memory status", session=session))
+    mine = gateway.command("/memory status", session=session)
+    other = gateway.command("/memory status", session="agent:main:openai-user:lines-unused")
+    assert "last recall: ok in" in mine
+    assert "last recall: none yet" in other
+    assert "last capture: none yet" in other
+
+
+def test_the_second_name_steps_aside_for_a_plugin_that_is_switched_on_later(
+    gateway: Gateway, relayer: Relayer
+) -> None:
+    assert gateway.command("/active-memory status").startswith("Memory: on")
+    plugins = memrelay_plugins(relayer.url)
+    plugins["entries"]["active-memory"] = {"enabled": True, "config": {"agents": ["main"]}}
+    gateway.reload(plugins)
+    try:
+        told = gateway.command("/active-memory status")
+        assert told.startswith("This name is active-memory's")
+        command = told.split("openclaw ")[1].split(",")[0].split()
+        assert gateway.cli(*command).returncode == 0
+        assert gateway.command("/active-memory status") == "Active Memory: on for this session."
+        assert gateway.command("/memory status").startswith("Memory: on")
+    finally:
+        gateway.reload(memrelay_plugins(relayer.url))
+        assert gateway.cli("plugins", "reload", "memrelay").returncode == 0
