@@ -20,7 +20,13 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.hosts.openclaw.config import core_config, state_folder
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
-from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
+from gateway_plugin.hosts.openclaw.turns import (
+    Runs,
+    host_turn,
+    messages_of,
+    session_key_of,
+    somebody_waits,
+)
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
@@ -190,7 +196,7 @@ class OpenClawHost:
             prompt,
             session_key=session_key_of(context),
             messages=messages_of(call.params),
-            host=host_turn(context, first_turn=total == 0),
+            host=host_turn(context, first_turn=total == 0, interactive=somebody_waits(context)),
             deadline=_within(call.deadline, plugin.settings.deadline_ms),
         )
         return _answer(injection)
