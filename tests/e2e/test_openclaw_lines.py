@@ -11,6 +11,7 @@ import pytest
 from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from processes import wait_until
+from stub_model import StubModel, said
 
 FACT = "My sailing boat lies at berth forty-two of the eastern marina."
 QUESTION = "At which berth does my sailing boat lie?"
@@ -108,3 +109,92 @@ def test_the_second_name_steps_aside_for_a_plugin_that_is_switched_on_later(
     finally:
         gateway.reload(memrelay_plugins(relayer.url))
         assert gateway.cli("plugins", "reload", "memrelay").returncode == 0
+
+
+HEADING = "Recent memories (use memory_search for full search):"
+BLOCKS = ("memrelay-memories", "relevant-memories", "active_memory_plugin", HEADING)
+
+
+def given(model: StubModel, question: str) -> str:
+    """Return what the model was sent with a question: all that a host or a plugin put around it."""
+    return json.dumps(model.asked(question)[-1]["messages"], ensure_ascii=False)
+
+
+def without_memory(prompt: str) -> bool:
+    return FACT not in prompt and not any(block in prompt for block in BLOCKS)
+
+
+@pytest.mark.row("MS-01", level="e2e")
+def test_a_chat_that_begins_with_hi_is_told_what_was_said_lately_and_each_thing_once(
+    gateway: Gateway, fact: str, model: StubModel
+) -> None:
+    gateway.chat("hi", user="lines-greeting")
+    greeted = said(model.requests[-1])
+    assert HEADING in greeted
+    assert greeted.count(fact) == 1
+    gateway.chat(QUESTION, user="lines-first")
+    assert given(model, QUESTION).count(fact) == 1
+
+
+@pytest.mark.row("CP-26", "CP-27", level="e2e")
+def test_with_the_preset_memories_stand_before_the_message_each_with_its_path(
+    gateway: Gateway, fact: str, model: StubModel, relayer: Relayer
+) -> None:
+    gateway.reload(
+        memrelay_plugins(relayer.url, preset="memory-core-plus", recall={"coldStart": {"enabled": False}})
+    )
+    question = f"{QUESTION} As before."
+    gateway.chat(question, user="lines-preset")
+    prompt = said(model.asked(question)[-1])
+    assert re.search(
+        rf"<relevant-memories>\n.*\n1\. \[memory/\w{{26}}\.md\] {re.escape(fact)} \(score: \d+%\)\n", prompt
+    )
+    assert prompt.index("</relevant-memories>") < prompt.index(question)
+
+
+@pytest.mark.row("AM-02", "AM-03", "AM-04", "AM-28", level="e2e")
+def test_active_mode_leaves_groups_one_shot_commands_and_other_agents_alone(
+    gateway: Gateway, fact: str, model: StubModel, relayer: Relayer
+) -> None:
+    gateway.reload(memrelay_plugins(relayer.url, agents=["main"]))
+    # The relayer has no model: what active mode is for is given the hits.
+    gateway.chat(f"{QUESTION} In a chat.", user="lines-active")
+    assert fact in given(model, "In a chat.")
+    group = {
+        "x-openclaw-session-key": "agent:main:telegram:group:-77",
+        "x-openclaw-message-channel": "telegram",
+    }
+    gateway.chat(f"{QUESTION} In a group.", user="", headers=group)
+    gateway.chat(f"{QUESTION} As another agent.", agent="research", user="lines-active")
+    one_shot = gateway.cli("agent", "--agent", "main", "-m", f"{QUESTION} Only once.", "--json")
+    assert one_shot.returncode == 0, one_shot.stderr
+    for where in ("In a group.", "As another agent.", "Only once."):
+        assert without_memory(given(model, where)), where
+    assert "STOP  interactive  nobody waits in this run" in gateway.command("/memory why")
+
+
+@pytest.mark.row("AM-03", level="e2e")
+def test_active_mode_leaves_a_command_without_a_gateway_alone(
+    gateway: Gateway, fact: str, model: StubModel, relayer: Relayer
+) -> None:
+    del fact
+    gateway.reload(memrelay_plugins(relayer.url, agents=["main"]))
+    gateway.stop()
+    try:
+        told = gateway.cli(
+            "agent", "--local", "--agent", "main", "-m", f"{QUESTION} Locally.", "--json", patience=240
+        )
+    finally:
+        gateway.start()
+    assert told.returncode == 0, told.stderr
+    assert without_memory(given(model, "Locally."))
+
+
+def test_a_one_shot_command_is_served_in_direct_mode_unless_the_settings_say_no(
+    gateway: Gateway, fact: str, model: StubModel, relayer: Relayer
+) -> None:
+    gateway.cli("agent", "--agent", "main", "-m", f"{QUESTION} Served.", "--json")
+    gateway.reload(memrelay_plugins(relayer.url, recall={"oneShots": False}))
+    gateway.cli("agent", "--agent", "main", "-m", f"{QUESTION} Refused.", "--json")
+    assert fact in given(model, "Served.")
+    assert without_memory(given(model, "Refused."))
