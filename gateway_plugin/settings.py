@@ -42,6 +42,7 @@ __all__ = [
     "Format",
     "NamespaceScope",
     "NamespaceSettings",
+    "OfferSettings",
     "PluginSettings",
     "Position",
     "PromptStyle",
@@ -369,6 +370,14 @@ class ActiveSettings(_Settings):
         return self.prompt_style or suited[self.query_mode]
 
 
+class OfferSettings(_Settings):
+    """What the model is offered besides what it is given, each at a price in every request; for hosts that show it."""
+
+    tools: bool = Field(True, description="the memory tools")
+    skill: bool = Field(True, description="the skill that says when to look further")
+    section: bool = Field(True, description="the lines of the system prompt; only beside the tools")
+
+
 class PluginSettings(_Settings):
     """Everything that can be set. ``disabled`` comes from the environment alone."""
 
@@ -380,6 +389,7 @@ class PluginSettings(_Settings):
     capture: CaptureSettings = CaptureSettings()
     namespace: NamespaceSettings = NamespaceSettings()
     active: ActiveSettings = ActiveSettings()
+    offer: OfferSettings = OfferSettings()
     disabled: bool = False
 
     @property

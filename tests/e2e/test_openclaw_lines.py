@@ -6,12 +6,14 @@ import json
 import re
 import sqlite3
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from processes import wait_until
-from stub_model import StubModel, said
+from stub_model import StubModel, said, system
 
 FACT = "My sailing boat lies at berth forty-two of the eastern marina."
 QUESTION = "At which berth does my sailing boat lie?"
@@ -198,3 +200,76 @@ def test_a_one_shot_command_is_served_in_direct_mode_unless_the_settings_say_no(
     gateway.cli("agent", "--agent", "main", "-m", f"{QUESTION} Refused.", "--json")
     assert fact in given(model, "Served.")
     assert without_memory(given(model, "Refused."))
+
+
+def size_of(request: dict[str, Any]) -> int:
+    """Count the characters of a request that a plugin may add to: the system prompt and the tools."""
+    return len(system(request)) + len(
+        json.dumps(request.get("tools", []), separators=(",", ":"), ensure_ascii=False)
+    )
+
+
+def test_what_every_request_carries_is_what_the_page_says_and_each_part_can_be_left_out(
+    gateway: Gateway, model: StubModel, relayer: Relayer
+) -> None:
+    """Nothing is recalled in these turns: what differs is what the model is offered."""
+    quiet = {"standing": {"enabled": False}, "coldStart": {"enabled": False}}
+    sizes = {}
+    for name, offer in {
+        "all": {},
+        "tools": {"tools": False, "section": True},
+        "section": {"section": False},
+        "skill": {"skill": False},
+        "nothing": {"tools": False, "skill": False, "section": False},
+    }.items():
+        gateway.reload(memrelay_plugins(relayer.url, recall=quiet, offer=offer))
+        question = f"What is the capital of the country in atlas {name}?"
+        gateway.chat(question, user=f"lines-size-{name}")
+        sizes[name] = size_of(model.asked(question)[-1])
+    costs = {name: sizes["all"] - size for name, size in sizes.items()}
+    print(costs)
+    page = (Path(__file__).parents[2] / "docs" / "hosts" / "openclaw.md").read_text("utf-8")
+    told = int(re.search(r"every request carries ([\d,]+) characters", page)[1].replace(",", ""))
+    assert abs(costs["nothing"] - told) < 150
+    assert costs["nothing"] < 4479 / 2
+    assert all(costs[name] > 100 for name in ("tools", "section", "skill"))
+
+
+def recorded(gateway: Gateway, needle: str) -> int:
+    """Return how many rows of the host's flight recorder hold a text."""
+    database = gateway.state / "agents" / "main" / "agent" / "openclaw-agent.sqlite"
+    with closing(sqlite3.connect(database)) as kept:
+        rows = kept.execute("SELECT event_json FROM trajectory_runtime_events").fetchall()
+    return sum(needle in text for (text,) in rows)
+
+
+def test_the_hosts_record_of_whole_prompts_is_told_of_and_ends_with_the_setting_that_is_named(
+    gateway: Gateway, fact: str
+) -> None:
+    del fact
+    gateway.chat(f"{QUESTION} Recorded.", user="lines-recorded")
+    wait_until(lambda: recorded(gateway, "Recorded.") > 0)
+    assert recorded(gateway, "memrelay-memories") > 0
+    found = {check["name"]: check for check in _doctor(gateway)}["openclaw flight recorder"]
+    assert "in the clear" in found["found"]
+    before = gateway.config()
+    command = found["fix"].split("openclaw ")[1].split(";")[0].split()
+    try:
+        assert gateway.cli(*command).returncode == 0
+        gateway.restart()
+        gateway.chat(f"{QUESTION} Unrecorded.", user="lines-unrecorded")
+        gateway.chat(f"{QUESTION} And again.", user="lines-unrecorded")
+        assert recorded(gateway, "Unrecorded.") == 0
+        found = {check["name"]: check for check in _doctor(gateway)}["openclaw flight recorder"]
+        assert found["found"] == "switched off"
+    finally:
+        gateway.stop()
+        gateway.write_config(before)
+        gateway.start()
+
+
+def _doctor(gateway: Gateway) -> list[dict[str, Any]]:
+    checks: list[dict[str, Any]] = json.loads(
+        gateway.cli("memrelay", "doctor", "--host", "openclaw", "--json").stdout
+    )
+    return checks

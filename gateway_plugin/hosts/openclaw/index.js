@@ -64,12 +64,12 @@ function register(api) {
   if (settles) hook("llm_output", "turn.heard", CAPTURE_MS);
   if (recalls || captures) hook("session_start", "session.event", CAPTURE_MS);
   for (const name of captures ? ["before_compaction", "before_reset", "session_end"] : []) hook(name, "session.event", CAPTURE_MS);
-  if (holdsSlot && !disabled) {
-    registerTools(api, ask);
-    registerCapability(api, ask, bridge);
-    // The skill asks for this variable: it is not offered by a gateway whose memory is switched off.
-    if (api.registrationMode === "full") process.env.MEMRELAY_SKILL = "on";
-  }
+  const offers = (what) => holdsSlot && !disabled && config.offer?.[what] !== false;
+  if (offers("tools")) registerTools(api, ask);
+  if (holdsSlot && !disabled) registerCapability(api, ask, bridge, offers("section") ? tools.prompt : []);
+  // The skill asks for this variable: it is not offered by a gateway whose memory is switched off, or whose settings say so.
+  if (api.registrationMode === "full" && offers("skill")) process.env.MEMRELAY_SKILL = "on";
+  else if (api.registrationMode === "full") delete process.env.MEMRELAY_SKILL;
   registerCommands(api, manifest.id, ask);
   registerCli(api, command, config);
   const named = [recalls && "auto-recall", captures && "auto-capture"].filter(Boolean).join(", ");
@@ -101,7 +101,7 @@ function registerTools(api, ask) {
   }
 }
 
-function registerCapability(api, ask, bridge) {
+function registerCapability(api, ask, bridge, section) {
   const manager = (agentId) => ({
     search: async (query, { signal, ...options } = {}) =>
       (await ask("memory.search", { query, options }, { agentId }, TOOL_MS, signal)).hits,
@@ -111,7 +111,7 @@ function registerCapability(api, ask, bridge) {
     probeVectorAvailability: async () => (await ask("health", {}, { agentId })).ok,
   });
   api.registerMemoryCapability({
-    promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? tools.prompt : []),
+    promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),
       getMemorySearchManager: async ({ agentId }) => ({ manager: manager(agentId) }),

@@ -81,9 +81,8 @@ class AgentSessions:
 PROMPT_SECTION: Final = (
     "## Long-term memory",
     (
-        "What was said in earlier conversations is kept. Notes that fit the latest message are given with it, marked as "
-        "untrusted history. Look further with memory_search when they do not answer, and with memory_get for what was said "
-        "around a memory. Store with memory_store only what the user asks you to remember: the rest is kept without a call."
+        "Notes that fit the latest message come with it; memory_search finds more, memory_get what was said around one. "
+        "What is said is kept without a call: memory_store only what the user asks you to remember."
     ),
     "",
 )
@@ -98,6 +97,27 @@ _LABELS: Final = {
     "memory_transcript": "Read transcript",
 }
 _MAX_RESULTS: Final = 50
+# Every request of the host carries what is shown here. The other arguments, and the other names, are taken all the same.
+_SHOWN: Final[dict[str, dict[str, str]]] = {
+    "memory_search": {"query": "", "limit": ""},
+    "memory_get": {"ref": "Id or path of a memory"},
+    "memory_store": {"text": ""},
+    "memory_update": {"ref": "Id", "text": "The new sentence"},
+    "memory_forget": {"ref": "Id"},
+    "memory_transcript": {
+        "transcript_path": "Session",
+        "anchor": "Time, as memory_get shows it",
+        "turns": "",
+    },
+}
+_DESCRIBED: Final = {
+    "memory_search": "Search what was said in earlier conversations.",
+    "memory_get": "Read one memory whole, with what was said around it.",
+    "memory_store": "Remember a lasting fact, preference or decision, in one sentence.",
+    "memory_update": "Correct a memory.",
+    "memory_forget": "Hide a memory.",
+    "memory_transcript": "Read the exact words of a session that memory_get names.",
+}
 
 Json = Mapping[str, Any]
 
@@ -204,10 +224,18 @@ def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
 
 def _definition(schema: Mapping[str, Any]) -> dict[str, Any]:
     name, parameters = schema["name"], schema["parameters"]
+    shown = {
+        field: {"type": parameters["properties"][field]["type"], **({"description": told} if told else {})}
+        for field, told in _SHOWN[name].items()
+    }
     required = [field for field in parameters["required"] if field in {"query", "text"}]
     return {
         "name": name,
         "label": _LABELS[name],
-        "description": schema["description"],
-        "parameters": {**parameters, "required": required, "additionalProperties": True},
+        "description": _DESCRIBED[name],
+        "parameters": {
+            "type": "object",
+            "properties": shown,
+            **({"required": required} if required else {}),
+        },
     }
