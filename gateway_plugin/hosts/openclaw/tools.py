@@ -100,23 +100,19 @@ _MAX_RESULTS: Final = 50
 # Every request of the host carries what is shown here. The other arguments, and the other names, are taken all the same.
 _SHOWN: Final[dict[str, dict[str, str]]] = {
     "memory_search": {"query": "", "limit": ""},
-    "memory_get": {"ref": "Id or path of a memory"},
+    "memory_get": {"ref": "Id or path"},
     "memory_store": {"text": ""},
-    "memory_update": {"ref": "Id", "text": "The new sentence"},
-    "memory_forget": {"ref": "Id"},
-    "memory_transcript": {
-        "transcript_path": "Session",
-        "anchor": "Time, as memory_get shows it",
-        "turns": "",
-    },
+    "memory_update": {"ref": "", "text": ""},
+    "memory_forget": {"ref": ""},
+    "memory_transcript": {"transcript_path": "Session", "anchor": "Time"},
 }
 _DESCRIBED: Final = {
-    "memory_search": "Search what was said in earlier conversations.",
-    "memory_get": "Read one memory whole, with what was said around it.",
-    "memory_store": "Remember a lasting fact, preference or decision, in one sentence.",
-    "memory_update": "Correct a memory.",
-    "memory_forget": "Hide a memory.",
-    "memory_transcript": "Read the exact words of a session that memory_get names.",
+    "memory_search": "Search earlier conversations.",
+    "memory_get": "Read one memory whole, and what was said around it.",
+    "memory_store": "Remember a lasting fact, preference or decision.",
+    "memory_update": "Correct a memory: its id, the new text.",
+    "memory_forget": "Hide a memory, by id.",
+    "memory_transcript": "Read a session word for word, as memory_get names it.",
 }
 
 Json = Mapping[str, Any]
