@@ -84,6 +84,8 @@ def _make_private(place: Path, root: Path) -> None:
 # Less than this is not worth a model's while.
 _LEAST_SECONDS: Final = 0.05
 _MAX_MODEL: Final = 256
+# What a host calls the most is the most that the protocol knows.
+_MOST_THINKING: Final = "xhigh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +198,9 @@ class ActiveRecaller:
     def _request(self, turn: Turn, query: Query) -> ActiveRecallRequest:
         active, policy = self._settings.active, self._settings.capture.redaction
         # What was not set is left out: a relayer that does not know it answers all the same.
+        thinking = _MOST_THINKING if active.thinking == "max" else active.thinking
         about_model = {
-            "thinking": active.thinking if active.thinking != "off" else "",
+            "thinking": thinking if thinking != "off" else "",
             "model": (active.model or turn.host.model or active.model_fallback)[:_MAX_MODEL],
             "model_fallback": active.model_fallback_policy
             if active.model_fallback_policy != "default-remote"

@@ -415,8 +415,11 @@ class TurnCapture:
             waiting = self.outbox.waiting()
             return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
         identity = turn.identity
-        echoes = self.sessions.of(identity.namespace, turn.session.key).echoes
-        report = await self.capturer.capture(messages, turn, echoes)
+        session = self.sessions.of(identity.namespace, turn.session.key)
+        # What ends in an error below is none that went well.
+        session.captured = CaptureReport("failed") if messages else session.captured
+        report = await self.capturer.capture(messages, turn, session.echoes)
+        session.captured = report if messages else session.captured
         if report.queued:
             self.recaller.drop(identity.namespace)
             self.sender.wake()

@@ -9,7 +9,7 @@ room for all of it. No memories, no text: silence is a valid answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -19,10 +19,11 @@ from gateway_plugin.injection import scan
 from gateway_plugin.sessions import Session
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
 from gateway_plugin.status import HitTrace
-from gateway_plugin.text.measures import clip, estimate_tokens, one_line
+from gateway_plugin.text.measures import clip, estimate_tokens, folded, one_line
 from gateway_plugin.text.wrappers import OUR_TAG
 from relayer.wire.fields import is_no_recall
 from relayer.wire.schemas import AudienceName, Memory, RecallHit
+from relayer.wire.service import StandingLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +222,8 @@ def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str) -> s
     text = escape(item.text)
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
-        source = _quoted(item.reference) or escape(item.label) or "memory"
+        # As the original names the file of a snippet: the path by which memory_get reads it.
+        source = _quoted(item.reference) or (f"memory/{item.id}.md" if item.id else "memory")
         return f"[{source}] {text} (score: {percent}%)"
     if style is not Format.MEMRELAY:
         return text
@@ -303,7 +305,7 @@ def select(
     audience: Audience | None,
     session: Session,
     now: datetime,
-    standing: Collection[str] = (),
+    standing: Sequence[StandingLine] = (),
 ) -> Selected:
     """Filter, format, and keep the bytes of the last block when it holds the same memories.
 
@@ -315,9 +317,15 @@ def select(
         now: with a time zone; only its day matters.
         standing: memories that stand in the prompt anyway.
     """
-    outcomes = {
-        hit.id: "standing" if hit.id in standing else _objection(hit, settings, audience) for hit in found
-    }
+    ids_standing = {line.id for line in standing}
+    said = {folded(line.text) for line in standing}
+    outcomes: dict[str, str] = {}
+    for hit in found:
+        outcomes[hit.id] = "standing" if hit.id in ids_standing else _objection(hit, settings, audience)
+        if not outcomes[hit.id]:
+            # Two memories of one text are said once, whoever keeps them apart.
+            outcomes[hit.id] = "duplicate" if folded(hit.text) in said else ""
+            said.add(folded(hit.text))
     passed = [hit for hit in found if not outcomes[hit.id]][: settings.max_results]
     text, places = _fitting([_item(hit) for hit in passed], settings, now)
     # A memory counts as injected only if it is in the text.

@@ -384,6 +384,11 @@ class AsyncMemoryPlugin:
         ref = parse_session_key(session_key or "")
         self._toggles.set_session(self._identities.of_turn(ref, host).ref, ref.key, enabled=enabled)
 
+    @property
+    def enabled_everywhere(self) -> bool:
+        """Whether the gateway's own switch is on; raises `OutboxUnavailable` where it cannot be read."""
+        return self._toggles.enabled_everywhere
+
     def set_everywhere(self, *, enabled: bool) -> None:
         """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
         self._toggles.set_everywhere(enabled=enabled)
@@ -445,6 +450,10 @@ class AsyncMemoryPlugin:
         if session_key is None:
             return self._last.trace
         return self._last.of(self._turns.namespace_of(session_key, host), session_key)
+
+    def captured(self, session_key: str, *, host: HostTurn = NO_HOST) -> CaptureReport | None:
+        """Return what became of the turn of a session that was captured last, in this process's life; None without one."""
+        return self._sessions.of(self._turns.namespace_of(session_key, host), session_key).captured
 
     async def aclose(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""
@@ -644,6 +653,11 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         """The settings in force."""
         return self._inner.settings
 
+    @property
+    def enabled_everywhere(self) -> bool:
+        """Whether the gateway's own switch is on; raises as `AsyncMemoryPlugin.enabled_everywhere`."""
+        return _enabled_everywhere(self)
+
     def before_turn(
         self,
         prompt: str,
@@ -685,6 +699,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     set_session = on_loop(AsyncMemoryPlugin.set_session)
     set_everywhere = on_loop(AsyncMemoryPlugin.set_everywhere)
     session_enabled = on_loop(AsyncMemoryPlugin.session_enabled)
+    captured = on_loop(AsyncMemoryPlugin.captured)
     erase_waiting = on_loop(AsyncMemoryPlugin.erase_waiting)
     forget_position = on_loop(AsyncMemoryPlugin.forget_position)
 
@@ -714,3 +729,8 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
 
 
 _status = on_loop(AsyncMemoryPlugin.status)
+
+
+@on_loop
+def _enabled_everywhere(plugin: AsyncMemoryPlugin) -> bool:
+    return plugin.enabled_everywhere

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -29,7 +29,7 @@ from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.standing import StandingBlocks
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
-from gateway_plugin.text.measures import clip, estimate_tokens, one_line
+from gateway_plugin.text.measures import clip, estimate_tokens, folded, one_line
 from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
@@ -50,6 +50,27 @@ class ColdStart:
     said: tuple[str, ...] = field(default=(), repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a prompt is given anyway: the memories, and how much of the turn's budget they take."""
+
+    ids: frozenset[str] = frozenset()
+    texts: tuple[str, ...] = field(default=(), repr=False)
+    tokens: int = 0
+
+    @classmethod
+    def of(cls, injection: Injection) -> Shown:
+        """Return what an injection shows."""
+        hits, always = injection.hits, injection.always
+        # What comes before it is set off by an empty line.
+        block = f"\n\n{injection.text}" if injection.text else ""
+        return cls(
+            frozenset([*(hit.id for hit in hits), *(line.id for line in always)]),
+            (*(hit.text for hit in hits), *(line.text for line in always)),
+            estimate_tokens(block) + estimate_tokens(injection.standing),
+        )
+
+
 async def fetch(
     client: RelayerClient,
     settings: RecallSettings,
@@ -57,7 +78,7 @@ async def fetch(
     *,
     now: datetime,
     seconds: float,
-    standing: Collection[str] = (),
+    shown: Shown | None = None,
 ) -> ColdStart:
     """Fetch and format what was said lately; raises as the client does.
 
@@ -67,7 +88,7 @@ async def fetch(
         turn: whose memories, and who reads the answer.
         now: with a time zone, which says where a day begins.
         seconds: the deadline.
-        standing: memories that stand in the prompt anyway.
+        shown: what stands in the prompt anyway.
     """
     offset, audible = now.utcoffset(), audible_to(turn.heard_by)
     answer = await client.context(
@@ -79,38 +100,43 @@ async def fetch(
         trusts=TRUSTED,
         deadline=seconds,
     )
-    return format_days(answer, settings, audible, standing)
+    return format_days(answer, settings, audible, shown)
 
 
 def format_days(
     answer: ContextResponse,
     settings: RecallSettings,
     audible: Sequence[str],
-    standing: Collection[str] = (),
+    shown: Shown | None = None,
 ) -> ColdStart:
-    """Format days, newest first, within the budget of a recall: the oldest lines are the first to go.
+    """Format days, newest first, within what is left of a turn's budget: the oldest lines are the first to go.
 
-    Without a line to show, a hint says how much there is to search; without any memory, nothing is said.
+    Nothing is said twice, neither of what is shown already nor of two memories that say the same. Without a line to show, a
+    hint says how much there is to search; where everything is shown already, or there is no memory, nothing is said.
     """
-    days = [
-        (
-            day.date,
-            [
-                (one.text, line)
-                for one in day.memories
-                if one.id not in standing and may_be_shown(one, audible) and (line := escape(one.text))
-            ],
-        )
-        for day in answer.days
-    ]
+    shown = shown or Shown()
+    said_already = {folded(text) for text in shown.texts}
+    days: list[tuple[str, list[tuple[str, str]]]] = []
+    for day in answer.days:
+        fresh: list[tuple[str, str]] = []
+        for one in day.memories:
+            if one.id in shown.ids or folded(one.text) in said_already or not may_be_shown(one, audible):
+                continue
+            if line := escape(one.text):
+                said_already.add(folded(one.text))
+                fresh.append((one.text, line))
+        days.append((day.date, fresh))
+    room = settings.max_tokens - shown.tokens
     while any(lines for _, lines in days):
         said = [f"## {date}\n" + "\n".join(f"- {line}" for _, line in lines) for date, lines in days if lines]
         text = framed("\n".join([_HEADING, *said]), settings=settings)
-        if estimate_tokens(text) <= settings.max_tokens:
+        if estimate_tokens(text) <= room:
             return ColdStart(text, tuple(one for _, lines in days for one, _ in lines))
         oldest = next(lines for _, lines in reversed(days) if lines)
         oldest.pop(0)
-    return ColdStart(_HINT.format(count=answer.total)) if answer.total else ColdStart()
+    hint = _HINT.format(count=answer.total)
+    tells = answer.total > len(shown.ids) and estimate_tokens(hint) <= room
+    return ColdStart(hint) if tells else ColdStart()
 
 
 # What the turn before wrote should be found, but waiting for it must leave time to search.
@@ -140,7 +166,7 @@ class Recaller:
         client.watch_writes(self.cache.drop)
         self._active = ActiveRecaller(client, settings, clock, traces=traces)
         self.recalls = 0
-        self.standing = StandingBlocks(client, settings.recall.standing, clock)
+        self.standing = StandingBlocks(client, settings.recall, clock)
         self._client = client
         self._sender = sender
         self._settings = settings
@@ -155,7 +181,9 @@ class Recaller:
     async def recall(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
     ) -> tuple[Injection, TurnTrace]:
-        """Recall for a turn that the gates let through, and tell a session that begins what was said lately.
+        """Recall for a turn that the gates let through, and tell a session that begins what was said lately (MS-01).
+
+        All of it together is within ``recall.max_tokens``, and no memory is in it twice.
 
         Args:
             turn: whose it is, and what it asks.
@@ -167,12 +195,45 @@ class Recaller:
         end = start + seconds
         self.standing.begin(turn)
         injection, trace = await self._recalled(turn, earlier, session, seconds)
-        if (
-            not turn.host.first_turn
-            or not self._settings.recall.cold_start.enabled
-            or injection.status not in _ANSWERED
-        ):
-            return injection, trace
+        if injection.status not in _ANSWERED:
+            return self.with_standing(turn, session, injection), trace
+        return await self._begun(turn, session, (injection, trace), (start, end))
+
+    async def greeted(
+        self, turn: Turn, session: Session, stopped: tuple[Injection, TurnTrace], seconds: float
+    ) -> tuple[Injection, TurnTrace]:
+        """Tell a session that begins what was said lately, where its message asks for nothing: "hi" begins one, too.
+
+        Args:
+            turn: whose it is.
+            session: the chat session.
+            stopped: what a gate made of the message.
+            seconds: the deadline for all of it.
+        """
+        start = self._clock.monotonic()
+        self.standing.begin(turn)
+        await self.standing.wait(turn, seconds - _SPARE_SECONDS)
+        injection, trace = stopped
+        with_standing = self.with_standing(turn, session, injection)
+        return await self._begun(turn, session, (with_standing, trace), (start, start + seconds))
+
+    def with_standing(self, turn: Turn, session: Session, injection: Injection) -> Injection:
+        """Add what the session's prompts begin with; a message that asks for nothing does not change that."""
+        standing = self.standing.now(turn)
+        session.echoes.injected(line.text for line in standing.lines)
+        return replace(injection, standing=standing.text, always=standing.lines)
+
+    async def _begun(
+        self,
+        turn: Turn,
+        session: Session,
+        outcome: tuple[Injection, TurnTrace],
+        times: tuple[float, float],
+    ) -> tuple[Injection, TurnTrace]:
+        """Put what was said lately before what a turn is given, if its session has not been told yet."""
+        (injection, trace), (start, end) = outcome, times
+        if not session.begins or not self._settings.recall.cold_start.enabled:
+            return outcome
         try:
             begun = await fetch(
                 self._client,
@@ -180,11 +241,16 @@ class Recaller:
                 turn,
                 now=datetime.fromtimestamp(self._clock.now(), UTC).astimezone(),
                 seconds=max(end - self._clock.monotonic(), _LEAST_SECONDS),
-                standing=self.standing.now(turn).ids,
+                shown=Shown.of(injection),
             )
+        except RelayerRefused:
+            # A relayer that does not know it, or has nothing: asking again would change nothing.
+            session.begins = False
+            return outcome
         except GatewayError:
-            # The turn has its memories; what was said lately is only a beginning.
-            return injection, trace
+            # The turn has its memories; what was said lately is only a beginning, and the next turn asks for it again.
+            return outcome
+        session.begins = False
         session.echoes.injected(begun.said)
         text = "\n\n".join(filter(None, (begun.text, injection.text)))
         milliseconds = round((self._clock.monotonic() - start) * 1000)
@@ -223,21 +289,24 @@ class Recaller:
             )
             trace = replace(trace, active=reminder.outcome, detail=reminder.detail)
             if reminder.decided:
-                return self._reminded(reminder, replace(trace, cached=cached), session, start)
+                return self._reminded(turn, reminder, replace(trace, cached=cached), session, start)
         self.standing.erased(turn, answer.gone)
         standing = await self.standing.wait(turn, end - self._clock.monotonic() - _SPARE_SECONDS)
         now = datetime.fromtimestamp(self._clock.now(), UTC).astimezone()
+        budget = self._settings.recall.max_tokens - estimate_tokens(standing.text)
         selected = select(
             answer.memories,
-            settings=self._settings.recall,
+            settings=self._settings.recall.model_copy(update={"max_tokens": max(budget, 1)}),
             audience=turn.heard_by,
             session=session,
             now=now,
-            standing=standing.ids,
+            standing=standing.lines,
         )
         injection = self._injection(
             "ok" if selected.text else "empty", start, selected, answer, detail=trace.detail
         )
+        session.echoes.injected(line.text for line in standing.lines)
+        injection = replace(injection, standing=standing.text, always=standing.lines)
         return injection, replace(
             trace,
             status=injection.status,
@@ -247,17 +316,20 @@ class Recaller:
         )
 
     def _reminded(
-        self, reminder: Reminder, trace: TurnTrace, session: Session, start: float
+        self, turn: Turn, reminder: Reminder, trace: TurnTrace, session: Session, start: float
     ) -> tuple[Injection, TurnTrace]:
         """Return active mode's outcome."""
         session.echoes.injected([reminder.said] if reminder.said else [])
         injection = replace(
             self._injection(reminder.outcome, start, detail=reminder.detail),
             text=reminder.text,
+            position=self._settings.summary_position,
             summary=reminder.said,
             active=self._settings.active.query_mode.value,
         )
-        return injection, replace(trace, status=injection.status, milliseconds=injection.milliseconds)
+        return self.with_standing(turn, session, injection), replace(
+            trace, status=injection.status, milliseconds=injection.milliseconds
+        )
 
     def gated(self, turn: Turn) -> tuple[Injection, TurnTrace] | None:
         """Return the outcome of a turn that a gate objects to, or None."""
@@ -356,6 +428,8 @@ def ranking(settings: RecallSettings) -> dict[str, Any]:
 
 # Gates that object to what was said, not to the session.
 _OF_THE_MESSAGE: Final = frozenset({"slash_command", "control_text", "min_length", "skip_pattern"})
+# With these a person may well begin a conversation; the others are for the host.
+_GREETINGS: Final = frozenset({"min_length", "skip_pattern"})
 # Not what a person switched off, said to the host, or had nothing to do with.
 _WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
 _ROLLED_BACK: Final = (
@@ -422,33 +496,40 @@ class TurnRecall:
     ) -> tuple[Injection, TurnTrace]:
         objection = self.recaller.gated(turn)
         if objection is not None:
-            self._note_stopped(turn, objection[1])
-            return self._with_standing(turn, objection[0]), objection[1]
+            return await self._stopped(turn, objection, seconds)
         identity = turn.identity
         self.watchdog.recalled()
-        session = self.sessions.of(identity.namespace, turn.session.key)
+        session = self._session(turn)
         try:
             injection, trace = await self.recaller.recall(turn, earlier, session, seconds)
         except Exception as error:  # noqa: BLE001 - as in `recall`; whose turn it is stays known
             injection, trace = self._silent("failed", defect(error))
+            injection = self.recaller.with_standing(turn, session, injection)
         if self.settings.recall.namespace_instruction:
             injection = replace(injection, instruction=namespace_instruction(identity.namespace))
-        injection = self._with_standing(turn, injection)
         if injection.status == "refused:rollback_detected":
             self.notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         trace = replace(trace, gates=turn.gates)
         self.last.note(identity.ref, trace)
         return injection, trace
 
-    def _with_standing(self, turn: Turn, injection: Injection) -> Injection:
-        """Add what the session's prompts begin with; a message that asks for nothing does not change that."""
+    async def _stopped(
+        self, turn: Turn, outcome: tuple[Injection, TurnTrace], seconds: float
+    ) -> tuple[Injection, TurnTrace]:
+        """Return what a turn is given that a gate stopped: where only its message is objected to, what the session begins with."""
+        self._note_stopped(turn, outcome[1])
         gate = turn.decision.gate
-        if isinstance(turn.whose, IdentityError) or (gate and gate not in _OF_THE_MESSAGE):
-            return injection
+        if isinstance(turn.whose, IdentityError) or gate not in _OF_THE_MESSAGE:
+            return outcome
+        session = self._session(turn)
+        if session.begins and gate in _GREETINGS and turn.query:
+            return await self.recaller.greeted(turn, session, outcome, seconds)
+        return self.recaller.with_standing(turn, session, outcome[0]), outcome[1]
+
+    def _session(self, turn: Turn) -> Session:
         session = self.sessions.of(turn.identity.namespace, turn.session.key)
-        standing = self.recaller.standing.now(turn)
-        session.echoes.injected(line.text for line in standing.lines)
-        return replace(injection, standing=standing.text, always=standing.lines)
+        session.begins = session.begins or turn.host.first_turn
+        return session
 
     def _note_stopped(self, turn: Turn, trace: TurnTrace) -> None:
         """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""

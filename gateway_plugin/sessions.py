@@ -19,7 +19,7 @@ from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import Identity, KeyHolder, NamespaceRef, SessionRef, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
-from gateway_plugin.status import NotifyOnce, TurnTrace
+from gateway_plugin.status import CaptureReport, NotifyOnce, TurnTrace
 from gateway_plugin.text.measures import folded
 from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
 from relayer.wire.schemas import AnalyzeResponse
@@ -166,13 +166,13 @@ class Turns:
         turn = self.known(key, host, query, success=success)
         if turn.outbox_error:
             self._notify_once(turn.outbox_error)
-        asked = self._settings.recall.mode is RecallMode.ACTIVE and self._settings.active.mode != "off"
-        wanted = asked and purpose is Purpose.RECALL
-        return replace(
-            turn,
-            gates=explain(turn, self._settings, purpose),
-            active=gate(turn, self._settings, Purpose.ACTIVE) if wanted else None,
-        )
+        gates, active = explain(turn, self._settings, purpose), None
+        if purpose is Purpose.RECALL and self._settings.recall.mode is RecallMode.ACTIVE:
+            active = gate(turn, self._settings, Purpose.ACTIVE)
+            # Whom active mode is not for is left alone, unless the settings give them the direct hits (AM-02).
+            if not active.allowed and self._settings.active.otherwise == "silent":
+                gates = (*gates, active)
+        return replace(turn, gates=gates, active=active)
 
     def known(self, key: str | None, host: HostTurn, query: str = "", *, success: bool = True) -> Turn:
         """Make a turn about which no gate is asked; arguments and errors as of `of`."""
@@ -262,11 +262,14 @@ class Session:
     """One chat session of one namespace.
 
     ``sticky`` is the block last injected, by the memories in it: the same memories give the same bytes, whatever order
-    they were found in and whatever day it has become.
+    they were found in and whatever day it has become. ``captured`` tells of the turn that was captured last. ``begins`` says
+    that it has not been told yet what was said lately.
     """
 
     echoes: EchoFilter = field(default_factory=EchoFilter)
     sticky: tuple[frozenset[str], str] = (frozenset(), "")
+    captured: CaptureReport | None = None
+    begins: bool = False
 
 
 class Sessions:

@@ -44,6 +44,7 @@ __all__ = [
     "Format",
     "NamespaceScope",
     "NamespaceSettings",
+    "OfferSettings",
     "PluginSettings",
     "Position",
     "PromptStyle",
@@ -291,6 +292,9 @@ class RecallSettings(_Settings):
     log_queries: bool = Field(False, description="with logging: the first 80 characters of a query, too")
     cold_start: ColdStartSettings = ColdStartSettings()
     standing: StandingSettings = StandingSettings()
+    one_shots: bool = Field(
+        True, description="also where nobody waits in a session, e.g. a command that runs once; direct mode"
+    )
 
 
 class CaptureSettings(_Settings):
@@ -362,6 +366,9 @@ class ActiveSettings(_Settings):
     """Active mode, key by key as active-memory names them (AM-04 to AM-26)."""
 
     mode: Literal["escalate", "always", "off"] = "always"
+    otherwise: Literal["silent", "direct"] = Field(
+        "silent", description="what a turn is given that active mode is not for: nothing, or the direct hits"
+    )
     agents: Names = ()
     allowed_chat_types: tuple[Audience | Literal["explicit"], ...] = (Audience.DIRECT,)
     allowed_chat_ids: Names = ()
@@ -373,8 +380,8 @@ class ActiveSettings(_Settings):
     model: str = Field("", max_length=256)
     model_fallback: str = Field("", max_length=256)
     model_fallback_policy: Literal["default-remote", "resolved-only"] = "default-remote"
-    thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"] = "off"
-    fast_mode: bool = False
+    thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max", "adaptive"] = "off"
+    fast_mode: bool | Literal["auto"] = False
     tools_allow: Names = ("memory_search", "memory_get")
     timeout_ms: int = Field(15_000, ge=250, le=120_000)
     setup_grace_timeout_ms: int = Field(0, ge=0, le=120_000)
@@ -401,6 +408,14 @@ class ActiveSettings(_Settings):
         return self.prompt_style or suited[self.query_mode]
 
 
+class OfferSettings(_Settings):
+    """What the model is offered besides what it is given, each at a price in every request; for hosts that show it."""
+
+    tools: bool = Field(True, description="the memory tools")
+    skill: bool = Field(True, description="the skill that says when to look further")
+    section: bool = Field(True, description="the lines of the system prompt; only beside the tools")
+
+
 class PluginSettings(_Settings):
     """Everything that can be set. ``disabled`` comes from the environment alone."""
 
@@ -413,6 +428,7 @@ class PluginSettings(_Settings):
     files: FilesSettings = FilesSettings()
     namespace: NamespaceSettings = NamespaceSettings()
     active: ActiveSettings = ActiveSettings()
+    offer: OfferSettings = OfferSettings()
     disabled: bool = False
 
     @property
@@ -421,6 +437,12 @@ class PluginSettings(_Settings):
         if self.recall.mode is RecallMode.ACTIVE:
             return self.active.timeout_ms + self.active.setup_grace_timeout_ms
         return self.recall.deadline_ms
+
+    @property
+    def summary_position(self) -> Position:
+        """Where active mode's summary goes: as set or as a preset says, else where active-memory has it (AM-09)."""
+        recall = self.recall
+        return recall.position if "position" in recall.model_fields_set else Position.SYSTEM_APPEND
 
     @property
     def logs_recalls(self) -> bool:

@@ -20,7 +20,7 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.formatting import escape, may_be_told
 from gateway_plugin.identity import Audience
 from gateway_plugin.sessions import MAX_SESSIONS
-from gateway_plugin.settings import StandingSettings
+from gateway_plugin.settings import RecallSettings
 from gateway_plugin.text.measures import estimate_tokens
 from gateway_plugin.text.wrappers import OUR_TAG
 from gateway_plugin.turn import Turn
@@ -90,9 +90,11 @@ class _Kept:
 class StandingBlocks:
     """The blocks of one plugin's sessions."""
 
-    def __init__(self, client: RelayerClient, settings: StandingSettings, clock: Clock) -> None:
+    def __init__(self, client: RelayerClient, settings: RecallSettings, clock: Clock) -> None:
         self._client = client
-        self._settings = settings
+        self._settings = settings.standing
+        # A turn has one budget; what was asked for has at least half of it.
+        self._max_tokens = min(settings.standing.max_tokens, settings.max_tokens // 2)
         self._clock = clock
         self._known: LRUCache[tuple[str, str], _Kept] = LRUCache(MAX_SESSIONS)
 
@@ -146,7 +148,7 @@ class StandingBlocks:
     async def _fetch(self, turn: Turn, kept: _Kept) -> None:
         try:
             answer = await self._client.standing(turn.identity, audiences=AUDIENCES, deadline=_FETCH_SECONDS)
-            kept.block, kept.failed_at = fitting(answer.lines, self._settings.max_tokens), None
+            kept.block, kept.failed_at = fitting(answer.lines, self._max_tokens), None
         except GatewayError:
             # An older relayer does not know it, another may be away: the turn has its memories.
             kept.failed_at = self._clock.monotonic()

@@ -25,6 +25,8 @@ from relayer.wire.schemas import RecallHit
 from relayer.wire.service import StandingLine
 
 _DEBUG_CHARS: Final = 500
+# Skipped although nobody wished it: a person must put something right.
+_WANTED: Final = frozenset({"skipped:outbox", "skipped:identity"})
 _WORDS: Final = (
     (DeadlineExceeded, "timeout"),
     (RelayerUnreachable, "unavailable"),
@@ -89,6 +91,16 @@ class Injection:
         count = len(self.hits)
         memories = f" {count} {'memory' if count == 1 else 'memories'}" if count else ""
         return f"🧩 memory: {self.status} {self.milliseconds}ms{memories}"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What a person is shown behind the answer who asked to see it: how recall went, and what it found.
+
+        A turn that a gate stopped has nothing to show: one that memory should have had, and could not, does.
+        """
+        if self.status.startswith("skipped:") and self.status not in _WANTED:
+            return ()
+        return tuple(filter(None, (self.line, self.debug_line)))
 
     @property
     def debug_line(self) -> str:

@@ -262,9 +262,9 @@ def _enabled(_turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | N
         return None if settings.capture.enabled else "capture.enabled is false"
     if not settings.recall.enabled:
         return "recall.enabled is false"
-    if purpose is Purpose.ACTIVE and (settings.recall.mode != "active" or settings.active.mode == "off"):
+    if purpose is Purpose.ACTIVE and settings.recall.mode != "active":
         return "recall.mode is not active"
-    return None
+    return "active.mode is off" if purpose is Purpose.ACTIVE and settings.active.mode == "off" else None
 
 
 def _outbox(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
@@ -315,8 +315,11 @@ def _trigger(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | No
     return f"the trigger is {word[:32]}" if word in skipped else None
 
 
-def _interactive(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
-    return "nobody waits in this run" if purpose is Purpose.ACTIVE and not turn.host.interactive else None
+def _interactive(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if turn.host.interactive or purpose is Purpose.CAPTURE:
+        return None
+    left_alone = purpose is Purpose.ACTIVE or not settings.recall.one_shots
+    return "nobody waits in this run" if left_alone else None
 
 
 def _session_pattern(turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:

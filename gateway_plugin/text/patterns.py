@@ -18,6 +18,8 @@ MAX_SUBJECT_CHARS: Final = 1000
 
 _MAX_WORK: Final = 2_000_000
 _COUNTED: Final = re.compile(r"\{(\d{0,4})(,?)(\d{0,4})\}")
+# Case is ignored anyway, how often a pattern is tried is ours to say, and texts are Unicode: most flags change nothing.
+_LITERAL: Final = re.compile(r"/(?P<inner>(?:[^/\\\n]|\\.)+)/(?P<flags>[dgimsuvy]*)")
 _ANCHOR: Final = re.compile(r"(?:\^|\\A)(?![*+?{])")
 _GROUP_OPENINGS: Final = ("(?:", "(?P<")
 
@@ -129,15 +131,17 @@ class _Scan:
 
 
 def compile_pattern(source: str) -> re.Pattern[str]:
-    """Compile an operator's pattern, ignoring case.
+    """Compile an operator's pattern, ignoring case; a literal of JavaScript such as ``/^x/i`` means what stands in it.
 
     Raises:
-        PatternRefused: it is longer than 200 characters, does not compile, or its work has no small bound.
+        PatternRefused: it is longer than 200 characters, does not compile, its work has no small bound, or it stands between
+            slashes of which nobody can tell whether they are meant.
     """
+    source, flags = _without_slashes(source)
     if len(source) > MAX_PATTERN_CHARS:
         raise PatternRefused(f"a pattern may have {MAX_PATTERN_CHARS} characters, this one has {len(source)}")
     try:
-        compiled = re.compile(source, re.IGNORECASE)
+        compiled = re.compile(source, re.IGNORECASE | flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise PatternRefused("not a regular expression that Python understands") from error
     if _Scan(source).run() > _MAX_WORK:
@@ -145,6 +149,23 @@ def compile_pattern(source: str) -> re.Pattern[str]:
             "too many repetitions or alternatives; leave out .* at either end, start with ^, or use fewer of * + ? {} |"
         )
     return compiled
+
+
+def _without_slashes(source: str) -> tuple[str, re.RegexFlag]:
+    """Return what a literal of JavaScript stands for, and its flags; any other pattern as it is."""
+    literal = _LITERAL.fullmatch(source)
+    if literal is None:
+        return source, re.NOFLAG
+    inner, flags = literal["inner"].replace(r"\/", "/"), literal["flags"]
+    if "m" in flags:
+        raise PatternRefused(
+            "the flag m of a JavaScript literal has no meaning here; write (?:^|\\n) for a line's beginning"
+        )
+    if not flags and not inner.startswith("^") and not inner.endswith("$"):
+        raise PatternRefused(
+            f"a JavaScript literal, or a text between slashes? write {inner} for the first, [/]{inner}[/] for the second"
+        )
+    return inner, re.DOTALL if "s" in flags else re.NOFLAG
 
 
 def matches(pattern: re.Pattern[str], text: str) -> bool:

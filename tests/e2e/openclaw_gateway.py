@@ -183,6 +183,10 @@ class Gateway:
         wait_until(answered)
         return found[-1]
 
+    def said_in_chat(self, *messages: tuple[str, str], session: str = "agent:main:main") -> list[str]:
+        """Send messages as a person at the gateway's own chat; return what the chat shows, see `openclaw_rpc`."""
+        return openclaw_rpc.said_in_chat(self.port, TOKEN, messages, session=session)
+
     def call(
         self, method: str, params: dict[str, Any], *, scopes: Sequence[str] = openclaw_rpc.ADMIN
     ) -> dict[str, Any]:

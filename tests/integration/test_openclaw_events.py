@@ -11,7 +11,10 @@ from processes import wait_until
 
 from demo.relayer_process import RelayerProcess
 
-CONTEXT = {"sessionKey": "agent:main:openai-user:one", "agentId": "main", "trigger": "user"}
+CONTEXT = {
+    "sessionKey": "agent:main:openai-user:one", "agentId": "main", "trigger": "user",
+    "channel": "webchat", "channelId": "webchat",
+}  # fmt: skip
 FACT = "Our dinghy lies at berth seven of the old harbour."
 ANSWER = "I will keep in mind that your dinghy lies at berth seven."
 TURN = [{"role": "user", "content": FACT}, {"role": "assistant", "content": ANSWER}]
@@ -255,3 +258,5 @@ def test_what_always_stands_there_is_in_the_system_prompt_with_the_same_bytes(ga
     assert "- I am severely allergic to peanuts and cashews.\n" in first
     assert system("Which wine goes with fish?") == first
     assert not system("Plan a dinner for six, please.", chatType="group")
+    # A one-shot command comes through no channel: nobody waits there.
+    assert not system("Plan a dinner for six, please.", channel=None, channelId=None)

@@ -76,6 +76,15 @@ class HostConfig:
         return _object(_object(self.plugins.get("entries")).get(name))
 
     @property
+    def variables(self) -> Json:
+        """The environment variables that the host sets itself."""
+        env = _object(self.whole.get("env"))
+        return {
+            **{name: value for name, value in env.items() if isinstance(value, str)},
+            **_object(env.get("vars")),
+        }
+
+    @property
     def settings(self) -> Json:
         """The plugin's own settings."""
         return _object(self.entry(self.plugin_id).get("config"))

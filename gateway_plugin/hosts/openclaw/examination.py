@@ -28,6 +28,8 @@ from gateway_plugin.tool_arguments import TOOL_NAMES
 _START_SECONDS: Final = 60.0
 _UNSET: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 _RESTART: Final = "then: openclaw gateway restart"
+_RECORDER: Final = "OPENCLAW_TRAJECTORY"
+_OFF_WORDS: Final = frozenset({"0", "false", "no", "off"})
 
 
 def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Check]:
@@ -40,6 +42,7 @@ def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Che
         yield _tools(config)
     yield _access(config, name)
     yield _variables(config, environ)
+    yield _recorder(config, environ)
     yield _installed(config, name, environ)
 
 
@@ -184,6 +187,30 @@ def _variables(config: HostConfig, environ: Mapping[str, str]) -> Check:
         found,
         "set them in the gateway's environment, and here for this command",
     )
+
+
+def _recorder(config: HostConfig, environ: Mapping[str, str]) -> Check:
+    """Tell whether the host writes down whole prompts, and with them what was recalled, in the clear."""
+    said = environ.get(_RECORDER) or config.variables.get(_RECORDER) or _dotenv(environ)
+    off = said is not None and str(said).strip().lower() in _OFF_WORDS
+    where = "agents/AGENT/agent/openclaw-agent.sqlite, trajectory_runtime_events"
+    found = (
+        "switched off"
+        if off
+        else f"whole prompts, recalled memories with them, are kept in the clear: {where}"
+    )
+    fix = f"if nobody exports them: openclaw config set env.vars.{_RECORDER} 0; {_RESTART}"
+    return Check("openclaw flight recorder", True, found, fix, warning=not off)
+
+
+def _dotenv(environ: Mapping[str, str]) -> str | None:
+    """Return what the host's file of variables says of the recorder; None where it says nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (state_folder(environ) / ".env").read_text("utf-8").splitlines():
+            name, _, value = line.removeprefix("export ").partition("=")
+            if name.strip() == _RECORDER:
+                return value.strip().strip("\"'")
+    return None
 
 
 def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:

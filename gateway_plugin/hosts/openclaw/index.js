@@ -2,6 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { cannotRun, sharedBridge } from "./bridge.js";
+import { registerCommands, showLines } from "./chat.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -52,7 +53,9 @@ function register(api) {
     api.on(name, async (event, ctx) => {
       const said = { event: name, ...eventOf(event) };
       const asked = ask(method, said, ctx, ms ?? (bridge.info?.deadlineMs ?? 2000) + GRACE_MS);
-      return (await asked.catch((error) => bridge.tell("warn", error.message)))?.result ?? undefined;
+      const told = await asked.catch((error) => bridge.tell("warn", error.message));
+      if (name === "before_prompt_build" && recalls) showLines(api, manifest.id, ctx, told?.lines);
+      return told?.result ?? undefined;
     });
 
   const settles = captures && config.capture?.strategy === "debounce";
@@ -61,13 +64,13 @@ function register(api) {
   if (settles) hook("llm_output", "turn.heard", CAPTURE_MS);
   if (recalls || captures) hook("session_start", "session.event", CAPTURE_MS);
   for (const name of captures ? ["before_compaction", "before_reset", "session_end"] : []) hook(name, "session.event", CAPTURE_MS);
-  if (holdsSlot && !disabled) {
-    registerTools(api, ask);
-    registerCapability(api, ask, bridge);
-    // The skill asks for this variable: it is not offered by a gateway whose memory is switched off.
-    if (api.registrationMode === "full") process.env.MEMRELAY_SKILL = "on";
-  }
-  registerCommands(api, ask);
+  const offers = (what) => holdsSlot && !disabled && config.offer?.[what] !== false;
+  if (offers("tools")) registerTools(api, ask);
+  if (holdsSlot && !disabled) registerCapability(api, ask, bridge, offers("section") ? tools.prompt : []);
+  // The skill asks for this variable: it is not offered by a gateway whose memory is switched off, or whose settings say so.
+  if (api.registrationMode === "full" && offers("skill")) process.env.MEMRELAY_SKILL = "on";
+  else if (api.registrationMode === "full") delete process.env.MEMRELAY_SKILL;
+  registerCommands(api, manifest.id, ask);
   registerCli(api, command, config);
   const named = [recalls && "auto-recall", captures && "auto-capture"].filter(Boolean).join(", ");
   api.registerService({
@@ -98,7 +101,7 @@ function registerTools(api, ask) {
   }
 }
 
-function registerCapability(api, ask, bridge) {
+function registerCapability(api, ask, bridge, section) {
   const manager = (agentId) => ({
     search: async (query, { signal, ...options } = {}) =>
       (await ask("memory.search", { query, options }, { agentId }, TOOL_MS, signal)).hits,
@@ -108,22 +111,12 @@ function registerCapability(api, ask, bridge) {
     probeVectorAvailability: async () => (await ask("health", {}, { agentId })).ok,
   });
   api.registerMemoryCapability({
-    promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? tools.prompt : []),
+    promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),
       getMemorySearchManager: async ({ agentId }) => ({ manager: manager(agentId) }),
     },
   });
-}
-
-function registerCommands(api, ask) {
-  const description = "Show or switch this session's long-term memory: status, on, off, why; --global for all.";
-  const handler = (ctx) => ask("command", { args: ctx.args ?? "" }, ctx).catch((error) => ({ text: error.message }));
-  // The host's own active-memory has the second name where it is switched on.
-  const taken = api.config?.plugins?.entries?.["active-memory"]?.enabled === true;
-  for (const name of taken ? ["memory"] : ["memory", "active-memory"]) {
-    api.registerCommand({ name, description, acceptsArgs: true, exposeSenderIsOwner: true, handler });
-  }
 }
 
 // `openclaw memrelay ...` and, where memory-core is not loaded, `openclaw memory ...` are `memrelay-gateway ...` with our settings.

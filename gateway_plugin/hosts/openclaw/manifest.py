@@ -225,7 +225,7 @@ if __name__ == "__main__":
     main()
 
 
-_CODE: Final = ("index.js", "bridge.js", "tools.json", "package.json", "openclaw.plugin.json")
+_CODE: Final = ("index.js", "bridge.js", "chat.js", "tools.json", "package.json", "openclaw.plugin.json")
 _SKILLS: Final = ("skills/memory-recall/SKILL.md",)
 
 

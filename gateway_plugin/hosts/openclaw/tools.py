@@ -82,9 +82,8 @@ class AgentSessions:
 PROMPT_SECTION: Final = (
     "## Long-term memory",
     (
-        "What was said in earlier conversations is kept. Notes that fit the latest message are given with it, marked as "
-        "untrusted history. Look further with memory_search when they do not answer, and with memory_get for what was said "
-        "around a memory, or for the file that it is from. Store with memory_store only what the user asks you to remember: the rest is kept without a call."
+        "Notes that fit the latest message come with it; memory_search finds more, memory_get what was said around one, or "
+        "the file that it is from. What is said is kept without a call: memory_store only what the user asks you to remember."
     ),
     "",
 )
@@ -99,6 +98,23 @@ _LABELS: Final = {
     "memory_transcript": "Read transcript",
 }
 _MAX_RESULTS: Final = 50
+# Every request of the host carries what is shown here. The other arguments, and the other names, are taken all the same.
+_SHOWN: Final[dict[str, dict[str, str]]] = {
+    "memory_search": {"query": "", "limit": ""},
+    "memory_get": {"ref": "Id or path"},
+    "memory_store": {"text": ""},
+    "memory_update": {"ref": "", "text": ""},
+    "memory_forget": {"ref": ""},
+    "memory_transcript": {"transcript_path": "Session", "anchor": "Time"},
+}
+_DESCRIBED: Final = {
+    "memory_search": "Search earlier conversations.",
+    "memory_get": "Read one memory whole, and what was said around it.",
+    "memory_store": "Remember a lasting fact, preference or decision.",
+    "memory_update": "Correct a memory: its id, the new text.",
+    "memory_forget": "Hide a memory, by id.",
+    "memory_transcript": "Read a session word for word, as memory_get names it.",
+}
 
 Json = Mapping[str, Any]
 
@@ -214,10 +230,18 @@ def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
 
 def _definition(schema: Mapping[str, Any]) -> dict[str, Any]:
     name, parameters = schema["name"], schema["parameters"]
+    shown = {
+        field: {"type": parameters["properties"][field]["type"], **({"description": told} if told else {})}
+        for field, told in _SHOWN[name].items()
+    }
     required = [field for field in parameters["required"] if field in {"query", "text"}]
     return {
         "name": name,
         "label": _LABELS[name],
-        "description": schema["description"],
-        "parameters": {**parameters, "required": required, "additionalProperties": True},
+        "description": _DESCRIBED[name],
+        "parameters": {
+            "type": "object",
+            "properties": shown,
+            **({"required": required} if required else {}),
+        },
     }

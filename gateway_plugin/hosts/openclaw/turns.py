@@ -29,7 +29,12 @@ def session_key_of(context: Json) -> str | None:
 
 
 def host_turn(
-    context: Json, *, inter_session: bool = False, stop_reason: str = "", first_turn: bool = False
+    context: Json,
+    *,
+    inter_session: bool = False,
+    stop_reason: str = "",
+    first_turn: bool = False,
+    interactive: bool = True,
 ) -> HostTurn:
     """Read a hook's context.
 
@@ -38,6 +43,7 @@ def host_turn(
         inter_session: an earlier event of the run said that no person wrote the message.
         stop_reason: why the last answer ended.
         first_turn: nothing was said in the session before.
+        interactive: somebody waits for the answer, see `somebody_waits`.
     """
     provenance = context.get("inputProvenance")
     kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
@@ -53,8 +59,14 @@ def host_turn(
         inter_session=inter_session or kind == "inter_session",
         stop_reason=stop_reason,
         first_turn=first_turn,
+        interactive=interactive,
         model=_text(context, "modelId") or "",
     )
+
+
+def somebody_waits(context: Json) -> bool:
+    """Tell from the ``ctx`` of a turn whether a person waits in a chat: a one-shot command comes through no channel (AM-03)."""
+    return _text(context, "channel") is not None or _text(context, "channelId") is not None
 
 
 def messages_of(params: Json) -> tuple[Json, ...]:

@@ -172,7 +172,7 @@ def allowed_ms(wire, path):
 def test_the_grace_of_the_settings_is_for_the_search_before_the_model_and_not_for_the_model(
     wire, plugin, agent, grace
 ):
-    made = plugin(setup_grace_timeout_ms=9000, timeout_ms=5000)
+    made = plugin(setup_grace_timeout_ms=9000, timeout_ms=5000, otherwise="direct")
     says(wire)
     assert made.settings.deadline_ms == 14_000
     assert made.before_turn(QUESTION, session_key=f"agent:{agent}:main").status in {"ok", "empty"}
@@ -246,19 +246,32 @@ def test_a_write_ends_what_was_kept(wire, plugin):
     assert len(reminders(wire)) == 2
 
 
-@pytest.mark.row("AM-02")
-@pytest.mark.parametrize(
-    ("more", "gate"),
-    [
-        ({"key": "agent:other:main"}, "agents"),
-        ({"host": HostTurn(interactive=False)}, "interactive"),
-        ({"key": "agent:researcher:telegram:group:7"}, "chat_type"),
-    ],
-)
-def test_a_turn_that_active_mode_is_not_for_is_served_directly(wire, plugin, more, gate):
+NOT_FOR = [
+    ({"key": "agent:other:main"}, "agents"),
+    ({"host": HostTurn(interactive=False)}, "interactive"),
+    ({"host": HostTurn(trigger="manual")}, "trigger"),
+    ({"key": "agent:researcher:telegram:group:7"}, "chat_type"),
+]
+
+
+@pytest.mark.row("AM-02", "AM-03", "AM-04", level="e2e")
+@pytest.mark.parametrize(("more", "gate"), NOT_FOR)
+def test_a_turn_that_active_mode_is_not_for_is_given_nothing(wire, plugin, more, gate):
     says(wire)
     made = plugin()
+    found = turn(made, **more)
+    assert (found.status, found.text, found.standing) == (f"skipped:{gate}", "", "")
+    assert (reminders(wire), wire.bodies("/v1/recall")) == ([], [])
+
+
+@pytest.mark.parametrize(("more", "gate"), NOT_FOR)
+def test_a_turn_that_active_mode_is_not_for_is_served_directly_where_the_settings_say_so(
+    wire, plugin, more, gate
+):
+    says(wire)
+    made = plugin(otherwise="direct")
     turn(made, **more)
+    assert len(wire.bodies("/v1/recall")) == 1
     assert reminders(wire) == []
     assert made.why().active == f"skipped:{gate}"
 
@@ -350,8 +363,33 @@ def test_escalating_asks_the_model_only_about_hits(wire, plugin):
     assert turn(made).status == "ok"
 
 
-def test_switched_off_active_mode_is_direct_mode(wire, plugin):
+@pytest.mark.parametrize(("otherwise", "given"), [("direct", True), ("silent", False)])
+def test_switched_off_active_mode_is_what_the_settings_say_otherwise(wire, plugin, otherwise, given):
     says(wire)
-    made = plugin(mode="off")
-    assert COFFEE in turn(made).text
-    assert (reminders(wire), made.why().active) == ([], "")
+    made = plugin(mode="off", otherwise=otherwise)
+    assert (COFFEE in turn(made).text) is given
+    assert reminders(wire) == []
+
+
+@pytest.mark.row("AM-09", level="e2e")
+def test_the_summary_goes_where_active_memory_has_it_and_elsewhere_when_told_to(wire, environ):
+    says(wire)
+    active = {"agents": ["researcher"], "url": wire.url}
+    places = []
+    for settings in (
+        active,
+        active | {"preset": "active-memory"},
+        active | {"recall": {"position": "append"}},
+    ):
+        with MemoryPlugin(settings=settings, secret="11" * 32, environ=environ) as made:
+            made.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
+            made.flush(5)
+            places.append(turn(made).position)
+    assert places == [Position.SYSTEM_APPEND, Position.SYSTEM_APPEND, Position.APPEND]
+
+
+def test_the_most_thinking_and_the_automatic_fast_mode_of_active_memory_are_accepted(wire, plugin):
+    says(wire)
+    made = plugin(thinking="max", fast_mode="auto")
+    assert turn(made).status == "ok"
+    assert reminders(wire)[0]["thinking"] == "xhigh"

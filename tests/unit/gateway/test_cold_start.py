@@ -10,10 +10,12 @@ from gateway_plugin.identity import Audience
 from gateway_plugin.query import clean_query
 from gateway_plugin.recall import format_days
 from gateway_plugin.settings import RecallSettings
+from gateway_plugin.text.measures import estimate_tokens
 from gateway_plugin.turn import HostTurn
 from relayer.wire.memories import ContextResponse
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
+SISTER = "My sister Ana lives in Porto."
 KEY = "agent:researcher:main"
 HEADING = "Recent memories (use memory_search for full search):"
 FIRST = HostTurn(first_turn=True)
@@ -55,9 +57,58 @@ def test_a_session_that_begins_is_told_what_was_said_lately(plugin, wire):
 
 
 def test_it_stands_before_what_was_recalled_for_the_question(plugin):
+    plugin.after_turn([{"role": "user", "content": SISTER}], session_key=KEY)
+    plugin.flush(5)
     begun = begin(plugin, "How do I take my coffee?")
-    assert begun.text.index(HEADING) < begun.text.rindex(COFFEE)
+    assert begun.text.index(HEADING) < begun.text.index(SISTER) < begun.text.index(COFFEE)
     assert [hit.text for hit in begun.hits] == [COFFEE]
+
+
+@pytest.mark.row("MS-01", "AR-07", level="e2e")
+def test_no_memory_is_in_a_first_prompt_twice(plugin):
+    twice = [{"role": "user", "content": COFFEE}]
+    plugin.after_turn(twice, session_key="agent:researcher:openai-user:another")
+    plugin.flush(5)
+    for question in ("How do I take my coffee?", "What is the capital of France?", "hi"):
+        key = f"agent:researcher:openai-user:{len(question)}"
+        begun = plugin.before_turn(question, session_key=key, host=FIRST, deadline=10)
+        assert f"{begun.text}\n{begun.standing}".count(COFFEE) == 1
+
+
+@pytest.mark.row("MS-01", level="e2e")
+@pytest.mark.parametrize("greeting", ["hi", "hello", "ok?"])
+def test_a_session_that_begins_with_a_greeting_is_told_too(plugin, greeting):
+    begun = begin(plugin, greeting)
+    assert begun.status == "skipped:min_length"
+    assert f"{HEADING}\n## 2026-01-01\n- {COFFEE}" in begun.text
+
+
+@pytest.mark.row("MS-01", level="e2e")
+@pytest.mark.parametrize("first", ["/status", "NO_REPLY", ""])
+def test_where_the_first_message_is_for_the_host_the_next_is_told(plugin, first):
+    assert begin(plugin, first).text == ""
+    assert HEADING in begin(plugin, "hi", host=HostTurn()).text
+    assert begin(plugin, "hi", host=HostTurn()).text == ""
+
+
+def test_where_the_relayer_was_away_the_next_turn_is_told(plugin, wire):
+    wire.script = [hang]
+    assert begin(plugin, seconds=0.3).text == ""
+    assert HEADING in begin(plugin, host=HostTurn()).text
+
+
+@pytest.mark.row("AR-07", "MS-01", level="e2e")
+def test_all_that_a_first_turn_is_given_stays_within_the_one_budget(wire, environ):
+    with MemoryPlugin(wire.url, secret="11" * 32, environ=environ) as made:
+        for number in range(60):
+            text = f"About my coffee number {number}: it came from the {number}th farm in the hills, roasted dark."
+            made.after_turn([{"role": "user", "content": text}], session_key=f"agent:researcher:x:{number}")
+        made.after_turn([{"role": "user", "content": "I am allergic to peanuts."}], session_key=KEY)
+        assert made.flush(20)
+        begun = begin(made, "Where did my coffee number 7 come from?")
+    assert HEADING in begun.text
+    assert begun.hits
+    assert estimate_tokens(begun.text) + estimate_tokens(begun.standing) <= made.settings.recall.max_tokens
 
 
 def test_no_later_turn_is_told(plugin, wire):

@@ -20,8 +20,8 @@ MARKUP = 'My coffee has <b>oat</b> milk & "foam", it\'s good.'
 WRAPPED = f"<relevant-memories>\n1. An old secret of the coffee.\n</relevant-memories>\n{PLAIN}"
 
 
-def turn(plugin, **host):
-    return plugin.before_turn(QUESTION, session_key=KEY, host=HostTurn(**host), deadline=10).text
+def turn(plugin, prompt=QUESTION, **host):
+    return plugin.before_turn(prompt, session_key=KEY, host=HostTurn(**host), deadline=10).text
 
 
 def tool(plugin, name, **arguments):
@@ -31,7 +31,7 @@ def tool(plugin, name, **arguments):
 
 READERS = {
     "recall": turn,
-    "cold start": lambda plugin: turn(plugin, first_turn=True),
+    "cold start": lambda plugin: turn(plugin, "hi", first_turn=True),
     "memory_search": lambda plugin: tool(plugin, "memory_search", query=QUESTION),
     "memory_get": lambda plugin: tool(plugin, "memory_get", ref=plugin.known),
     "active recall": lambda plugin: turn(plugin.active),
@@ -117,9 +117,7 @@ def test_what_is_injected_is_framed_as_history_that_is_not_to_be_obeyed(plugin, 
         if "active" in surface
         else ("<memrelay", "</memrelay")
     )
-    frames = shown.count(end)
-    assert (frames, shown.count(begin)) == (frames, frames)
-    assert frames == (2 if surface == "cold start" else 1)
+    assert (shown.count(begin), shown.count(end)) == (1, 1)
     assert "untrusted" in shown.lower()
     assert shown.index(begin) < shown.index("black") < shown.rindex(end)
 

@@ -45,6 +45,34 @@ def test_what_the_settings_command_prints_is_found_in_order(failing):
     assert failing() == {}
 
 
+@pytest.mark.parametrize(
+    ("environ", "whole", "warned"),
+    [
+        ({}, {}, True),
+        ({"OPENCLAW_TRAJECTORY": "1"}, {}, True),
+        ({"OPENCLAW_TRAJECTORY": "off"}, {}, False),
+        ({}, {"env": {"vars": {"OPENCLAW_TRAJECTORY": "0"}}}, False),
+        ({}, {"env": {"OPENCLAW_TRAJECTORY": "0"}}, False),
+    ],
+)
+def test_a_host_that_keeps_whole_prompts_in_the_clear_is_warned_of(tmp_path, environ, whole, warned):
+    (tmp_path / "openclaw.json").write_text(json.dumps(whole))
+    surroundings = {"OPENCLAW_STATE_DIR": str(tmp_path), **environ}
+    checks = check_config(read_config(surroundings), surroundings)
+    [check] = [check for check in checks if check.name == "openclaw flight recorder"]
+    assert (check.ok, check.warning) == (True, warned)
+    assert "env.vars.OPENCLAW_TRAJECTORY 0" in check.fix
+
+
+def test_the_hosts_file_of_variables_switches_the_recorder_off_too(tmp_path):
+    (tmp_path / "openclaw.json").write_text("{}")
+    (tmp_path / ".env").write_text("OTHER=1\nexport OPENCLAW_TRAJECTORY='false'\n")
+    surroundings = {"OPENCLAW_STATE_DIR": str(tmp_path)}
+    checks = check_config(read_config(surroundings), surroundings)
+    [check] = [check for check in checks if check.name == "openclaw flight recorder"]
+    assert not check.warning
+
+
 @pytest.mark.row("CP-03")
 def test_a_slot_that_another_plugin_holds_is_named_with_its_holder_and_the_way_out(failing):
     [check] = failing(plugins={"slots": {"memory": "memory-lancedb"}}).values()

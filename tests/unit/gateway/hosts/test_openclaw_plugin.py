@@ -110,8 +110,8 @@ def test_the_package_holds_what_the_program_reads_and_is_the_same_each_time(tmp_
 
 
 def test_the_program_stays_small_enough_to_be_read():
-    lines = [len((FOLDER / name).read_text().splitlines()) for name in ("index.js", "bridge.js")]
-    assert sum(lines) <= 300
+    lines = [len((FOLDER / name).read_text().splitlines()) for name in ("index.js", "bridge.js", "chat.js")]
+    assert sum(lines) <= 360
 
 
 def test_without_consent_the_settings_leave_conversation_access_out():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -63,3 +64,31 @@ def test_only_the_head_of_a_text_is_matched():
     pattern = compile_pattern("needle")
     assert not matches(pattern, "x" * MAX_SUBJECT_CHARS + "needle")
     assert matches(pattern, "x" * (MAX_SUBJECT_CHARS - 6) + "needle")
+
+
+@pytest.mark.parametrize(
+    ("literal", "same"),
+    [
+        ("/^x/i", "^x"),
+        ("/end$/", "end$"),
+        (r"/^a\/b/g", "^a/b"),
+        ("/etc/hosts", "/etc/hosts"),
+        ("a/b", "a/b"),
+    ],
+)
+def test_a_literal_of_javascript_means_what_stands_between_its_slashes(literal, same):
+    assert compile_pattern(literal).pattern == same
+
+
+def test_a_dot_matches_line_breaks_where_a_literal_says_so():
+    assert compile_pattern("/^a.b/s").search("a\nb")
+    assert not compile_pattern("/^a.b/").search("a\nb")
+
+
+@pytest.mark.parametrize(
+    ("source", "fix"), [("/etc/", "write etc for the first, [/]etc[/] for the second"), ("/^a/m", "(?:^|")]
+)
+def test_a_literal_that_may_mean_two_things_is_refused_with_the_fix(source, fix):
+    with pytest.raises(PatternRefused, match=re.escape(fix)):
+        compile_pattern(source)
+    assert compile_pattern("[/]etc[/]").search("in /etc/")

@@ -1,0 +1,145 @@
+"""The chat's commands: ``/memory status|on|off|why``, for the session that asks or, with ``--global``, for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
+from gateway_plugin.outbox.queue import OutboxUnavailable
+from gateway_plugin.plugin import AsyncMemoryPlugin
+from gateway_plugin.status import TurnTrace
+
+_HELP: Final = (
+    "/memory status          how memory stands in this session\n"
+    "/memory off | on        for this session; outlives a restart\n"
+    "/memory status --global how it stands for every session of this gateway\n"
+    "/memory off --global    for every session of this gateway (owner)\n"
+    "/memory why             why the last turn was given what it was given"
+)
+_SWITCHES: Final = {
+    "on": True, "enable": True, "enabled": True, "off": False, "disable": False, "disabled": False,
+}  # fmt: skip
+_ADMIN: Final = "operator.admin"
+
+
+def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str, Any]) -> str:
+    """Answer a command.
+
+    Args:
+        plugin: the gateway's memory.
+        arguments: what stands behind the command's name.
+        context: the host's context of the command: session, sender, rights.
+    """
+    words = arguments.split()
+    everywhere = "--global" in words
+    action = next((word.lower() for word in words if word != "--global"), "status")
+    if action in _SWITCHES:
+        return _switch(plugin, context, enabled=_SWITCHES[action], everywhere=everywhere)
+    if action == "status":
+        return _status_everywhere(plugin) if everywhere else _status(plugin, context)
+    return _why(_trace(plugin, context)) if action == "why" else _HELP
+
+
+def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: bool, everywhere: bool) -> str:
+    word = "on" if enabled else "off"
+    if everywhere and not _may_decide_for_all(context):
+        return f"/memory {word} --global needs the gateway's owner or {_ADMIN}."
+    try:
+        if everywhere:
+            plugin.set_everywhere(enabled=enabled)
+            return f"Memory is {word} for every session of this gateway."
+        key = session_key_of(context)
+        if key is None:
+            return "There is no session here to switch."
+        plugin.set_session(key, enabled=enabled, host=host_turn(context))
+    except GatewayError as error:
+        return f"Memory could not be switched {word}: {error}"
+    return f"Memory is {word} for this session."
+
+
+def _may_decide_for_all(context: Mapping[str, Any]) -> bool:
+    """Tell whether the sender may: a client of the gateway by its scopes, anybody else by being the owner."""
+    scopes = context.get("gatewayClientScopes")
+    return _ADMIN in scopes if isinstance(scopes, list) else context.get("senderIsOwner") is True
+
+
+def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
+    status, trace = plugin.status(), _trace(plugin, context)
+    rows = [
+        f"Memory: {_state(plugin, context)}",
+        f"relayer: {status.url}",
+        f"last recall: {trace.status or 'none yet'}{f' in {trace.milliseconds} ms' if trace.milliseconds else ''}",
+        f"last capture: {_last_capture(plugin, context)}",
+        _captured(plugin),
+    ]
+    refusal = (
+        status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
+    )
+    notes = (trace.detail, status.last_error, refusal, status.warning, *status.notes)
+    return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
+
+
+def _status_everywhere(plugin: AsyncMemoryPlugin) -> str:
+    """Say how the gateway's own switch stands, and what the settings leave off: nothing of any session."""
+    status = plugin.status()
+    rows = [f"Memory: {_state_everywhere(plugin)}", f"relayer: {status.url}", _captured(plugin)]
+    notes = (status.last_error, status.warning, *status.notes)
+    return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
+
+
+def _state_everywhere(plugin: AsyncMemoryPlugin) -> str:
+    if plugin.settings.disabled:
+        return "off globally (MEMRELAY_DISABLE)"
+    try:
+        if not plugin.enabled_everywhere:
+            return "off globally"
+    except OutboxUnavailable as error:
+        return f"silent globally: {error}"
+    settings = {"recall": plugin.settings.recall.enabled, "capture": plugin.settings.capture.enabled}
+    off = ", ".join(f"{name}.enabled is false" for name, on in settings.items() if not on)
+    return f"on globally ({off})" if off else "on globally"
+
+
+def _captured(plugin: AsyncMemoryPlugin) -> str:
+    status = plugin.status()
+    counts = f"{status.delivered} delivered, {status.waiting} waiting, {status.refused} refused"
+    return f"captured turns of this gateway: {counts}"
+
+
+def _last_capture(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
+    key = session_key_of(context)
+    report = None if key is None else plugin.captured(key, host=host_turn(context))
+    if report is None:
+        return "none yet"
+    kept = f", {report.queued} of {report.new} new messages" if report.new else ""
+    return f"{report.status}{kept}"
+
+
+def _state(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
+    if plugin.settings.disabled:
+        return "off (MEMRELAY_DISABLE)"
+    try:
+        on = plugin.session_enabled(session_key_of(context), host=host_turn(context))
+    except OutboxUnavailable as error:
+        return f"silent here: {error}"
+    except GatewayError as error:
+        return f"unavailable here: {error}"
+    return "on for this session" if on else "off for this session"
+
+
+def _trace(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> TurnTrace:
+    key = session_key_of(context)
+    return TurnTrace("") if key is None else plugin.why(key, host=host_turn(context))
+
+
+def _why(trace: TurnTrace) -> str:
+    if not trace.status:
+        return "No turn of this session was looked at yet."
+    rows = [f"last turn: {trace.status}{f': {trace.detail}' if trace.detail else ''}"]
+    rows += [
+        f"{'pass' if gate.allowed else 'STOP'}  {gate.gate}  {gate.reason}".rstrip() for gate in trace.gates
+    ]
+    rows += [f"memory {hit.id}  relevance {hit.relevance:.2f}  {hit.outcome}" for hit in trace.hits]
+    return "\n".join(rows)
