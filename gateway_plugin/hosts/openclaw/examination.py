@@ -253,10 +253,15 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
     if isinstance(key, Mapping) and key.get("source") == "env":
         # The host resolves references for its gateway, not for its commands.
         key = environ.get(str(key.get("id", "")), key)
+    elif isinstance(key, str):
+        # In the file a variable stands as it was written; the host has put its value in where it started the command.
+        key = _UNSET.sub(lambda name: environ.get(name[1], name[0]), key)
+        if _UNSET.search(key):
+            key = {"unset": True}
     given[_SECRET] = key
     found = {name: value for name, value in given.items() if isinstance(value, str) and value.strip()}
     if key and _SECRET not in found and not environ.get(_SECRET):
-        problem = "is a reference that only the gateway resolves"
+        problem = "is a reference that only the gateway resolves, or names a variable that is not set here"
         raise SettingsError(SettingsIssue("config.key", problem, f"set {_SECRET} for this command"))
     return found
 
