@@ -18,6 +18,7 @@ from gateway_plugin.commands import (
     erase,
     index,
     life,
+    migrate,
     profile,
     switch,
     transfer,
@@ -288,6 +289,7 @@ profile.add_to(app)
 erase.add_to(app)
 transfer.add_to(app)
 index.add_to(app)
+migrate.add_to(app)
 init.add_to(app)
 version.add_to(app)
 app.command(hidden=True)(bridge)

@@ -35,6 +35,7 @@ from gateway_plugin.hosts.openclaw.config import (
 from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_environment
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
+from gateway_plugin.local_relayer import LocalRelayer
 from gateway_plugin.settings import DEFAULT_URL
 from gateway_plugin.status import notify
 
@@ -58,7 +59,7 @@ def bridge(
 ) -> None:
     """Serve a host over standard input and output; its plugin starts this, not a person."""
     del host  # one so far: the option is in the plugin's command line for the sake of those to come
-    run_bridge(OpenClawHost())
+    run_bridge(OpenClawHost(relayer=LocalRelayer(os.environ)))
 
 
 def bridge_command() -> str:

@@ -20,11 +20,12 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.config import core_config, state_folder
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
+from gateway_plugin.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
-from gateway_plugin.status import CaptureReport, Injection, TurnTrace
+from gateway_plugin.status import CaptureReport, Injection, TurnTrace, notify
 
 _MAX_PENDING: Final = 512
 
@@ -212,13 +213,18 @@ class OpenClawHost:
     Args:
         environ: the environment, without which no settings are complete.
         make_plugin: makes the plugin once settings are known.
+        relayer: the relayer of this machine, for settings that name none.
     """
 
     def __init__(
-        self, environ: Mapping[str, str] | None = None, make_plugin: MakePlugin | None = None
+        self,
+        environ: Mapping[str, str] | None = None,
+        make_plugin: MakePlugin | None = None,
+        relayer: LocalRelayer | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._make_plugin = make_plugin or (lambda settings: AsyncMemoryPlugin(settings=settings))
+        self._relayer = relayer
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem = "memory was not started"
         self._runs = Runs()
@@ -233,6 +239,7 @@ class OpenClawHost:
         await self.aclose()
         try:
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
+            settings = await self._with_relayer(settings)
             self._plugin = self._make_plugin(settings)
         except GatewayError as error:
             self._problem = str(error)
@@ -271,6 +278,20 @@ class OpenClawHost:
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             await plugin.aclose()
+        if self._relayer is not None:
+            self._relayer.release()
+
+    async def _with_relayer(self, settings: PluginSettings) -> PluginSettings:
+        """Return settings that name a relayer: where they name none, the one of this machine, started if need be."""
+        if self._relayer is None or not is_wanted(settings):
+            return settings
+        try:
+            url = await self._relayer.ensure()
+        except GatewayError as error:
+            # Turns go on without memory, and captured ones wait: it may be started otherwise.
+            notify(f"memrelay: {error}")
+            return settings
+        return settings.model_copy(update={"url": url})
 
     async def _before(self, call: Call) -> Json:
         context = _context(call)
