@@ -59,7 +59,14 @@ class MemWalServer:
         if path == "/api/recall":
             self.recalls.append(body)
             asked = set(body["query"].lower().split())
-            ranked = sorted(texts, key=lambda text: (-len(asked & set(text.lower().split())), text))
+            # No two vectors are as far from a third: what shares as many words is in another order for each query.
+            ranked = sorted(
+                texts,
+                key=lambda text: (
+                    -len(asked & set(text.lower().split())),
+                    hashlib.sha256(f"{body['query']}\n{text}".encode()).digest(),
+                ),
+            )
             hits = [
                 {
                     "blob_id": hashlib.sha256(text.encode()).hexdigest(),

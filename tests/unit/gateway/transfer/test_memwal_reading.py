@@ -53,11 +53,11 @@ def test_a_namespace_of_a_page_is_read_by_one_recall_with_times_and_places():
 
 @pytest.mark.row("MW-53")
 def test_a_namespace_of_many_pages_is_walked_until_every_memory_was_seen():
-    texts = [f"{a} {b} {c} stands on this note" for a in NUMBERS[:6] for b in NUMBERS for c in NUMBERS]
+    texts = [f"{a} {b} {c} stands on this note" for a in NUMBERS[:3] for b in NUMBERS for c in NUMBERS]
     with MemWalServer(KEY, {"default": texts}) as service:
         walked = read(service.url)
-    assert (walked.found, walked.known, walked.complete) == (600, 600, True)
-    assert len(service.recalls) < 200
+    assert (walked.found, walked.known, walked.complete) == (300, 300, True)
+    assert len(service.recalls) < 100
 
 
 def test_what_no_recall_shows_is_counted_as_missing_and_the_walk_ends():
