@@ -288,7 +288,11 @@ def main() -> int:
         return 0
     folder, idle_seconds = Path(sys.argv[1]), float(sys.argv[2])
     lock = open_lock(folder / "keeper")
-    return _Keeper(folder, idle_seconds).run() if try_lock(lock) else 0
+    if not try_lock(lock):
+        return 0
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())  # for a person who wants to end it
+    return _Keeper(folder, idle_seconds).run()
 
 
 if __name__ == "__main__":

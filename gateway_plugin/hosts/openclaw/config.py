@@ -209,16 +209,17 @@ CONSENT: Final = (
 )
 
 
-def settings_block(*, url: str, command: str, consent: bool, sidecar: bool = False) -> dict[str, Any]:
+def settings_block(*, url: str | None, command: str, consent: bool, sidecar: bool = False) -> dict[str, Any]:
     """Return the ``plugins`` part of the host's configuration.
 
     Args:
-        url: the relayer.
+        url: the relayer; None leaves it to the one of this machine.
         command: the program that is the bridge: an absolute path, since a service seldom has a shell's search path.
         consent: the operator allows the plugin to read conversations.
         sidecar: beside another memory plugin, without the slot and without tools.
     """
-    entry: dict[str, Any] = {"enabled": True, "config": {"url": url, "command": command}}
+    config = {"command": command} if url is None else {"url": url, "command": command}
+    entry: dict[str, Any] = {"enabled": True, "config": config}
     if consent:
         entry["hooks"] = {"allowConversationAccess": True}
     if sidecar:

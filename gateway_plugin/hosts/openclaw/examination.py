@@ -18,7 +18,7 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.doctor import Check, canary
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.config import SECRET_KEYS, HostConfig, core_config, state_folder
-from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import WHY_MARK
@@ -45,7 +45,11 @@ def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Che
 
 def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command that the host's plugin runs."""
-    named = config.settings.get("command") or environ.get("MEMRELAY_GATEWAY_COMMAND") or "memrelay-gateway"
+    named = config.settings.get("command") or environ.get("MEMRELAY_GATEWAY_COMMAND")
+    for folder in () if named else _copies(config, config.plugin_id, environ):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            named = named or json.loads((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
+    named = named or "memrelay-gateway"
     return tuple(str(part) for part in named) if isinstance(named, list) else (str(named),)
 
 
@@ -188,11 +192,7 @@ def _variables(config: HostConfig, environ: Mapping[str, str]) -> Check:
 
 def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
     """Compare the copy that the host loads with this package."""
-    folders = [state_folder(environ) / "extensions" / name]
-    load = config.plugins.get("load")
-    paths = load.get("paths") if isinstance(load, Mapping) else None
-    folders += [Path(str(path)).expanduser() for path in paths or ()]
-    for folder in folders:
+    for folder in _copies(config, name, environ):
         with contextlib.suppress(OSError, ValueError):
             told = json.loads((folder / "openclaw.plugin.json").read_text("utf-8"))
             if told.get("id") == name:
@@ -203,6 +203,16 @@ def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
                 return Check("openclaw installed", version == __version__, found, fix)
     steps = f"openclaw plugins install --link {FOLDER} --force --accept-capabilities"
     return Check("openclaw installed", False, "the host has no copy and no link of the plugin", steps)
+
+
+def _copies(config: HostConfig, name: str, environ: Mapping[str, str]) -> list[Path]:
+    """Return where the host may have the plugin from: its own copy first, then what it was told to load."""
+    load = config.plugins.get("load")
+    paths = load.get("paths") if isinstance(load, Mapping) else None
+    return [
+        state_folder(environ) / "extensions" / name,
+        *(Path(str(path)).expanduser() for path in paths or ()),
+    ]
 
 
 def _names(value: object) -> Sequence[str]:

@@ -250,6 +250,8 @@ if __name__ == "__main__":
 
 
 _CODE: Final = ("index.js", "bridge.js", "tools.json", "package.json", "openclaw.plugin.json")
+PACKED: Final = "memrelay"
+"""The part of a package's ``package.json`` that says where it was made: ``command``, the program beside it."""
 _SKILLS: Final = ("skills/memory-recall/SKILL.md",)
 
 
@@ -258,25 +260,32 @@ def plugin_folder() -> Path:
     return FOLDER
 
 
-def package_files(*, sidecar: bool = False) -> dict[str, bytes]:
-    """Return the package's files by their names: the plugin's, or those of its side-car."""
+def package_files(*, sidecar: bool = False, command: str | None = None) -> dict[str, bytes]:
+    """Return the package's files by their names: the plugin's, or those of its side-car.
+
+    Args:
+        sidecar: which of the two.
+        command: the program that is the bridge where the settings name none, so that nobody has to.
+    """
     files = {name: (FOLDER / name).read_bytes() for name in (*_CODE, *(() if sidecar else _SKILLS))}
+    package = json.loads(files["package.json"])
+    if command is not None:
+        files["package.json"] = _json(package := package | {PACKED: {"command": command}})
     if sidecar:
-        package = json.loads(files["package.json"]) | {"name": "memrelay-openclaw-sidecar"}
-        files["package.json"] = _json(package)
+        files["package.json"] = _json(package | {"name": "memrelay-openclaw-sidecar"})
         files["openclaw.plugin.json"] = _json(sidecar_manifest())
     return files
 
 
-def write_package(folder: Path, *, sidecar: bool = False) -> Path:
-    """Write the package and return its file; the same version gives the same bytes.
+def write_package(folder: Path, *, sidecar: bool = False, command: str | None = None) -> Path:
+    """Write the package and return its file; the same version and command give the same bytes.
 
     Raises:
         OSError: the file cannot be written.
     """
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, content in sorted(package_files(sidecar=sidecar).items()):
+        for name, content in sorted(package_files(sidecar=sidecar, command=command).items()):
             member = tarfile.TarInfo(f"package/{name}")
             member.size, member.mode = len(content), 0o644
             archive.addfile(member, io.BytesIO(content))

@@ -147,3 +147,17 @@ def test_the_sidecars_settings_leave_the_slot_to_whom_it_belongs():
     block = settings_block(url="http://127.0.0.1:8787", command="/bin/x", consent=True, sidecar=True)
     assert set(block["plugins"]) == {"entries"}
     assert "memrelay-sidecar" in settings_steps(block, "x.tgz")
+
+
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_a_package_names_the_program_that_made_it_and_the_folder_of_the_source_names_none(sidecar):
+    told = json.loads(
+        package_files(sidecar=sidecar, command="/opt/venv/bin/memrelay-gateway")["package.json"]
+    )
+    assert told["memrelay"] == {"command": "/opt/venv/bin/memrelay-gateway"}
+    assert "memrelay" not in shipped("package.json")
+
+
+def test_settings_without_a_relayer_leave_it_to_the_one_of_this_machine():
+    block = settings_block(url=None, command="/bin/x", consent=True)
+    assert block["plugins"]["entries"]["memrelay"]["config"] == {"command": "/bin/x"}
