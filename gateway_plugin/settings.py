@@ -208,6 +208,8 @@ DEFAULT_URL: Final = "http://127.0.0.1:8787"
 UNSETTABLE: Final = frozenset({"disabled", "unused"})
 """Fields of the model that no key of a configuration sets."""
 DEFAULT_NAMESPACE_VARIABLE: Final = "MEMRELAY_DEFAULT_NAMESPACE"
+# The second is memsearch's, for processes that it started itself (MS-27).
+_SWITCHES: Final = ("MEMRELAY_DISABLE", "MEMSEARCH_DISABLE")
 _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 
 
@@ -526,7 +528,7 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
     if isinstance(namespace, dict):
         namespace.setdefault("default", default)
     # An unreadable value of the switch turns memory off: whoever sets it wants silence.
-    tree["disabled"] = environ.get("MEMRELAY_DISABLE", "").strip().lower() not in _OFF_WORDS
+    tree["disabled"] = any(environ.get(name, "").strip().lower() not in _OFF_WORDS for name in _SWITCHES)
     try:
         return PluginSettings.model_validate(tree)
     except ValidationError as error:

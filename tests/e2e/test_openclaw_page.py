@@ -48,7 +48,7 @@ def host(openclaw: Installed, model: StubModel, tmp_path: Path) -> Iterator[Gate
 
 def end_relayer(folder: Path) -> None:
     """End the keeper, and its relayer with it, by the id that it wrote down."""
-    keeper = (folder / "keeper").read_text().strip()
+    keeper = (folder / "keeper.lock").read_text().strip()
     if keeper:
         try:
             os.kill(int(keeper), signal.SIGTERM)
@@ -81,8 +81,6 @@ def test_the_blocks_of_the_page_install_memory_that_works_with_no_relayer_starte
     wait_until((folder / "ready.json").exists)
     host.chat(FACT, user="telling")
     wait_until(lambda: FACT in memories(host))
-    host.restart()
-    host.chat("Good morning, please wait until everything has started.", user="waking")
     host.chat(QUESTION, user="asking")
     assert FACT in said(model.asked(QUESTION)[-1])
     assert "plugin tool name conflict" not in host.log_text()

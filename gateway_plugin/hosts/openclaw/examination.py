@@ -17,7 +17,13 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.doctor import Check, canary
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.hosts.openclaw.config import SECRET_KEYS, HostConfig, core_config, state_folder
+from gateway_plugin.hosts.openclaw.config import (
+    SECRET_KEYS,
+    HostConfig,
+    core_config,
+    read_config,
+    state_folder,
+)
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.queue import Outbox
@@ -41,6 +47,19 @@ def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Che
     yield _access(config, name)
     yield _variables(config, environ)
     yield _installed(config, name, environ)
+
+
+def other_owners(environ: Mapping[str, str]) -> str:
+    """Return a sentence about other plugins of the host that own our tools, with the fix; "" where there are none (CP-07).
+
+    For the bridge, which says it when it starts: what the host writes about a clash names neither cause nor way out.
+    """
+    with contextlib.suppress(SettingsError):
+        config = read_config(environ)
+        check = _one_memory(config)
+        if config.plugin_id == PLUGIN_ID and not check.ok:
+            return f"{check.found}; run: {check.fix}"
+    return ""
 
 
 def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeEr
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.config import core_config, state_folder
+from gateway_plugin.hosts.openclaw.examination import other_owners
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
 from gateway_plugin.local_relayer import LocalRelayer, is_wanted
@@ -248,6 +250,8 @@ class OpenClawHost:
         self._settles = settings.capture.strategy is CaptureStrategy.DEBOUNCE
         self._settling = Settling(settings.capture.debounce_ms / 1000, self._settled)
         await self._plugin.start()
+        if params.get("pluginId") == PLUGIN_ID and (sentence := other_owners(self._environ)):
+            notify(f"memrelay: {sentence}")
         return {
             "version": __version__,
             "problem": "",

@@ -405,6 +405,7 @@ def test_the_hosts_configuration_wins_over_the_environment_and_the_environment_o
 )
 def test_the_kill_switch_is_thrown_by_anything_that_does_not_say_no(word, off):
     assert load_settings({}, {"MEMRELAY_DISABLE": word}).disabled is off
+    assert load_settings({}, {"MEMSEARCH_DISABLE": word}).disabled is off
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
