@@ -50,7 +50,7 @@ def memsearch_file(workspace: Path, fact: str) -> None:
     folder = workspace / ".memsearch" / "memory"
     folder.mkdir(parents=True)
     (folder / "2026-05-01.md").write_text(
-        "# 2026-05-01\n\n## Session 14:30\n\n### 14:30\n<!-- session:abc transcript:/tmp/abc.jsonl -->\n"
+        "# 2026-05-01\n\n## Session 14:30\n\n### 14:30\n<!-- session:abc transcript:/srv/sessions/abc.jsonl -->\n"
         f"- {fact}\n- OpenClaw replied that it is noted.\n"
     )
 
