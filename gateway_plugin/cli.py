@@ -19,6 +19,7 @@ from gateway_plugin.commands import (
     erase,
     index,
     life,
+    migrate,
     profile,
     switch,
     transfer,
@@ -312,6 +313,7 @@ profile.add_to(app)
 erase.add_to(app)
 transfer.add_to(app)
 index.add_to(app)
+migrate.add_to(app)
 init.add_to(app)
 version.add_to(app)
 app.command(hidden=True)(bridge)

@@ -39,6 +39,25 @@ ALIASES: Final[dict[str, Path]] = {
     "privateKey": ("key",),
 }
 
+RANGES: Final[dict[str, tuple[int, int]]] = {
+    "maxRecallResults": (1, 20),
+    "requestTimeoutMs": (1000, 60_000),
+}
+"""Bounds that an earlier plugin set to its own name of a setting, where ours are wider (MW-29)."""
+
+WITHOUT_EFFECT: Final[dict[str, str]] = {
+    "provider": "the relayer embeds; its model is chosen there, with --embedder",
+}
+"""Keys of earlier plugins that are accepted and have no counterpart here, each with the reason (MS-15)."""
+
+DRAFTS: Final = ("DRAFT_PATH_PENALTY", "DRAFT_PATH_PATTERNS")
+"""auto-recall's names for how much less a draft counts, and what is one (AR-20): together they are ``recall.sourcePenalties``."""
+
+_DRAFT_PENALTY: Final = 0.15
+_DRAFT_PATTERNS: Final = ("*memory/drafts/*", "*memory/draft-*.md")
+# What else ranks lower at a relayer that is told nothing: naming drafts must not end that.
+_OTHER_PENALTIES: Final = ({"match": "trust:tool"}, {"match": "transcript:*"})
+
 _ACTIVE_STYLE: Final = {
     "agents", "query_mode", "prompt_style", "prompt_append", "prompt_override", "max_summary_chars",
     "recent_user_turns", "recent_assistant_turns", "recent_user_chars", "recent_assistant_chars",
@@ -68,12 +87,19 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
 }
 
 _LENIENT_FLAGS: Final = {"autoRecall", "autoCapture"}
-_LENIENT_COUNTS: Final = {"autoRecallMaxResults", "autoRecallMinPromptLength", "autoCaptureMaxMessages"}
+# With the most that ours take: the original has no upper bound.
+_LENIENT_COUNTS: Final = {
+    "autoRecallMaxResults": 100,
+    "autoRecallMinPromptLength": 10_000,
+    "autoCaptureMaxMessages": 50,
+}
+_MOST_DIRECT_MS: Final = 60_000
+_LITERAL: Final = re.compile(r"/(?P<body>.+)/[dgimsuvy]*")
+_GLOBBED: Final = re.compile(r"\\([^A-Za-z0-9])|(\.[*+]?)|([\w/ ,:@=~#%&<>!;'\"-])|(\$$)")
 _VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 _MAX_DEPTH: Final = 6
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _ELSEWHERE: Final = {
-    "provider": "the embedding model is chosen by the relayer: set it there",
     "disabled": "set MEMRELAY_DISABLE=1 in the environment, or recall.enabled and capture.enabled to false",
 }
 
@@ -108,6 +134,8 @@ class _Reader:
         self._active_style = False
         self._timeout: tuple[str, Any] | None = None
         self._preset: dict[str, Any] = {}
+        self._unused: list[str] = []
+        self._drafts: dict[str, Any] = {}
 
     def read(self, config: Mapping[Any, Any], at: Path, shape: Shape) -> None:
         for key, value in config.items():
@@ -121,12 +149,41 @@ class _Reader:
         if self._active_style and "mode" not in recall:
             self._put(("recall", "mode"), "active", "agents")
         if self._timeout is not None:
-            mode = recall.get("mode", self._preset.get("recall", {}).get("mode"))
-            path = ("active", "timeout_ms") if mode == "active" else ("recall", "deadline_ms")
-            self._put(path, self._timeout[1], self._timeout[0])
+            self._put_timeout(*self._timeout)
+        if self._drafts:
+            self._put_drafts()
         if self.issues:
             raise SettingsError(*self.issues)
+        if self._unused:
+            self._tree["unused"] = tuple(self._unused)
         return _merged(self._preset, self._tree)
+
+    def _put_timeout(self, key: str, value: Any) -> None:
+        """Take active-memory's time-out as that of the mode that is on; one that only a model may take is active mode's."""
+        mode = self._tree["recall"].get("mode", self._preset.get("recall", {}).get("mode"))
+        long = isinstance(value, int) and value > _MOST_DIRECT_MS
+        path = ("active", "timeout_ms") if mode == "active" or long else ("recall", "deadline_ms")
+        self._put(path, value, key)
+
+    def _put_drafts(self) -> None:
+        penalty, patterns = (self._drafts.get(name) for name in DRAFTS)
+        if patterns is None:
+            globs = list(_DRAFT_PATTERNS)
+        elif isinstance(patterns, str) or not isinstance(patterns, list | tuple):
+            self._complain(DRAFTS[1], "must be a list", 'write ["memory/drafts/"]')
+            return
+        else:
+            globs = [self._glob(pattern) for pattern in patterns]
+        cost = _DRAFT_PENALTY if penalty is None else penalty
+        found = [{"match": glob, "penalty": cost} for glob in globs if glob]
+        self._put(("recall", "source_penalties"), [*found, *_OTHER_PENALTIES], next(iter(self._drafts)))
+
+    def _glob(self, pattern: Any) -> str:
+        if isinstance(pattern, str) and (glob := glob_of(pattern)):
+            return glob
+        fix = "write recall.sourcePenalties: [{ match, penalty }], with * and ? in match"
+        self._complain(DRAFTS[1], "has a pattern that only JavaScript reads", fix)
+        return ""
 
     def _key(self, key: str, value: Any, at: Path, shape: Shape) -> None:
         name = _snake(key)
@@ -159,11 +216,15 @@ class _Reader:
             self._take_preset(value)
         elif key == "timeoutMs":
             self._timeout = (key, value)
+        elif key in WITHOUT_EFFECT:
+            self._unused.append(key)
+        elif key in DRAFTS:
+            self._drafts[key] = value
         elif key == "mode" and value in {"direct", "active"}:
             self._put(("recall", "mode"), value, key)
         elif key in ALIASES:
             value = self._lenient(key, self._filled(key, value))
-            if value is not None:
+            if value is not None and self._in_range(key, value):
                 self._put(ALIASES[key], value, key)
         elif name in self._shape["active"]:
             self._active_style |= name in _ACTIVE_STYLE
@@ -187,8 +248,19 @@ class _Reader:
             return value is not False
         if key in _LENIENT_COUNTS:
             usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            return math.floor(value) if usable and value >= 1 else None
+            return min(math.floor(value), _LENIENT_COUNTS[key]) if usable and value >= 1 else None
+        if key == "SKIP_PATTERNS" and isinstance(value, list):
+            # Copied from the original's source they are literals of JavaScript; ours ignore case anyway (AR-18).
+            return [_plain_pattern(one) if isinstance(one, str) else one for one in value]
         return value
+
+    def _in_range(self, key: str, value: Any) -> bool:
+        bounds = RANGES.get(key)
+        if bounds is None or not isinstance(value, int | float) or bounds[0] <= value <= bounds[1]:
+            return True
+        least, most = bounds
+        self._complain(key, f"must be between {least} and {most}", f"or write {_written(ALIASES[key])}")
+        return False
 
     def _put(self, path: Path, value: Any, spelled: str) -> None:
         node = self._tree
@@ -220,13 +292,43 @@ class _Reader:
             return
         known = sorted({_camel(name) for name in shape})
         if top:
-            known += [*ALIASES, "preset", "timeoutMs", *_dotted(self._shape)]
+            known += [*ALIASES, *WITHOUT_EFFECT, *DRAFTS, "preset", "timeoutMs", *_dotted(self._shape)]
             known += [_camel(name) for name in self._shape["active"]]
         near = difflib.get_close_matches(key[:64], known, n=1, cutoff=0.0)
         self._complain(spelled[:80], "is not a known setting", f"did you mean {near[0]}?")
 
     def _complain(self, field: str, problem: str, fix: str) -> None:
         self.issues.append(SettingsIssue(field, problem, fix))
+
+
+def glob_of(pattern: str) -> str:
+    r"""Return a simple regular expression over paths as a pattern with ``*``, which the relayer matches; "" if it is not simple.
+
+    The expression may be a literal of JavaScript (``/memory\/drafts\//``); a plain path is one, too.
+    """
+    source = _plain_pattern(pattern)
+    begins = source.startswith("^")
+    parts, at = [], 0
+    source = source.removeprefix("^")
+    while at < len(source):
+        found = _GLOBBED.match(source, at)
+        if found is None:
+            return ""
+        any_text = {None: "", ".": "?"}.get(found[2], "*")
+        parts.append(any_text or found[1] or found[3] or "")
+        at = found.end()
+    ends = source.endswith("$")
+    text = "".join(parts)
+    return f"{'' if begins else '*'}{text}{'' if ends else '*'}" if text else ""
+
+
+def _plain_pattern(pattern: str) -> str:
+    literal = _LITERAL.fullmatch(pattern)
+    return literal["body"] if literal else pattern
+
+
+def _written(path: Path) -> str:
+    return ".".join(map(_camel, path))
 
 
 def _dotted(shape: Shape) -> Iterator[str]:

@@ -142,7 +142,7 @@ class AsyncMemoryPlugin:
         )
         self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
-        notify_once = NotifyOnce()
+        notify_once = self._notify_once = NotifyOnce()
         self._toggles = Toggles(self._outbox, self._identities.gateway)
         self._turns = Turns(self._toggles, self._identities, self.settings, notify_once)
         self._recall = TurnRecall(
@@ -168,6 +168,8 @@ class AsyncMemoryPlugin:
     async def start(self) -> None:
         """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
         self._sender.start()
+        for sentence in without_effect(self.settings, self._identities.account):
+            self._notify_once(sentence)
         self._tell_of_a_former_name()
 
     async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:

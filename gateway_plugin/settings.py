@@ -51,6 +51,7 @@ __all__ = [
     "QueryMode",
     "RecallMode",
     "RecallSettings",
+    "RelayerSettings",
     "SettingsResult",
     "SourcePenalty",
     "load_settings",
@@ -205,12 +206,20 @@ NamespaceName = Annotated[str, Field(min_length=1, max_length=128), AfterValidat
 Url = Annotated[str, AfterValidator(_url)]
 Secret = Annotated[SecretStr, AfterValidator(_key)]
 AccountId = Annotated[str, AfterValidator(_account)]
+Thinking = Annotated[
+    Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive", "max"],
+    AfterValidator(lambda effort: "xhigh" if effort == "max" else effort),
+]
 Redaction = Annotated[dict[str, Action], AfterValidator(_redaction)]
 Renamed = Annotated[dict[str, str], AfterValidator(_renamed)]
 
 
 DEFAULT_URL: Final = "http://127.0.0.1:8787"
+UNSETTABLE: Final = frozenset({"disabled", "unused"})
+"""Fields of the model that no key of a configuration sets."""
 DEFAULT_NAMESPACE_VARIABLE: Final = "MEMRELAY_DEFAULT_NAMESPACE"
+# The second is memsearch's, for processes that it started itself (MS-27).
+_SWITCHES: Final = ("MEMRELAY_DISABLE", "MEMSEARCH_DISABLE")
 _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 
 
@@ -230,16 +239,18 @@ class _Settings(BaseModel):
 class ColdStartSettings(_Settings):
     """What the first turn of a session is given (MS-01, MS-02)."""
 
-    enabled: bool = True
-    days: int = Field(2, ge=1, le=31)
-    lines: int = Field(15, ge=1, le=200)
+    enabled: bool = Field(True, description="begin a session with the newest memories")
+    days: int = Field(2, ge=1, le=31, description="how many of the newest days")
+    lines: int = Field(15, ge=1, le=200, description="how many memories of each of these days")
 
 
 class StandingSettings(_Settings):
     """What stands in every prompt of a session: dangers, how to answer, who the person is."""
 
-    enabled: bool = True
-    max_tokens: int = Field(150, ge=50, le=2000)
+    enabled: bool = Field(
+        True, description="where a person waits, what could harm them and who they are is in every prompt"
+    )
+    max_tokens: int = Field(150, ge=50, le=2000, title="Token budget", description="of that block, estimated")
 
 
 class SourcePenalty(_Settings):
@@ -256,22 +267,42 @@ class SourcePenalty(_Settings):
 class RecallSettings(_Settings):
     """Before a turn."""
 
-    enabled: bool = True
-    mode: RecallMode = RecallMode.DIRECT
+    enabled: bool = Field(
+        True, title="Auto-recall", description="put relevant memories into the prompt of each turn"
+    )
+    mode: RecallMode = Field(
+        RecallMode.DIRECT, description="direct: the search alone; active: a model chooses what is recalled"
+    )
     agents: Names = Field((), description="agents that recall; empty means all")
-    allowed_chat_types: tuple[Audience, ...] = (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL)
-    max_results: int = Field(10, ge=1, le=100)
-    min_score: float = Field(0.3, ge=0, le=1)
-    min_prompt_length: int = Field(10, ge=1, le=10_000)
-    max_tokens: int = Field(768, ge=1, le=32_000)
-    max_query_chars: int = Field(2000, ge=40, le=20_000)
-    context_turns: int = Field(0, ge=0, le=4)
-    deadline_ms: int = Field(2000, ge=50, le=60_000)
-    skip_patterns: Patterns = ()
-    skip_triggers: Names = ("memory", "heartbeat", "cron", "subagent", "hook")
-    skip_session_patterns: Patterns = ()
-    position: Position = Position.APPEND
-    format: Format = Format.MEMRELAY
+    allowed_chat_types: tuple[Audience, ...] = Field(
+        (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL), description="kinds of chat in which is recalled"
+    )
+    max_results: int = Field(
+        10, ge=1, le=100, title="Memories per turn", description="so many memories at most"
+    )
+    min_score: float = Field(
+        0.3, ge=0, le=1, title="Least relevance", description="below it nothing is injected"
+    )
+    min_prompt_length: int = Field(
+        10, ge=1, le=10_000, description="of the cleaned prompt, in characters; shorter ones recall nothing"
+    )
+    max_tokens: int = Field(
+        768, ge=1, le=32_000, title="Token budget", description="of the injected block, estimated"
+    )
+    max_query_chars: int = Field(2000, ge=40, le=20_000, description="of a prompt that is searched with")
+    context_turns: int = Field(0, ge=0, le=4, description="earlier turns that the search reads as well")
+    deadline_ms: int = Field(
+        2000, ge=50, le=60_000, title="Deadline", description="milliseconds that a turn waits for memory"
+    )
+    skip_patterns: Patterns = Field((), description="regular expressions; prompts that match recall nothing")
+    skip_triggers: Names = Field(
+        ("memory", "heartbeat", "cron", "subagent", "hook"), description="runs that recall nothing"
+    )
+    skip_session_patterns: Patterns = Field(
+        (), description="regular expressions; sessions whose key matches recall nothing"
+    )
+    position: Position = Field(Position.APPEND, description="where in the prompt memories stand")
+    format: Format = Field(Format.MEMRELAY, description="whose text format the injected block has")
     half_life_days: float | None = Field(
         None,
         gt=0,
@@ -290,8 +321,10 @@ class RecallSettings(_Settings):
     )
     logging: bool = Field(False, description="a line for each recall, without any text of it")
     log_queries: bool = Field(False, description="with logging: the first 80 characters of a query, too")
-    cold_start: ColdStartSettings = ColdStartSettings()
-    standing: StandingSettings = StandingSettings()
+    cold_start: ColdStartSettings = Field(
+        ColdStartSettings(), description="what the first turn of a session is given"
+    )
+    standing: StandingSettings = Field(StandingSettings(), description="what stands in every prompt")
     one_shots: bool = Field(
         True, description="also where nobody waits in a session, e.g. a command that runs once; direct mode"
     )
@@ -300,8 +333,8 @@ class RecallSettings(_Settings):
 class CaptureSettings(_Settings):
     """After a turn; lengths are characters per message."""
 
-    enabled: bool = True
-    max_messages: int = Field(10, ge=1, le=50)
+    enabled: bool = Field(True, title="Auto-capture", description="keep what is worth keeping of each turn")
+    max_messages: int = Field(10, ge=1, le=50, description="newest messages of a capture")
     min_length: int = Field(2, ge=1, le=2000, description="of a message; wide characters count as two")
     max_length: int = Field(
         64_000,
@@ -321,11 +354,20 @@ class CaptureSettings(_Settings):
         CaptureRules.MEMRELAY,
         description="memory-core-plus: what is longer than maxLength, headings, a fourth emoji and its phrases are left out",
     )
-    strategy: CaptureStrategy = CaptureStrategy.AGENT_END
-    debounce_ms: int = Field(5000, ge=0, le=600_000)
-    summary: bool = True
+    strategy: CaptureStrategy = Field(
+        CaptureStrategy.AGENT_END,
+        description="what ends a turn: the host's event, or silence after the last output",
+    )
+    debounce_ms: int = Field(
+        5000, ge=0, le=600_000, description="with debounce: milliseconds of silence that end a turn"
+    )
+    summary: bool = Field(
+        True, description="tell the relayer when a session ends, so that it can summarise it"
+    )
     store_transcript: bool = Field(
-        False, description="keep the turns that leave a memory word for word at the relayer, too, sealed"
+        False,
+        title="Store transcripts",
+        description="keep the turns that leave a memory word for word at the relayer, too, sealed",
     )
     durable: bool = Field(True, description="keep captured turns in a sealed file until the relayer has them")
     mirror_daily_log: bool = Field(
@@ -353,49 +395,96 @@ class NamespaceSettings(_Settings):
     """Whose memories are used; the model never chooses."""
 
     default: NamespaceName = Field(
-        DEFAULT_NAME, description="sets the default agent's memories apart from those of another gateway"
+        DEFAULT_NAME,
+        title="Default namespace",
+        description="sets the default agent's memories apart from those of another gateway",
     )
-    scope: NamespaceScope = NamespaceScope.AGENT
+    scope: NamespaceScope = Field(
+        NamespaceScope.AGENT, description="one namespace for an agent, or for each sender or workspace of it"
+    )
     renamed: Renamed = Field(
         default_factory=dict,
         description="agents that go by another name here, since their keys were rotated: { old: new }",
     )
 
 
+class RelayerSettings(_Settings):
+    """The relayer that the gateway brings with it."""
+
+    autostart: bool = Field(
+        True,
+        description="where no relayer is named, start one on this machine and share it with other gateways",
+    )
+
+
 class ActiveSettings(_Settings):
     """Active mode, key by key as active-memory names them (AM-04 to AM-26)."""
 
-    mode: Literal["escalate", "always", "off"] = "always"
+    mode: Literal["escalate", "always", "off"] = Field(
+        "always", description="escalate: ask the model only about hits; off: direct mode"
+    )
     otherwise: Literal["silent", "direct"] = Field(
         "silent", description="what a turn is given that active mode is not for: nothing, or the direct hits"
     )
-    agents: Names = ()
-    allowed_chat_types: tuple[Audience | Literal["explicit"], ...] = (Audience.DIRECT,)
-    allowed_chat_ids: Names = ()
-    denied_chat_ids: Names = ()
-    query_mode: QueryMode = QueryMode.RECENT
-    prompt_style: PromptStyle | None = None
-    prompt_append: str = Field("", max_length=8000)
-    prompt_override: str = Field("", max_length=8000)
-    model: str = Field("", max_length=256)
-    model_fallback: str = Field("", max_length=256)
-    model_fallback_policy: Literal["default-remote", "resolved-only"] = "default-remote"
-    thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max", "adaptive"] = "off"
-    fast_mode: bool | Literal["auto"] = False
-    tools_allow: Names = ("memory_search", "memory_get")
-    timeout_ms: int = Field(15_000, ge=250, le=120_000)
-    setup_grace_timeout_ms: int = Field(0, ge=0, le=120_000)
-    max_summary_chars: int = Field(220, ge=40, le=1000)
-    recent_user_turns: int = Field(2, ge=0, le=4)
-    recent_assistant_turns: int = Field(1, ge=0, le=3)
-    recent_user_chars: int = Field(220, ge=40, le=1000)
-    recent_assistant_chars: int = Field(180, ge=40, le=1000)
-    cache_ttl_ms: int = Field(15_000, ge=1000, le=120_000)
-    circuit_breaker_max_timeouts: int = Field(3, ge=1, le=100)
-    circuit_breaker_cooldown_ms: int = Field(60_000, ge=1000, le=3_600_000)
-    logging: bool = False
-    persist_transcripts: bool = False
-    transcript_dir: RelativePath = "active-memory"
+    agents: Names = Field((), description="agents that use active mode; all others recall directly")
+    allowed_chat_types: tuple[Audience | Literal["explicit"], ...] = Field(
+        (Audience.DIRECT,), description="kinds of chat that use it"
+    )
+    allowed_chat_ids: Names = Field((), description="chats that use it; empty means all")
+    denied_chat_ids: Names = Field((), description="chats that never use it; goes before what is allowed")
+    query_mode: QueryMode = Field(QueryMode.RECENT, description="how much conversation the model reads")
+    prompt_style: PromptStyle | None = Field(
+        None, description="how eager the model is; left out, what suits the query mode"
+    )
+    prompt_append: str = Field("", max_length=8000, description="more instructions for the model")
+    prompt_override: str = Field(
+        "", max_length=8000, description="instructions in place of the built-in ones"
+    )
+    model: str = Field("", max_length=256, description="the model to ask; left out, the session's")
+    model_fallback: str = Field(
+        "", max_length=256, description="the model to ask where neither model nor the session names one"
+    )
+    model_fallback_policy: Literal["default-remote", "resolved-only"] = Field(
+        "default-remote", description="resolved-only: no other model than the one that is meant"
+    )
+    thinking: Thinking = Field("off", description="how much a model that reasons may do so")
+    fast_mode: bool | Literal["auto"] = Field(
+        False, description="accepted; how fast a model is served is set at the relayer"
+    )
+    tools_allow: Names = Field(
+        ("memory_search", "memory_get"), description="accepted; the model is given no tools"
+    )
+    timeout_ms: int = Field(
+        15_000, ge=250, le=120_000, title="Time-out", description="milliseconds for the whole recall"
+    )
+    setup_grace_timeout_ms: int = Field(
+        0,
+        ge=0,
+        le=120_000,
+        title="Setup grace",
+        description="more milliseconds for what comes before the model",
+    )
+    max_summary_chars: int = Field(220, ge=40, le=1000, description="of the reminder that the model writes")
+    recent_user_turns: int = Field(2, ge=0, le=4, description="of the user, that recent means")
+    recent_assistant_turns: int = Field(1, ge=0, le=3, description="of the assistant, that recent means")
+    recent_user_chars: int = Field(220, ge=40, le=1000, description="of each of the user's turns")
+    recent_assistant_chars: int = Field(180, ge=40, le=1000, description="of each of the assistant's turns")
+    cache_ttl_ms: int = Field(
+        15_000, ge=1000, le=120_000, description="milliseconds for which an equal question is not asked again"
+    )
+    circuit_breaker_max_timeouts: int = Field(
+        3, ge=1, le=100, description="time-outs in a row after which the model is left alone"
+    )
+    circuit_breaker_cooldown_ms: int = Field(
+        60_000, ge=1000, le=3_600_000, description="milliseconds for which it is then left alone"
+    )
+    logging: bool = Field(False, description="a line for each recall, without any text of it")
+    persist_transcripts: bool = Field(
+        False, description="keep what the model was shown and said in files, in the clear"
+    )
+    transcript_dir: RelativePath = Field(
+        "active-memory", title="Transcript folder", description="of those files, a relative path"
+    )
 
     @property
     def style(self) -> PromptStyle:
@@ -417,19 +506,38 @@ class OfferSettings(_Settings):
 
 
 class PluginSettings(_Settings):
-    """Everything that can be set. ``disabled`` comes from the environment alone."""
+    """Everything that can be set.
 
-    url: Url = DEFAULT_URL
-    agent: str | None = Field(None, min_length=1, max_length=128, description="the agent of every session")
-    key: Secret | None = None
-    account_id: AccountId | None = None
-    recall: RecallSettings = RecallSettings()
-    capture: CaptureSettings = CaptureSettings()
-    files: FilesSettings = FilesSettings()
-    namespace: NamespaceSettings = NamespaceSettings()
-    active: ActiveSettings = ActiveSettings()
-    offer: OfferSettings = OfferSettings()
+    ``disabled`` comes from the environment alone; ``unused`` are the keys of an earlier plugin that were set and have no counterpart.
+    """
+
+    url: Url = Field(
+        DEFAULT_URL,
+        title="Relayer",
+        description="where the relayer answers: https, or http on this machine; left out, one is started here",
+    )
+    agent: str | None = Field(None, min_length=1, max_length=128, description="one agent for every session")
+    key: Secret | None = Field(
+        None,
+        title="Secret",
+        description="this gateway's root secret, best as ${MEMRELAY_SECRET} or a SecretRef; left out, one is made and kept in a file",
+    )
+    account_id: AccountId | None = Field(
+        None, title="Account", description="accepted; the account is the one of the secret"
+    )
+    recall: RecallSettings = Field(RecallSettings(), description="what happens before a turn")
+    capture: CaptureSettings = Field(CaptureSettings(), description="what happens after a turn")
+    files: FilesSettings = Field(
+        FilesSettings(), description="files of the workspace that are kept as memories"
+    )
+    namespace: NamespaceSettings = Field(NamespaceSettings(), description="whose memories are used")
+    active: ActiveSettings = Field(
+        ActiveSettings(), title="Active mode", description="a model chooses what is recalled"
+    )
+    relayer: RelayerSettings = Field(RelayerSettings(), description="the relayer of this machine")
+    offer: OfferSettings = Field(OfferSettings(), description="what the model is offered besides memories")
     disabled: bool = False
+    unused: tuple[str, ...] = ()
 
     @property
     def deadline_ms(self) -> int:
@@ -483,7 +591,7 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
     if isinstance(namespace, dict):
         namespace.setdefault("default", default)
     # An unreadable value of the switch turns memory off: whoever sets it wants silence.
-    tree["disabled"] = environ.get("MEMRELAY_DISABLE", "").strip().lower() not in _OFF_WORDS
+    tree["disabled"] = any(environ.get(name, "").strip().lower() not in _OFF_WORDS for name in _SWITCHES)
     try:
         return PluginSettings.model_validate(tree)
     except ValidationError as error:
@@ -501,7 +609,7 @@ def safe_load(config: object, environ: Mapping[str, str]) -> SettingsResult:
 def _shape(model: type[BaseModel]) -> crosswalk.Shape:
     shape: crosswalk.Shape = {}
     for name, info in model.model_fields.items():
-        if name == "disabled":
+        if name in UNSETTABLE:
             continue
         inner = info.annotation
         nested = isinstance(inner, type) and issubclass(inner, BaseModel)

@@ -14,6 +14,7 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import KeyHolder
 from gateway_plugin.keys import load_keys, secret_path, taken_variable
+from gateway_plugin.local_relayer import is_wanted, recorded_url
 from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.private_files import config_directory, state_directory
 from gateway_plugin.settings import PluginSettings, load_settings
@@ -27,10 +28,14 @@ def settings_from(
 ) -> PluginSettings:
     """Return settings that are complete; ``url``, if given, wins over all others.
 
+    Where nobody names a relayer, it is the one of this machine, at the address that it had last.
+
     Raises:
         SettingsError: names field and fix.
     """
     settings = given if isinstance(given, PluginSettings) else load_settings(given, environ)
+    if url is None and is_wanted(settings):
+        url = recorded_url(environ)
     return settings if url is None else settings.model_copy(update={"url": url})
 
 

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway_plugin.crosswalk import WITHOUT_EFFECT
 from gateway_plugin.errors import (
     DeadlineExceeded,
     GatewayError,
@@ -216,6 +217,7 @@ REASONS: Final = {
     "active.fastMode": "the model is the relayer's; how fast it is served is set there",
     "active.toolsAllow": "the relayer searches for the model, which is given no tools",
     "accountId": "the account is the one of this gateway's secret",
+    **WITHOUT_EFFECT,
 }
 """Settings that are accepted, so that a configuration of an earlier plugin keeps working, and that change nothing here; and why."""
 
@@ -231,6 +233,7 @@ def without_effect(settings: PluginSettings, account: str) -> tuple[str, ...]:
         "active.fastMode": settings.active.fast_mode,
         "active.toolsAllow": "tools_allow" in settings.active.model_fields_set,
         "accountId": settings.account_id is not None and settings.account_id.lower() != account,
+        **dict.fromkeys(settings.unused, True),
     }
     return tuple(f"{name} has no effect: {REASONS[name]}" for name, is_set in told.items() if is_set)
 

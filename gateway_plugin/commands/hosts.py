@@ -41,7 +41,7 @@ from gateway_plugin.hosts.openclaw.examination import (
 )
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
-from gateway_plugin.settings import DEFAULT_URL
+from gateway_plugin.local_relayer import LocalRelayer
 from gateway_plugin.status import notify
 
 openclaw = typer.Typer(
@@ -64,7 +64,7 @@ def bridge(
 ) -> None:
     """Serve a host over standard input and output; its plugin starts this, not a person."""
     del host  # one so far: the option is in the plugin's command line for the sake of those to come
-    run_bridge(OpenClawHost())
+    run_bridge(OpenClawHost(relayer=LocalRelayer(os.environ)))
 
 
 def bridge_command() -> str:
@@ -100,7 +100,7 @@ def pack(
 ) -> None:
     """Write the plugin as a package, for: openclaw plugins install FILE."""
     try:
-        file = write_package(folder, sidecar=sidecar)
+        file = write_package(folder, sidecar=sidecar, command=bridge_command())
     except OSError as error:
         fail(FAILED, f"{folder}: cannot be written ({error.strerror})", "name a folder that exists")
     # Whole, so that the host does not take it for the name of a package.
@@ -110,7 +110,7 @@ def pack(
 @openclaw.command()
 def settings(
     *,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="The relayer.")] = DEFAULT_URL,
+    url: UrlOption = None,
     allow: Annotated[
         bool, typer.Option("--allow-conversation-access", help="Let recall and capture read conversations.")
     ] = False,
@@ -182,10 +182,11 @@ def init(
     if host == "python":
         Output(as_json=False).raw(_PYTHON.replace("URL", context.settings.url))
         return
+    named = url or os.environ.get("MEMRELAY_URL") or None
     if write:
-        _write(host, context.settings.url, consent=_consent(allow), url_given=url is not None)
+        _write(host, named, consent=_consent(allow), url_given=url is not None)
         return
-    block = _block(host, context.settings.url, consent=allow is not False)
+    block = _block(host, named, consent=allow is not False)
     Output(as_json=False).raw(json.dumps(block, indent=2))
     # Beside the block, which is to be copied.
     notify(f"{CONSENT}\n{_NEXT}")
@@ -224,7 +225,7 @@ def _check(host: str, *, write: bool) -> None:
         )
 
 
-def _block(host: str, url: str, *, consent: bool) -> dict[str, Any]:
+def _block(host: str, url: str | None, *, consent: bool) -> dict[str, Any]:
     block = settings_block(url=url, command=bridge_command(), consent=consent)
     if host == "openclaw-active":
         entry = block["plugins"]["entries"]["memrelay"]
@@ -246,7 +247,7 @@ def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of a
     return typer.confirm(f"{CONSENT}\nAllow it?")
 
 
-def _write(host: str, url: str, *, consent: bool, url_given: bool) -> None:
+def _write(host: str, url: str | None, *, consent: bool, url_given: bool) -> None:
     path = config_path(os.environ)
     block = _block(host, url, consent=consent)
     entry = block["plugins"]["entries"]["memrelay"]
@@ -255,7 +256,7 @@ def _write(host: str, url: str, *, consent: bool, url_given: bool) -> None:
         entry["hooks"] = {"allowConversationAccess": False}
     if not url_given and _has_url(path.read_text("utf-8") if path.is_file() else ""):
         # What somebody has set already is changed only when it is said.
-        del config["url"]
+        config.pop("url", None)
     written = guarded(lambda: write_block(path, block, now=int(SystemClock().now())))
     output = Output(as_json=False)
     if not written.changed:

@@ -80,7 +80,7 @@ def read_file(
         else:
             place = datetime.now(UTC).astimezone().tzinfo or UTC
             items = read_markdown(without_profiles(text), shown, place)
-        return items if backup_of is not None else [_doubted(item) for item in items]
+        return items if backup_of is not None else [doubted(item) for item in items]
     except json.JSONDecodeError as error:
         raise ImportProblem(f"{path}: line {error.lineno} is not JSON") from None
     except ValidationError as error:
@@ -114,7 +114,7 @@ def _objection(data: bytes, holder: KeyHolder) -> str:
     return "" if hmac.compare_digest(known.encode(), mac.encode()) else "it was changed since it was exported"
 
 
-def _doubted(item: ImportItem) -> ImportItem:
+def doubted(item: ImportItem) -> ImportItem:
     """Return a memory with what its text gives reason to."""
     verdict = scan(f"{item.source.reference}\n{item.text}")
     return item.model_copy(update={"suspect": True}) if verdict.suspect or verdict.blocked else item

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SIDECAR_ID
@@ -43,9 +44,6 @@ def _resolved(value: object, environ: Mapping[str, str]) -> object:
 
 
 Json = Mapping[str, Any]
-
-_COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +107,45 @@ class HostConfig:
     @property
     def agents(self) -> tuple[str, ...]:
         """The agents, the default one where none is named."""
-        entries = _object(_object(self.whole.get("agents")).get("entries"))
-        return tuple(str(name) for name in entries) or (DEFAULT_AGENT,)
+        return tuple(self._agents()) or (DEFAULT_AGENT,)
+
+    def workspace(self, agent: str, environ: Mapping[str, str]) -> Path:
+        """Return an agent's workspace, as the host finds it."""
+        own = _object(self._agents().get(agent)).get("workspace")
+        shared = _object(_object(self.whole.get("agents")).get("defaults")).get("workspace")
+        first = agent == next(iter(self._agents()), DEFAULT_AGENT)
+        if isinstance(own, str) and own:
+            return _place(own, environ)
+        if isinstance(shared, str) and shared:
+            return _place(shared, environ) if first else _place(shared, environ) / agent
+        return state_folder(environ) / ("workspace" if first else f"workspace-{agent}")
+
+    def extra_paths(self, agent: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
+        """Return the further files and folders that the host's memory search reads for an agent."""
+        defaults = _object(_object(self.whole.get("agents")).get("defaults"))
+        entry = _object(self._agents().get(agent))
+        searches = [_object(_object(part.get("memory")).get("search")) for part in (self.whole, entry)]
+        # The names of hosts before 2026.9.
+        searches += [_object(part.get("memorySearch")) for part in (defaults, entry)]
+        found = [one for search in searches for one in _array(search.get("extraPaths"))]
+        paths = [one.get("path") if isinstance(one, Mapping) else one for one in found]
+        base = self.workspace(agent, environ)
+        return tuple(
+            dict.fromkeys(base / _place(one, environ) for one in paths if isinstance(one, str) and one)
+        )
+
+    def _agents(self) -> Json:
+        """Return the entries of the agents by name; hosts before 2026.9 have a list of them."""
+        agents = _object(self.whole.get("agents"))
+        listed = {str(one.get("id")): one for one in _array(agents.get("list")) if isinstance(one, Mapping)}
+        return _object(agents.get("entries")) or listed
 
     def tool_lists(self) -> tuple[tuple[str, Json], ...]:
         """Return every place that allows or denies tools, with its name."""
         places = [("tools", _object(self.whole.get("tools")))]
-        entries = _object(_object(self.whole.get("agents")).get("entries"))
         places += [
             (f"agents.entries.{name}.tools", _object(_object(agent).get("tools")))
-            for name, agent in entries.items()
+            for name, agent in self._agents().items()
         ]
         return tuple(place for place in places if place[1])
 
@@ -138,27 +165,51 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def read_config(environ: Mapping[str, str]) -> HostConfig:
-    """Read the host's configuration; comments and commas at the end, which the host allows, are passed over.
+    """Read the host's configuration, which is JSON5.
 
     Raises:
         SettingsError: there is none, or it cannot be read.
     """
     path = config_path(environ)
     try:
-        text = path.read_text("utf-8")
-        whole = json.loads(_TRAILING_COMMA.sub(r"\1", _COMMENT.sub(r"\1", text)))
+        whole = parse_config(path.read_text("utf-8"))
     except FileNotFoundError:
         fix = "run openclaw onboard, or set OPENCLAW_CONFIG_PATH as the gateway has it"
         raise SettingsError(SettingsIssue(str(path), "there is no such file", fix)) from None
     except (OSError, ValueError) as error:
         raise SettingsError(
-            SettingsIssue(str(path), "cannot be read as JSON", "run openclaw config validate")
+            SettingsIssue(str(path), "cannot be read as JSON5", "run openclaw config validate")
         ) from error
-    return HostConfig(path, _object(whole))
+    return HostConfig(path, whole)
+
+
+def parse_config(text: str) -> Json:
+    """Return what a text in JSON5 says.
+
+    Raises:
+        ValueError: it is no JSON5.
+    """
+    try:
+        return _object(json.loads(text))
+    except ValueError:
+        # Ten times as slow: only for what is no plain JSON.
+        return _object(json5.loads(text))
 
 
 def _object(value: object) -> Json:
     return value if isinstance(value, Mapping) else {}
+
+
+def _array(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _place(text: str, environ: Mapping[str, str]) -> Path:
+    """Return a path; ``~`` is the host's home, which need not be this user's."""
+    home = environ.get("OPENCLAW_HOME") or environ.get("HOME")
+    if home and (text == "~" or text.startswith("~/")):
+        return Path(home) / text[2:]
+    return Path(text).expanduser()
 
 
 CONSENT: Final = (
@@ -167,16 +218,17 @@ CONSENT: Final = (
 )
 
 
-def settings_block(*, url: str, command: str, consent: bool, sidecar: bool = False) -> dict[str, Any]:
+def settings_block(*, url: str | None, command: str, consent: bool, sidecar: bool = False) -> dict[str, Any]:
     """Return the ``plugins`` part of the host's configuration.
 
     Args:
-        url: the relayer.
+        url: the relayer; None leaves it to the one of this machine.
         command: the program that is the bridge: an absolute path, since a service seldom has a shell's search path.
         consent: the operator allows the plugin to read conversations.
         sidecar: beside another memory plugin, without the slot and without tools.
     """
-    entry: dict[str, Any] = {"enabled": True, "config": {"url": url, "command": command}}
+    config = {"command": command} if url is None else {"url": url, "command": command}
+    entry: dict[str, Any] = {"enabled": True, "config": config}
     if consent:
         entry["hooks"] = {"allowConversationAccess": True}
     if sidecar:
@@ -238,21 +290,46 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
                 "paste the block yourself: the same command without --write prints it",
             )
         ) from error
-    merged = _merged(held if isinstance(held, dict) else {}, block)
-    if merged == held:
-        return Written(path, changed=False)
+    merged = merge(held if isinstance(held, dict) else {}, block)
+    return Written(path, changed=False) if merged == held else _replaced(path, text, merged, now)
+
+
+def write_whole(config: HostConfig, document: Json, *, now: int) -> Written:
+    """Write a configuration in place of the one that was read; comments go, and stay in the copy.
+
+    Args:
+        config: as it was read.
+        document: what is to stand there.
+        now: seconds since the epoch, for the name of the copy.
+
+    Raises:
+        SettingsError: somebody changed the file meanwhile.
+        IdentityError: it cannot be written.
+    """
+    if document == config.whole:
+        return Written(config.path, changed=False)
+    text = config.path.resolve().read_text("utf-8")
+    if parse_config(text) != config.whole:
+        problem = "was changed while this command ran"
+        raise SettingsError(SettingsIssue(str(config.path), problem, "run it again"))
+    return _replaced(config.path, text, document, now)
+
+
+def _replaced(path: Path, text: str, document: Json, now: int) -> Written:
+    place = path.resolve()
     backup = place.with_name(f"{place.name}.before-memrelay-{now}")
     create_private(backup, text.encode())
-    replace_private(place, _rendered(merged))
+    replace_private(place, _rendered(document))
     return Written(path, changed=True, backup=backup)
 
 
-def _merged(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
+def merge(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with another one put over it, object by object."""
     merged = dict(held)
     for key, value in block.items():
         inner = merged.get(key)
         both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(inner, value) if both and isinstance(inner, Mapping) else value
+        merged[key] = merge(inner, value) if both and isinstance(inner, Mapping) else value
     return merged
 
 

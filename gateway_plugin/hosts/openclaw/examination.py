@@ -17,8 +17,14 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.doctor import Check, canary
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.hosts.openclaw.config import SECRET_KEYS, HostConfig, core_config, state_folder
-from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.hosts.openclaw.config import (
+    SECRET_KEYS,
+    HostConfig,
+    core_config,
+    read_config,
+    state_folder,
+)
+from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import WHY_MARK
@@ -46,9 +52,26 @@ def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Che
     yield _installed(config, name, environ)
 
 
+def other_owners(environ: Mapping[str, str]) -> str:
+    """Return a sentence about other plugins of the host that own our tools, with the fix; "" where there are none (CP-07).
+
+    For the bridge, which says it when it starts: what the host writes about a clash names neither cause nor way out.
+    """
+    with contextlib.suppress(SettingsError):
+        config = read_config(environ)
+        check = _one_memory(config)
+        if config.plugin_id == PLUGIN_ID and not check.ok:
+            return f"{check.found}; run: {check.fix}"
+    return ""
+
+
 def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command that the host's plugin runs."""
-    named = config.settings.get("command") or environ.get("MEMRELAY_GATEWAY_COMMAND") or "memrelay-gateway"
+    named = config.settings.get("command") or environ.get("MEMRELAY_GATEWAY_COMMAND")
+    for folder in () if named else _copies(config, config.plugin_id, environ):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            named = named or json.loads((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
+    named = named or "memrelay-gateway"
     return tuple(str(part) for part in named) if isinstance(named, list) else (str(named),)
 
 
@@ -215,11 +238,7 @@ def _dotenv(environ: Mapping[str, str]) -> str | None:
 
 def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
     """Compare the copy that the host loads with this package."""
-    folders = [state_folder(environ) / "extensions" / name]
-    load = config.plugins.get("load")
-    paths = load.get("paths") if isinstance(load, Mapping) else None
-    folders += [Path(str(path)).expanduser() for path in paths or ()]
-    for folder in folders:
+    for folder in _copies(config, name, environ):
         with contextlib.suppress(OSError, ValueError):
             told = json.loads((folder / "openclaw.plugin.json").read_text("utf-8"))
             if told.get("id") == name:
@@ -230,6 +249,16 @@ def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
                 return Check("openclaw installed", version == __version__, found, fix)
     steps = f"openclaw plugins install --link {FOLDER} --force --accept-capabilities"
     return Check("openclaw installed", False, "the host has no copy and no link of the plugin", steps)
+
+
+def _copies(config: HostConfig, name: str, environ: Mapping[str, str]) -> list[Path]:
+    """Return where the host may have the plugin from: its own copy first, then what it was told to load."""
+    load = config.plugins.get("load")
+    paths = load.get("paths") if isinstance(load, Mapping) else None
+    return [
+        state_folder(environ) / "extensions" / name,
+        *(Path(str(path)).expanduser() for path in paths or ()),
+    ]
 
 
 def _names(value: object) -> Sequence[str]:
@@ -282,10 +311,15 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
     if isinstance(key, Mapping) and key.get("source") == "env":
         # The host resolves references for its gateway, not for its commands.
         key = environ.get(str(key.get("id", "")), key)
+    elif isinstance(key, str):
+        # In the file a variable stands as it was written; the host has put its value in where it started the command.
+        key = _UNSET.sub(lambda name: environ.get(name[1], name[0]), key)
+        if _UNSET.search(key):
+            key = {"unset": True}
     given[_SECRET] = key
     found = {name: value for name, value in given.items() if isinstance(value, str) and value.strip()}
     if key and _SECRET not in found and not environ.get(_SECRET):
-        problem = "is a reference that only the gateway resolves"
+        problem = "is a reference that only the gateway resolves, or names a variable that is not set here"
         raise SettingsError(SettingsIssue("config.key", problem, f"set {_SECRET} for this command"))
     return found
 

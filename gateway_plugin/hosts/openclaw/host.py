@@ -19,7 +19,9 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.hosts.openclaw.config import core_config, state_folder
+from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import (
     Runs,
@@ -28,10 +30,11 @@ from gateway_plugin.hosts.openclaw.turns import (
     session_key_of,
     somebody_waits,
 )
+from gateway_plugin.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
-from gateway_plugin.status import CaptureReport, Injection
+from gateway_plugin.status import CaptureReport, Injection, notify
 
 _MAX_PENDING: Final = 512
 
@@ -124,13 +127,18 @@ class OpenClawHost:
     Args:
         environ: the environment, without which no settings are complete.
         make_plugin: makes the plugin once settings are known.
+        relayer: the relayer of this machine, for settings that name none.
     """
 
     def __init__(
-        self, environ: Mapping[str, str] | None = None, make_plugin: MakePlugin | None = None
+        self,
+        environ: Mapping[str, str] | None = None,
+        make_plugin: MakePlugin | None = None,
+        relayer: LocalRelayer | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._make_plugin = make_plugin or (lambda settings: AsyncMemoryPlugin(settings=settings))
+        self._relayer = relayer
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem = "memory was not started"
         self._runs = Runs()
@@ -147,6 +155,7 @@ class OpenClawHost:
         await self.aclose()
         try:
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
+            settings = await self._with_relayer(settings)
             self._plugin = self._make_plugin(settings)
         except GatewayError as error:
             self._problem = str(error)
@@ -157,6 +166,8 @@ class OpenClawHost:
         await self._plugin.start()
         self._files = FileWatch(self._plugin, self._environ)
         self._files.start()
+        if params.get("pluginId") == PLUGIN_ID and (sentence := other_owners(self._environ)):
+            notify(f"memrelay: {sentence}")
         return {
             "version": __version__,
             "problem": "",
@@ -190,6 +201,20 @@ class OpenClawHost:
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             await plugin.aclose()
+        if self._relayer is not None:
+            self._relayer.release()
+
+    async def _with_relayer(self, settings: PluginSettings) -> PluginSettings:
+        """Return settings that name a relayer: where they name none, the one of this machine, started if need be."""
+        if self._relayer is None or not is_wanted(settings):
+            return settings
+        try:
+            url = await self._relayer.ensure()
+        except GatewayError as error:
+            # Turns go on without memory, and captured ones wait: it may be started otherwise.
+            notify(f"memrelay: {error}")
+            return settings
+        return settings.model_copy(update={"url": url})
 
     async def _before(self, call: Call) -> Json:
         context = _context(call)

@@ -7,6 +7,7 @@ import { registerCommands, showLines } from "./chat.js";
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
 const tools = read("./tools.json");
+const packed = read("./package.json").memrelay?.command; // the program that made the package
 // Without a kind the manifest is the side-car's: hooks alone, beside whichever plugin holds the memory slot.
 const holdsSlot = manifest.kind === "memory";
 
@@ -39,7 +40,7 @@ const eventOf = (event) => ({
 
 function register(api) {
   const config = api.pluginConfig ?? {};
-  const command = [config.command ?? process.env.MEMRELAY_GATEWAY_COMMAND ?? "memrelay-gateway"].flat();
+  const command = [config.command ?? process.env.MEMRELAY_GATEWAY_COMMAND ?? packed ?? "memrelay-gateway"].flat();
   const disabled = !/^(0|false|no|off)?$/i.test((process.env.MEMRELAY_DISABLE ?? "").trim());
   const isOn = (flag, group) => !disabled && config[flag] !== false && config[group]?.enabled !== false;
   const recalls = isOn("autoRecall", "recall") && config.enabled !== false;

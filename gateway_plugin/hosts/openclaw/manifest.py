@@ -8,17 +8,21 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import alias_generators
+from annotated_types import Ge, Le
+from pydantic import BaseModel, alias_generators
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from gateway_plugin import __version__
-from gateway_plugin.crosswalk import ALIASES, PRESETS
+from gateway_plugin.crosswalk import ALIASES, DRAFTS, PRESETS, RANGES, WITHOUT_EFFECT
 from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION, tool_definitions
-from gateway_plugin.settings import ActiveSettings, PluginSettings
+from gateway_plugin.settings import UNSETTABLE, ActiveSettings, PluginSettings
 from gateway_plugin.tool_arguments import TOOL_NAMES
 from gateway_plugin.tools import READING
 
@@ -37,71 +41,30 @@ _ANYTHING: Final = {
 }
 # A reference instead of a secret is an object.
 _SECRETS: Final = ("key", "privateKey")
-
 _LEFT_OUT: Final = {"title", "default", "description", "format", "writeOnly"}
 
-_HINTS: Final[dict[str, dict[str, object]]] = {
-    "url": {
-        "label": "Relayer",
-        "help": "Where the relayer answers; https, or http on this machine.",
-        "placeholder": "http://127.0.0.1:8787",
-    },
-    "key": {
-        "label": "Secret",
-        "help": "This gateway's root secret, best as ${MEMRELAY_SECRET} or a SecretRef. Left out, one is made and kept in a file.",
-        "sensitive": True,
-        "placeholder": "${MEMRELAY_SECRET}",
-    },
-    "command": {
-        "label": "Bridge command",
-        "help": "The program memrelay-gateway: a path, or a list with its first arguments.",
-        "placeholder": "memrelay-gateway",
-        "advanced": True,
-    },
-    "autoRecall": {"label": "Auto-recall", "help": "Put relevant memories into the prompt of each turn."},
-    "autoCapture": {"label": "Auto-capture", "help": "Keep what is worth keeping of each turn."},
-    "preset": {"label": "Preset", "help": "Behave like an earlier plugin.", "advanced": True},
-    "agent": {"label": "Agent", "help": "One agent for every session.", "advanced": True},
-    "accountId": {"label": "Account", "help": "The account that the secret belongs to.", "advanced": True},
-    "recall": {"label": "Recall", "help": "What happens before a turn.", "advanced": True},
-    "recall.maxResults": {"label": "Memories per turn", "help": "At most so many."},
-    "recall.minScore": {"label": "Least relevance", "help": "0 to 1; below it nothing is injected."},
-    "recall.maxTokens": {"label": "Token budget", "help": "Of the injected block, at most."},
-    "recall.deadlineMs": {"label": "Deadline", "help": "Milliseconds that a turn waits for memory at most."},
-    "recall.position": {"label": "Position", "help": "Where in the prompt memories stand.", "advanced": True},
-    "capture": {"label": "Capture", "help": "What happens after a turn.", "advanced": True},
-    "capture.storeTranscript": {
-        "label": "Store transcripts",
-        "help": "Keep the turns that leave a memory word for word at the relayer, too, sealed; memory_transcript reads them where the host has no log.",
-        "advanced": True,
-    },
-    "capture.mirrorDailyLog": {
-        "label": "Mirror to daily notes",
-        "help": "Append what was captured to memory/YYYY-MM-DD.md of the workspace, in plain text.",
-        "advanced": True,
-    },
-    "files": {
-        "label": "Files",
-        "help": "Files of the workspace that are kept as memories.",
-        "advanced": True,
-    },
-    "files.enabled": {
-        "label": "Follow files",
-        "help": "Bring memory up to date whenever MEMORY.md, memory/ or wiki/ of a workspace change.",
-    },
-    "recall.halfLifeDays": {
-        "label": "Half-life",
-        "help": "Days after which a memory counts half; left out, age does not count.",
-        "advanced": True,
-    },
-    "recall.diversity": {
-        "label": "Diversity",
-        "help": "0 to 1: how far down a memory goes that repeats a better one.",
-        "advanced": True,
-    },
-    "namespace": {"label": "Namespace", "help": "Whose memories are used.", "advanced": True},
-    "active": {"label": "Active mode", "help": "A model chooses what is recalled.", "advanced": True},
+_PLACEHOLDERS: Final = {
+    "url": "http://127.0.0.1:8787",
+    "key": "${MEMRELAY_SECRET}",
+    "privateKey": "${MEMRELAY_SECRET}",
+    "command": "memrelay-gateway",
 }
+_OWN_HINTS: Final = {
+    "command": (
+        "Bridge command",
+        "The program memrelay-gateway: a path, or a list with its first arguments.",
+    ),
+    "preset": ("Preset", "Behave as an earlier plugin did, in what is not set otherwise."),
+    "timeoutMs": (
+        "Time-out",
+        "active-memory's name of active.timeoutMs; in direct mode of recall.deadlineMs.",
+    ),
+    "mode": ("Mode", "direct or active as recall.mode; escalate, always and off as active.mode."),
+    DRAFTS[0]: ("Draft penalty", "auto-recall's name of the penalty of drafts in recall.sourcePenalties."),
+    DRAFTS[1]: ("Draft patterns", "auto-recall's name of what is a draft in recall.sourcePenalties."),
+}
+_ORDINARY: Final = ("url", "key", "autoRecall", "autoCapture")
+"""What a person sets first; everything else is shown as advanced."""
 
 
 _MEMORY_COMMAND: Final = {
@@ -151,7 +114,7 @@ def config_schema() -> _Schema:
     properties = {
         name: _resolved(schema, definitions)
         for name, schema in tree["properties"].items()
-        if name != "disabled"
+        if name not in UNSETTABLE
     }
     active = ActiveSettings.model_json_schema(by_alias=True)
     for name, schema in active["properties"].items():
@@ -160,12 +123,82 @@ def config_schema() -> _Schema:
         properties[name] = {} if name in _ANYTHING else _at(properties, path)
     for name in _SECRETS:
         properties[name] = {"anyOf": [{"type": "string"}, {"type": "object"}]}
+    for name, (least, most) in RANGES.items():
+        properties[name] |= {"minimum": least, "maximum": most}
+    # What has no counterpart, or is read by us alone, is not the host's to judge.
+    properties |= {name: {} for name in (*WITHOUT_EFFECT, *DRAFTS)}
     properties["preset"] = {"type": "string", "enum": sorted(PRESETS)}
     properties["timeoutMs"] = {"type": "integer", "minimum": 50, "maximum": 120_000}
     # "direct" and "active" are ours, the others active-memory's.
     properties["mode"] = {"type": "string", "enum": ["direct", "active", "escalate", "always", "off"]}
     properties["command"] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def hints() -> dict[str, dict[str, object]]:
+    """Return what the host shows beside each setting, by its dotted name: label, help, and whether it is a secret."""
+    fields = _fields(PluginSettings)
+    told = {name: _hint(name, info) for name, info in fields.items()}
+    for name in ActiveSettings.model_fields:
+        flat = alias_generators.to_camel(name)
+        told.setdefault(flat, _renamed_hint(flat, f"active.{flat}", told))
+    for alias, path in ALIASES.items():
+        meant = ".".join(alias_generators.to_camel(part) for part in path)
+        told[alias] = _renamed_hint(alias, meant, told)
+    for name, reason in WITHOUT_EFFECT.items():
+        told[name] = _shown(name, _label(name), f"accepted, without effect: {reason}", sensitive=False)
+    for name, (label, said) in _OWN_HINTS.items():
+        told[name] = _shown(name, label, said, sensitive=False)
+    return told
+
+
+def _fields(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
+    """Return every setting of a model and of the groups in it, by its dotted name."""
+    found: dict[str, FieldInfo] = {}
+    for name, info in model.model_fields.items():
+        if name in UNSETTABLE:
+            continue
+        dotted = f"{prefix}{alias_generators.to_camel(name)}"
+        found[dotted] = info
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            found |= _fields(info.annotation, f"{dotted}.")
+    return found
+
+
+def _hint(name: str, info: FieldInfo) -> dict[str, object]:
+    bounds = {type(bound): bound for bound in info.metadata}
+    least, most = bounds.get(Ge), bounds.get(Le)
+    within = f" ({least.ge} to {most.le})" if isinstance(least, Ge) and isinstance(most, Le) else ""
+    said = f"{info.description}{within}"
+    unsaid = info.default in (None, "", (), PydanticUndefined) or isinstance(info.default, BaseModel)
+    if not unsaid and "left out" not in said:
+        said += f"; by default {json.dumps(info.default)}"
+    return _shown(
+        name,
+        info.title or _label(name.rpartition(".")[2]),
+        said,
+        sensitive="SecretStr" in repr(info.annotation),
+    )
+
+
+def _renamed_hint(name: str, meant: str, told: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    of = told[meant]
+    said = f"an earlier plugin's name of {meant}. {of['help']}"
+    return _shown(name, str(of["label"]), said, sensitive=of.get("sensitive") is True)
+
+
+def _shown(name: str, label: str, said: str, *, sensitive: bool) -> dict[str, object]:
+    hint: dict[str, object] = {"label": label, "help": f"{said[:1].upper()}{said[1:].removesuffix('.')}."}
+    if sensitive:
+        hint["sensitive"] = True
+    if name in _PLACEHOLDERS:
+        hint["placeholder"] = _PLACEHOLDERS[name]
+    return hint if name in _ORDINARY else hint | {"advanced": True}
+
+
+def _label(name: str) -> str:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name).lower()
+    return words[:1].upper() + words[1:]
 
 
 def tool_file() -> dict[str, Any]:
@@ -183,7 +216,7 @@ def _common(command: str, slash: tuple[str, ...]) -> dict[str, Any]:
             }
         ],
         "commandAliases": [{"name": name, "kind": "runtime-slash"} for name in slash],
-        "uiHints": _HINTS,
+        "uiHints": hints(),
         "configContracts": {
             "secretInputs": {"paths": [{"path": name, "expected": "string"} for name in _SECRETS]}
         },
@@ -226,6 +259,8 @@ if __name__ == "__main__":
 
 
 _CODE: Final = ("index.js", "bridge.js", "chat.js", "tools.json", "package.json", "openclaw.plugin.json")
+PACKED: Final = "memrelay"
+"""The part of a package's ``package.json`` that says where it was made: ``command``, the program beside it."""
 _SKILLS: Final = ("skills/memory-recall/SKILL.md",)
 
 
@@ -234,25 +269,32 @@ def plugin_folder() -> Path:
     return FOLDER
 
 
-def package_files(*, sidecar: bool = False) -> dict[str, bytes]:
-    """Return the package's files by their names: the plugin's, or those of its side-car."""
+def package_files(*, sidecar: bool = False, command: str | None = None) -> dict[str, bytes]:
+    """Return the package's files by their names: the plugin's, or those of its side-car.
+
+    Args:
+        sidecar: which of the two.
+        command: the program that is the bridge where the settings name none, so that nobody has to.
+    """
     files = {name: (FOLDER / name).read_bytes() for name in (*_CODE, *(() if sidecar else _SKILLS))}
+    package = json.loads(files["package.json"])
+    if command is not None:
+        files["package.json"] = _json(package := package | {PACKED: {"command": command}})
     if sidecar:
-        package = json.loads(files["package.json"]) | {"name": "memrelay-openclaw-sidecar"}
-        files["package.json"] = _json(package)
+        files["package.json"] = _json(package | {"name": "memrelay-openclaw-sidecar"})
         files["openclaw.plugin.json"] = _json(sidecar_manifest())
     return files
 
 
-def write_package(folder: Path, *, sidecar: bool = False) -> Path:
-    """Write the package and return its file; the same version gives the same bytes.
+def write_package(folder: Path, *, sidecar: bool = False, command: str | None = None) -> Path:
+    """Write the package and return its file; the same version and command give the same bytes.
 
     Raises:
         OSError: the file cannot be written.
     """
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, content in sorted(package_files(sidecar=sidecar).items()):
+        for name, content in sorted(package_files(sidecar=sidecar, command=command).items()):
             member = tarfile.TarInfo(f"package/{name}")
             member.size, member.mode = len(content), 0o644
             archive.addfile(member, io.BytesIO(content))

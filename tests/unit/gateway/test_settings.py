@@ -58,7 +58,7 @@ CROSSWALK = [
     ("minScore", 0.4, "recall.min_score"),
     ("autoRecallMinPromptLength", 5, "recall.min_prompt_length"),
     ("maxTokens", 500, "recall.max_tokens"),
-    ("requestTimeoutMs", 900, "recall.deadline_ms"),
+    ("requestTimeoutMs", 1900, "recall.deadline_ms"),
     ("timeoutMs", 900, "recall.deadline_ms"),
     ("SKIP_PATTERNS", ("^x",), "recall.skip_patterns"),
     ("autoCapture", False, "capture.enabled"),
@@ -215,8 +215,90 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(config, field, nea
 
 
 def test_a_key_that_belongs_elsewhere_says_where():
-    assert "relayer" in refused({"provider": "onnx"})
     assert "MEMRELAY_DISABLE" in refused({"disabled": False}, MEMRELAY_DISABLE="1")
+
+
+@pytest.mark.row("MS-15")
+@pytest.mark.parametrize("provider", ["onnx", "openai", "google", "voyage", "ollama", "something-newer"])
+def test_memsearchs_provider_is_accepted_and_noted_as_unused(provider):
+    settings = load_settings({"provider": provider, "autoCapture": True, "autoRecall": True}, {})
+    assert settings.unused == ("provider",)
+    assert settings.model_copy(update={"unused": ()}) == load_settings({}, {})
+
+
+@pytest.mark.row("AR-20")
+@pytest.mark.parametrize(
+    ("config", "drafts"),
+    [
+        ({"DRAFT_PATH_PENALTY": 0.4}, [("*memory/drafts/*", 0.4), ("*memory/draft-*.md", 0.4)]),
+        ({"DRAFT_PATH_PATTERNS": [r"/memory\/drafts\//", r"/memory\/draft-.*\.md$/"]},
+         [("*memory/drafts/*", 0.15), ("*memory/draft-*.md", 0.15)]),
+        ({"DRAFT_PATH_PATTERNS": ["^scratch./"], "DRAFT_PATH_PENALTY": 0}, [("scratch?/*", 0)]),
+        ({"DRAFT_PATH_PATTERNS": []}, []),
+    ],
+)  # fmt: skip
+def test_the_constants_of_auto_recalls_source_are_penalties_of_sources(config, drafts):
+    found = [(one.match, one.penalty) for one in load_settings(config, {}).recall.source_penalties]
+    assert found == [*drafts, ("trust:tool", 0.15), ("transcript:*", 0.15)]
+
+
+@pytest.mark.row("AR-20")
+def test_a_draft_pattern_that_only_javascript_reads_is_refused_with_our_own_setting_as_the_fix():
+    message = refused({"DRAFT_PATH_PATTERNS": [r"memory\/(a|b)+"]})
+    assert message.startswith("DRAFT_PATH_PATTERNS: ")
+    assert "recall.sourcePenalties" in message
+    assert "DRAFT_PATH_PATTERNS" in refused({"DRAFT_PATH_PATTERNS": "memory/"})
+
+
+@pytest.mark.row("AR-18")
+def test_skip_patterns_that_were_copied_as_literals_of_javascript_mean_what_they_say():
+    settings = load_settings({"SKIP_PATTERNS": ["/^ping$/i", "^pong", "/only a path"]}, {})
+    assert settings.recall.skip_patterns == ("^ping$", "^pong", "/only a path")
+
+
+@pytest.mark.row("MW-29")
+@pytest.mark.parametrize(
+    ("key", "least", "most", "path"),
+    [
+        ("maxRecallResults", 1, 20, "recall.max_results"),
+        ("requestTimeoutMs", 1000, 60_000, "recall.deadline_ms"),
+        ("captureMaxMessages", 1, 50, "capture.max_messages"),
+        ("minRelevance", 0, 1, "recall.min_score"),
+    ],
+)
+def test_memwals_bounds_are_those_of_its_own_names(key, least, most, path):
+    assert at(load_settings({key: least}, {}), path) == least
+    assert at(load_settings({key: most}, {}), path) == most
+    assert ": " in refused({key: least - 1})
+    assert ": " in refused({key: most + 1})
+
+
+def test_a_time_out_that_only_a_model_may_take_is_active_modes():
+    settings = load_settings({"timeoutMs": 90_000}, {})
+    assert (settings.active.timeout_ms, settings.deadline_ms) == (90_000, 2000)
+
+
+@pytest.mark.parametrize(
+    "key", ["autoRecallMaxResults", "autoCaptureMaxMessages", "autoRecallMinPromptLength"]
+)
+def test_a_count_of_memory_core_plus_beyond_ours_is_our_most(key):
+    most = {"autoRecallMaxResults": 100, "autoCaptureMaxMessages": 50, "autoRecallMinPromptLength": 10_000}[
+        key
+    ]
+    settings = load_settings({key: 10**9}, {})
+    assert most in (
+        settings.recall.max_results,
+        settings.capture.max_messages,
+        settings.recall.min_prompt_length,
+    )
+
+
+@pytest.mark.parametrize(
+    "config", [{"thinking": "max"}, {"fastMode": "auto"}, {"agents": ["main"], "thinking": "max"}]
+)
+def test_what_active_memory_takes_today_is_taken(config):
+    settings = load_settings(config, {})
+    assert settings.active.thinking in ("off", "xhigh")
 
 
 def test_two_spellings_that_contradict_each_other_are_refused_and_equal_ones_are_not():
@@ -228,7 +310,7 @@ def test_two_spellings_that_contradict_each_other_are_refused_and_equal_ones_are
 @pytest.mark.parametrize(
     ("config", "field"),
     [
-        ({"maxRecallResults": 0}, "recall.maxResults"),
+        ({"maxRecallResults": 0}, "maxRecallResults"),
         ({"minRelevance": 1.5}, "recall.minScore"),
         ({"minRelevance": math.nan}, "recall.minScore"),
         ({"captureMaxMessages": 51}, "capture.maxMessages"),
@@ -323,6 +405,7 @@ def test_the_hosts_configuration_wins_over_the_environment_and_the_environment_o
 )
 def test_the_kill_switch_is_thrown_by_anything_that_does_not_say_no(word, off):
     assert load_settings({}, {"MEMRELAY_DISABLE": word}).disabled is off
+    assert load_settings({}, {"MEMSEARCH_DISABLE": word}).disabled is off
 
 
 @pytest.mark.parametrize("name", list(PRESETS))

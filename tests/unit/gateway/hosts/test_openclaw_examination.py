@@ -8,7 +8,7 @@ import pytest
 
 from gateway_plugin import __version__
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.hosts.openclaw.config import config_path, read_config, settings_block
+from gateway_plugin.hosts.openclaw.config import HostConfig, config_path, read_config, settings_block
 from gateway_plugin.hosts.openclaw.examination import (
     CONFIG_VARIABLE,
     bridge_program,
@@ -203,6 +203,15 @@ def test_the_bridge_is_the_program_that_the_host_would_run(tmp_path):
     )
     config = read_config({"OPENCLAW_STATE_DIR": str(tmp_path)})
     assert bridge_program(config, {}) == ("/bin/y", "-m")
+
+
+def test_an_installed_package_names_its_program_where_the_settings_do_not(tmp_path):
+    copy = tmp_path / "state" / "extensions" / "memrelay"
+    copy.mkdir(parents=True)
+    (copy / "package.json").write_text(json.dumps({"memrelay": {"command": "/opt/bin/memrelay-gateway"}}))
+    environ = {"OPENCLAW_STATE_DIR": str(tmp_path / "state")}
+    assert bridge_program(HostConfig(tmp_path, {}), environ) == ("/opt/bin/memrelay-gateway",)
+    assert bridge_program(HostConfig(tmp_path, {}), {}) == ("memrelay-gateway",)
 
 
 def told(**config):

@@ -51,15 +51,31 @@ def test_the_sidecar_asks_for_neither_the_slot_nor_tools():
     assert not {"kind", "contracts", "toolMetadata", "skills"} & told.keys()
 
 
+def settings_of(schema, prefix=""):
+    """Every dotted name that a person can set."""
+    for name, inner in schema["properties"].items():
+        yield f"{prefix}{name}"
+        if "properties" in inner:
+            yield from settings_of(inner, f"{prefix}{name}.")
+
+
 @pytest.mark.row("CP-17")
-def test_every_hint_is_about_a_setting_that_exists_and_tells_what_it_does():
-    properties = config_schema()["properties"]
-    for name, hint in manifest()["uiHints"].items():
-        schema = properties
-        for part in name.split("."):
-            schema = schema.get("properties", schema)[part]
-        assert hint["label"]
-        assert hint["help"]
+def test_every_setting_has_a_label_and_a_help_and_no_hint_is_about_nothing():
+    told = shipped("openclaw.plugin.json")
+    assert set(told["uiHints"]) == set(settings_of(told["configSchema"]))
+    assert [
+        name for name, hint in told["uiHints"].items() if not (hint["label"] and len(hint["help"]) > 10)
+    ] == []
+
+
+@pytest.mark.row("CP-17", "MW-27")
+def test_every_name_of_the_secret_is_marked_as_one_and_nothing_else_is():
+    hints = shipped("openclaw.plugin.json")["uiHints"]
+    assert {name for name, hint in hints.items() if hint.get("sensitive")} == {"key", "privateKey"}
+
+
+def test_a_hint_tells_bounds_and_default_of_the_setting_itself():
+    assert "(1 to 100); by default 10" in manifest()["uiHints"]["recall.maxResults"]["help"]
 
 
 def test_the_secret_is_marked_as_one_and_may_be_a_reference():
@@ -131,3 +147,17 @@ def test_the_sidecars_settings_leave_the_slot_to_whom_it_belongs():
     block = settings_block(url="http://127.0.0.1:8787", command="/bin/x", consent=True, sidecar=True)
     assert set(block["plugins"]) == {"entries"}
     assert "memrelay-sidecar" in settings_steps(block, "x.tgz")
+
+
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_a_package_names_the_program_that_made_it_and_the_folder_of_the_source_names_none(sidecar):
+    told = json.loads(
+        package_files(sidecar=sidecar, command="/opt/venv/bin/memrelay-gateway")["package.json"]
+    )
+    assert told["memrelay"] == {"command": "/opt/venv/bin/memrelay-gateway"}
+    assert "memrelay" not in shipped("package.json")
+
+
+def test_settings_without_a_relayer_leave_it_to_the_one_of_this_machine():
+    block = settings_block(url=None, command="/bin/x", consent=True)
+    assert block["plugins"]["entries"]["memrelay"]["config"] == {"command": "/bin/x"}

@@ -1,0 +1,212 @@
+"""``memrelay-gateway migrate``: from an earlier memory plugin of OpenClaw to this one, memories and settings.
+
+In this order: show what would change, ask, import the memories, write the configuration. Where the import fails, the host is as it was, and the
+same command goes on from there: what is stored already is not stored twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import httpx
+import typer
+
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.hosts import bridge_command
+from gateway_plugin.commands.index import index
+from gateway_plugin.commands.run import FAILED, USAGE, Output, UrlOption, ask, fail, guarded
+from gateway_plugin.hosts.openclaw.config import CONSENT, HostConfig, read_config, write_whole
+from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_environment
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
+from gateway_plugin.hosts.openclaw.migration import Migration, Origin, plan, shown_change
+from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME
+from gateway_plugin.local_relayer import LocalRelayer, is_wanted
+from gateway_plugin.settings import safe_load
+from gateway_plugin.transfer.indexed import RootKind
+from gateway_plugin.transfer.memwal import MemWalAccess, Walked, import_memwal
+from gateway_plugin.transfer.sending import send_items
+from relayer.wire import names
+
+_KEY: Final = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
+_ACCOUNT: Final = re.compile(r"0x[0-9a-fA-F]{10,128}")
+_VARIABLE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
+
+
+def migrate(
+    *,
+    origin: Annotated[Origin, typer.Option("--from", help="The plugin that is left.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="PATH", help="The host's openclaw.json.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and do nothing.")
+    ] = False,
+    access: Annotated[
+        bool,
+        typer.Option(
+            "--conversation-access/--no-conversation-access",
+            help="Let recall and capture read conversations.",
+        ),
+    ] = True,
+    no_import: Annotated[
+        bool, typer.Option("--no-import", help="Move the settings, and leave the memories where they are.")
+    ] = False,
+    url: UrlOption = None,
+) -> None:
+    """Move OpenClaw from an earlier memory plugin to memrelay: its settings, and what it remembers."""
+    if config is not None:
+        os.environ["OPENCLAW_CONFIG_PATH"] = str(config.resolve())
+    host = guarded(lambda: read_config(os.environ))
+    move = guarded(lambda: plan(host, origin, os.environ, command=bridge_command(), url=url, access=access))
+    output = Output(as_json=False)
+    _show(output, host, move, access=access)
+    if dry_run:
+        return
+    if not yes and not typer.confirm(f"Import the memories, and write {host.path}?"):
+        fail(FAILED, "nothing was changed", "")
+    whole = True
+    if not no_import:
+        with _relayer_of(move):
+            whole = _import_files(output, move)
+            if origin is Origin.MEMWAL:
+                whole &= _import_memwal(output, host, move.former)
+    written = guarded(lambda: write_whole(host, move.document, now=int(SystemClock().now())))
+    if written.changed:
+        output.say(f"written: {written.path}\nas it was: {written.backup}")
+    else:
+        output.say(f"nothing to change: {written.path} has it all")
+    output.say("next: openclaw config validate && openclaw gateway restart")
+    output.say("then: memrelay-gateway doctor --host openclaw sees that it works")
+    if not whole:
+        fail(
+            FAILED,
+            "not every memory was read, see above",
+            "the same command reads again: nothing is stored twice",
+        )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(migrate)
+
+
+def _show(output: Output, host: HostConfig, move: Migration, *, access: bool) -> None:
+    change = shown_change(host.whole, move.document)
+    output.raw(change or f"{host.path} has the settings already.")
+    for place in move.places:
+        output.say(f"import for {place.agent}: {place.path}")
+    for sentence in move.left_out:
+        output.say(f"left behind: {sentence}")
+    if access and change:
+        output.say(f"consent: {CONSENT}")
+
+
+@contextlib.contextmanager
+def _relayer_of(move: Migration) -> Iterator[None]:
+    """Take relayer and secret from the new settings, as every command of the host does; start the relayer if it is ours to start."""
+    config = move.document["plugins"]["entries"][PLUGIN_ID]["config"]
+    os.environ.update(
+        guarded(lambda: command_environment(os.environ | {CONFIG_VARIABLE: json.dumps(config)}))
+    )
+    relayer = LocalRelayer(os.environ)
+    try:
+        # Settings alone: whether somebody named a relayer, before an address that was noted is filled in.
+        named = safe_load({"relayer": config.get("relayer")}, os.environ).settings
+        if named is not None and is_wanted(named):
+            os.environ["MEMRELAY_URL"] = guarded(lambda: asyncio.run(relayer.ensure()))
+        yield
+    finally:
+        relayer.release()
+
+
+def _import_files(output: Output, move: Migration) -> bool:
+    """Import every place; whether all of it was read. A relayer that refuses or is away ends the command."""
+    whole = True
+    for place in move.places:
+        # What is refused here would be taken for a file that cannot be read below.
+        ask(None, place.agent, lambda client, whose: client.list_memories(whose, limit=1))
+        output.say(f"{place.agent}: {place.path}")
+        try:
+            if place.kind is RootKind.WORKSPACE:
+                index(workspace=place.path, agent=place.agent)
+            else:
+                index(paths=[place.path], agent=place.agent)
+        except typer.Exit as end:
+            if end.exit_code != FAILED:
+                raise
+            whole = False
+    return whole
+
+
+def _import_memwal(output: Output, host: HostConfig, former: Mapping[str, object]) -> bool:
+    """Import what a MemWal service has of every agent; whether all of it was seen."""
+    access = _access(former)
+    default = str(former.get("defaultNamespace") or DEFAULT_NAME)
+    # An agent of the name that the default agent's memories have shared them there; here each has its own.
+    whose: dict[str, str] = {}
+    for agent in sorted(host.agents, key=lambda name: name != DEFAULT_AGENT):
+        for namespace in _namespaces(agent, default):
+            whose.setdefault(namespace, agent)
+    read = [_import_namespace(output, access, agent, namespace) for namespace, agent in whose.items()]
+    return all(read)
+
+
+def _import_namespace(output: Output, access: MemWalAccess, agent: str, namespace: str) -> bool:
+    walked = guarded(lambda: asyncio.run(_walk(output, access, namespace)))
+    if walked.known:
+        counts = ask(None, agent, lambda client, whose: send_items(client, whose, walked.items))
+        told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+        output.say(
+            f"{agent}: {walked.found} of {walked.known} memories of MemWal's {namespace} read: {told or 'none'}"
+        )
+    if not walked.complete:
+        fix = "MemWal's own restore may bring them into its index; then run this again"
+        output.say(f"  no recall shows the others; {fix}")
+    return walked.complete
+
+
+async def _walk(output: Output, access: MemWalAccess, namespace: str) -> Walked:
+    async with httpx.AsyncClient() as http:
+        return await import_memwal(access, namespace, clock=SystemClock(), http=http, say=output.say)
+
+
+def _namespaces(agent: str, default: str) -> tuple[str, ...]:
+    """Return what MemWal may call an agent's memories: as its first versions do, and as later ones (MW-36)."""
+    if agent == DEFAULT_AGENT:
+        return (default,)
+    return tuple(dict.fromkeys((agent, names.normalise(agent))))
+
+
+def _access(former: Mapping[str, object]) -> MemWalAccess:
+    """Return service and key of the old settings; what is missing is named with the fix."""
+    found = {name: _filled(former.get(name), name) for name in ("privateKey", "accountId", "serverUrl")}
+    key, account = _KEY.fullmatch(found["privateKey"]), _ACCOUNT.fullmatch(found["accountId"])
+    checked = safe_load({"url": found["serverUrl"]}, {})
+    fix = "set it in plugins.entries.memory-memwal.config, or move the settings alone: --no-import"
+    if key is None:
+        fail(USAGE, "privateKey: is no key of 64 hexadecimal digits", fix)
+    if account is None:
+        fail(USAGE, "accountId: is no account id (0x and hexadecimal digits)", fix)
+    if checked.settings is None:
+        fail(USAGE, f"serverUrl: {checked.error}", fix)
+    return MemWalAccess(checked.settings.url, key[1], account[0])
+
+
+def _filled(value: object, name: str) -> str:
+    def value_of(variable: re.Match[str]) -> str:
+        found = os.environ.get(variable[1], "")
+        if not found:
+            fail(
+                USAGE, f"{name}: the environment variable {variable[1]} is not set", "set it for this command"
+            )
+        return found
+
+    return _VARIABLE.sub(value_of, value) if isinstance(value, str) else ""

@@ -1,0 +1,238 @@
+"""Moving a host from an earlier memory plugin to this one: what its configuration becomes, and where its memories lie.
+
+Nothing is written here. The configuration that comes out holds every setting of the old one that has a counterpart, under the
+name that it had; the old plugin's entry stays, disabled, so that the way back is one word.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from gateway_plugin.crosswalk import WITHOUT_EFFECT
+from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.hosts.openclaw.config import HostConfig, Json, core_config, merge, state_folder
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, config_schema, plugin_folder
+from gateway_plugin.settings import load_settings
+from gateway_plugin.transfer.indexed import RootKind
+from relayer.wire.redaction import redact
+
+
+class Origin(StrEnum):
+    """The plugins that somebody may come from."""
+
+    MEMORY_CORE_PLUS = "memory-core-plus"
+    AUTO_RECALL = "auto-recall"
+    MEMWAL = "memwal"
+    MEMSEARCH = "memsearch"
+    ACTIVE_MEMORY = "active-memory"
+
+
+PLUGIN_IDS: Final[Mapping[Origin, tuple[str, ...]]] = {
+    Origin.MEMORY_CORE_PLUS: ("memory-core-plus",),
+    Origin.AUTO_RECALL: ("openclaw-auto-recall", "auto-recall"),
+    Origin.MEMWAL: ("memory-memwal", "oc-memwal"),
+    Origin.MEMSEARCH: ("memsearch",),
+    Origin.ACTIVE_MEMORY: ("active-memory",),
+}
+"""What each is called in ``plugins.entries``."""
+
+_CORE: Final = "memory-core"
+_MASK: Final = "***"
+_SECRET_NAME: Final = re.compile(
+    r"(?:key|token|secret|password|passphrase|credential|authorization)s?$", re.IGNORECASE
+)
+_VARIABLE: Final = re.compile(r"\$\{[A-Z_][A-Z0-9_]*\}")
+
+# What the old service's own address and key are to it, they are not to a relayer.
+_MEMWALS: Final = {
+    "privateKey": "reads the memories there, and is not taken over: it was known to MemWal's programs. A new secret is made",
+    "accountId": "is an account of MemWal's; memrelay's is made from the secret",
+    "serverUrl": "is MemWal's service; memrelay has a relayer",
+}
+_NO_COUNTERPART: Final[Mapping[Origin, tuple[str, ...]]] = {
+    Origin.MEMORY_CORE_PLUS: (
+        "memorySearch.query.minScore: another scale; recall.minScore (0.3) is the floor",
+        "the extraction by a sub-agent: the relayer keeps what was said, and a model of its own if it is given one",
+    ),
+    Origin.AUTO_RECALL: (
+        "transcripts of sessions that memory-core indexed: from now on each turn can be captured",
+    ),
+    Origin.MEMWAL: ("blobs on Walrus stay there: nothing is deleted at the service",),
+    Origin.MEMSEARCH: ("the collection in Milvus: the relayer indexes the memories itself",),
+    Origin.ACTIVE_MEMORY: (
+        "the sub-agent: a model of the relayer's chooses (memrelay serve --model-url); without one the direct hits go in",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Files of an agent that become its memories; ``kind`` says how they are read."""
+
+    agent: str
+    kind: RootKind
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What a move comes to.
+
+    Attributes:
+        document: the whole configuration as it will be.
+        former: the old plugin's own settings.
+        left_out: sentences about settings and abilities that have no counterpart.
+        places: files to import, those that exist.
+    """
+
+    document: Json
+    former: Json
+    left_out: tuple[str, ...]
+    places: tuple[Place, ...]
+
+
+def plan(
+    config: HostConfig,
+    origin: Origin,
+    environ: Mapping[str, str],
+    *,
+    command: str,
+    url: str | None,
+    access: bool,
+) -> Migration:
+    """Work out a move; the same one again changes nothing.
+
+    Args:
+        config: the host's configuration.
+        origin: the plugin that is left.
+        environ: where the host's folders are.
+        command: the program that is the bridge.
+        url: the relayer, if it is to be named.
+        access: whether recall and capture may read conversations.
+
+    Raises:
+        SettingsError: the configuration is spread over files, or a setting has a value that is not taken here.
+    """
+    if "$include" in config.whole or "$include" in config.plugins:
+        problem = "takes its plugins from another file ($include)"
+        raise SettingsError(SettingsIssue(str(config.path), problem, "name that file: --config PATH"))
+    document = copy.deepcopy(dict(config.whole))
+    plugins = document.setdefault("plugins", {})
+    entries = plugins.setdefault("entries", {})
+    ids = [name for name in PLUGIN_IDS[origin] if name in entries]
+    former = next((entries[name].get("config") or {} for name in ids), {})
+    kept, left_out = _taken(origin, former)
+    wanted: dict[str, Any] = {
+        "enabled": True,
+        "hooks": {"allowConversationAccess": access},
+        "config": {"command": command, "preset": origin.value, **({"url": url} if url else {}), **kept},
+    }
+    # What was set for this plugin already is the person's later word.
+    entry = merge(wanted, entries.get(PLUGIN_ID, {})) | {"enabled": True}
+    entries[PLUGIN_ID] = entry
+    for name in (*ids, _CORE):
+        entries[name] = {**entries.get(name, {}), "enabled": False}
+    _load(plugins, ids, environ)
+    _understood(entry["config"], environ)
+    left_out += _NO_COUNTERPART[origin]
+    return Migration(document, former, tuple(left_out), tuple(_places(config, origin, environ)))
+
+
+def _taken(origin: Origin, former: Json) -> tuple[dict[str, Any], list[str]]:
+    """Divide the old settings into those that are kept and sentences about the others."""
+    known = config_schema()["properties"]
+    kept: dict[str, Any] = {}
+    left_out = []
+    for name, value in former.items():
+        if origin is Origin.MEMWAL and name in _MEMWALS:
+            left_out.append(f"{name}: {_MEMWALS[name]}")
+        elif name in WITHOUT_EFFECT:
+            left_out.append(f"{name}: {WITHOUT_EFFECT[name]}")
+        elif name in known:
+            kept[name] = value
+        else:
+            left_out.append(f"{name}: has no counterpart")
+    return kept, left_out
+
+
+def _load(plugins: dict[str, Any], former: list[str], environ: Mapping[str, str]) -> None:
+    """Have the host load this plugin into the memory slot: its installed copy, or this package's folder."""
+    slots = plugins.setdefault("slots", {})
+    for slot in ("memory", *(name for name in ("memory.recall",) if name in slots)):
+        slots[slot] = PLUGIN_ID
+    for name, wanted in (("allow", True), ("deny", False)):
+        listed = plugins.get(name)
+        if isinstance(listed, list) and listed:
+            others = [one for one in listed if one != PLUGIN_ID and not (wanted and one in former)]
+            plugins[name] = [*others, PLUGIN_ID] if wanted else others
+    if (state_folder(environ) / "extensions" / PLUGIN_ID).exists():
+        return
+    load = plugins.setdefault("load", {})
+    if not any(_is_ours(Path(str(path))) for path in load.get("paths") or ()):
+        load["paths"] = [*(load.get("paths") or ()), str(plugin_folder())]
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        told = json.loads((folder.expanduser() / "openclaw.plugin.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(told, dict) and told.get("id") == PLUGIN_ID
+
+
+def _understood(config: Json, environ: Mapping[str, str]) -> None:
+    """Refuse what the plugin would refuse when the gateway starts; variables are the gateway's, and need not be set here."""
+    plain = json.loads(_VARIABLE.sub("x", json.dumps({k: v for k, v in config.items() if k not in _SECRETS})))
+    load_settings(core_config(plain, environ), {})
+
+
+_SECRETS: Final = ("key", "privateKey")
+
+
+def _places(config: HostConfig, origin: Origin, environ: Mapping[str, str]) -> Iterator[Place]:
+    for agent in config.agents:
+        workspace = config.workspace(agent, environ)
+        found = [Place(agent, RootKind.WORKSPACE, workspace)]
+        found += [Place(agent, RootKind.PATH, path) for path in config.extra_paths(agent, environ)]
+        if origin is Origin.MEMSEARCH:
+            named = environ.get("MEMSEARCH_DIR")
+            base = Path(named).expanduser() if named else workspace / ".memsearch"
+            found.append(Place(agent, RootKind.PATH, base / "memory"))
+        for place in found:
+            if place.path.exists() and (place.kind is not RootKind.WORKSPACE or any(_notes(place.path))):
+                yield place
+
+
+def _notes(workspace: Path) -> Iterator[Path]:
+    """Yield what a host reads of a workspace."""
+    yield from (
+        workspace / name for name in ("MEMORY.md", "USER.md", "memory", "wiki") if (workspace / name).exists()
+    )
+
+
+def shown_change(before: Json, after: Json) -> str:
+    """Return the difference of two configurations as lines; whatever may be a secret in them is masked."""
+    old, new = (
+        json.dumps(_masked(one), indent=2, ensure_ascii=False).splitlines() for one in (before, after)
+    )
+    return "\n".join(difflib.unified_diff(old, new, "as it is", "as it will be", lineterm=""))
+
+
+def _masked(value: object, name: str = "") -> object:
+    if isinstance(value, Mapping):
+        # Every value of an environment may be one.
+        inside = "secret" if name == "env" else ""
+        return {key: _masked(one, inside or str(key)) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_masked(one, name) for one in value]
+    if not isinstance(value, str) or _VARIABLE.fullmatch(value):
+        return value
+    return _MASK if _SECRET_NAME.search(name) else redact(value).text

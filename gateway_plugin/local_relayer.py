@@ -1,0 +1,299 @@
+"""The relayer that comes with a gateway: started where none is named, shared by this user's gateways, ended after the last.
+
+Two processes stand behind it. The relayer serves a data directory below the plugin's state directory, on loopback. A keeper,
+``python -m gateway_plugin.local_relayer FOLDER``, starts it, starts it again when it dies, and ends it a minute after nobody needs it any more:
+whoever does holds a shared lock on a file, which the system lets go of however a process ends.
+
+A relayer that a person runs goes first: one that this user's gateway used at the usual address before, or that answers there
+now, is never stood beside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import httpx
+
+from gateway_plugin.calls.trust import TrustStore
+from gateway_plugin.errors import GatewayError
+from gateway_plugin.private_files import (
+    config_directory,
+    open_lock,
+    replace_private,
+    state_directory,
+    try_lock,
+)
+from gateway_plugin.settings import DEFAULT_URL, PluginSettings
+
+START_SECONDS: Final = 45.0
+IDLE_SECONDS: Final = 60.0
+"""How long a relayer stays that nobody needs: a gateway that is restarted finds it."""
+
+_HOST: Final = "127.0.0.1"
+_USUAL_PORT: Final = int(DEFAULT_URL.rpartition(":")[2])
+_LOOK_SECONDS: Final = 1.0
+_PAUSE: Final = 0.1
+_STOP_SECONDS: Final = 30.0
+_FAILURES: Final = 3
+_MOST_LOG_BYTES: Final = 1024 * 1024
+
+
+class LocalRelayerFailed(GatewayError):
+    """Raised when no relayer could be started here; the text says what to do."""
+
+
+def folder_of(environ: Mapping[str, str]) -> Path:
+    """Return where the relayer of this machine keeps everything.
+
+    Raises:
+        IdentityError: the user has no home directory.
+    """
+    return state_directory(environ) / "relayer"
+
+
+def recorded_url(environ: Mapping[str, str]) -> str | None:
+    """Return where the relayer of this machine answered last; None if none was ever started."""
+    with contextlib.suppress(GatewayError):
+        return recorded_at(folder_of(environ))
+    return None
+
+
+def is_wanted(settings: PluginSettings) -> bool:
+    """Tell whether a gateway with these settings brings its relayer with it."""
+    named = "url" in settings.model_fields_set
+    return settings.relayer.autostart and not named and not settings.disabled and os.name == "posix"
+
+
+class LocalRelayer:
+    """One process's claim on it; `release` ends the claim.
+
+    Args:
+        environ: whose home it is; variables for a relayer are not taken from it.
+        idle_seconds: how long a relayer that this starts stays when nobody needs it.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._environ = environ
+        self._idle_seconds = idle_seconds
+        self._claim: int | None = None
+
+    async def ensure(self, seconds: float = START_SECONDS) -> str:
+        """Return the URL of a relayer that answers, started if need be.
+
+        Raises:
+            LocalRelayerFailed: there is none.
+            IdentityError: the user has no home directory.
+        """
+        folder = folder_of(self._environ)
+        if not (folder / "data").exists() and await self._is_anothers():
+            return DEFAULT_URL
+        if missing := [name for name in ("aiohttp", "usearch") if importlib.util.find_spec(name) is None]:
+            fix = "pip install 'memrelay[relayer]' there, or name a relayer: the setting url"
+            raise LocalRelayerFailed(
+                f"no relayer is named, and {sys.executable} cannot run one ({missing[0]} is missing); {fix}"
+            )
+        await asyncio.to_thread(self._hold, folder)
+        if (url := await _answering(folder)) is not None:
+            return url
+        await asyncio.to_thread(_start_keeper, folder, self._environ, self._idle_seconds)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if (url := await _answering(folder)) is not None:
+                return url
+            await asyncio.sleep(_PAUSE)
+        raise LocalRelayerFailed(
+            f"the relayer of this machine does not answer; see {folder / 'relayer.log'}, or name another: the setting url"
+        )
+
+    def release(self) -> None:
+        """Give it back; a relayer that nobody holds ends by itself."""
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            os.close(claim)
+
+    def _hold(self, folder: Path) -> None:
+        if self._claim is not None:
+            return
+        import fcntl  # noqa: PLC0415 - exists on POSIX only
+
+        claim = open_lock(folder / "users")
+        # Held alone for the moment in which a keeper ends its relayer: then a new one is started.
+        fcntl.flock(claim, fcntl.LOCK_SH)
+        self._claim = claim
+
+    async def _is_anothers(self) -> bool:
+        """Whether the usual address is that of a relayer which a person of this user runs, now or at other times."""
+        with contextlib.suppress(GatewayError):
+            if TrustStore(config_directory(self._environ) / "trust.json").pinned(DEFAULT_URL) is not None:
+                return True
+        return _listens_for_us(_USUAL_PORT) and await _healthy(DEFAULT_URL)
+
+
+async def _answering(folder: Path) -> str | None:
+    try:
+        url = str(json.loads((folder / "ready.json").read_text("utf-8"))["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return url if await _healthy(url) else None
+
+
+async def _healthy(url: str) -> bool:
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=2) as http:
+            return bool((await http.get(f"{url}/health")).json().get("status") == "ok")
+    except (httpx.HTTPError, ValueError, AttributeError):
+        return False
+
+
+def _listens_for_us(port: int) -> bool:
+    """Tell whether a program of this user listens on a port of loopback: another user's would read our memories."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                return int(fields[7]) == os.getuid()
+    return False
+
+
+def _start_keeper(folder: Path, environ: Mapping[str, str], idle_seconds: float) -> None:
+    with _log(folder) as log:
+        # Returns at once: the keeper is nobody's child, so that it outlives whoever started it, and leaves no zombie.
+        subprocess.run(  # noqa: S603 - this interpreter and a module of ours
+            [sys.executable, "-m", "gateway_plugin.local_relayer", str(folder), str(idle_seconds)],
+            check=False,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(environ), start_new_session=True,
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _log(folder: Path) -> Iterator[BinaryIO]:
+    """Open the log of keeper and relayer, which tells of starts and troubles and of no memory; a long one begins anew."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(folder / "relayer.log", flags, 0o600)
+    if os.fstat(descriptor).st_size > _MOST_LOG_BYTES:
+        os.ftruncate(descriptor, 0)
+    with os.fdopen(descriptor, "ab") as log:
+        yield log
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the gateway's secret and without settings that were meant for another relayer."""
+    clean = {name: value for name, value in environ.items() if not name.startswith(("MEMRELAY_", "AWS_"))}
+    return clean | {"MEMRELAY_CONFIG": os.devnull}
+
+
+class _Keeper:
+    """Runs the relayer for as long as somebody holds `users`."""
+
+    def __init__(self, folder: Path, idle_seconds: float) -> None:
+        self._folder = folder
+        self._idle_seconds = idle_seconds
+        self._users = open_lock(folder / "users")
+        self._told_to_end = False
+
+    def run(self) -> int:
+        """Serve, and return an exit code."""
+        signal.signal(signal.SIGTERM, self._end)
+        failures = 0
+        while failures < _FAILURES:
+            begun = time.monotonic()
+            if self._serve_once():
+                return 0
+            failures = 1 if time.monotonic() - begun > IDLE_SECONDS else failures + 1
+            time.sleep(failures)
+        return 1
+
+    def _end(self, *_: object) -> None:
+        self._told_to_end = True
+
+    def _serve_once(self) -> bool:
+        """Run a relayer until it is not needed (True) or ended by itself (False)."""
+        with _log(self._folder) as log:
+            child = subprocess.Popen(  # noqa: S603 - this interpreter and a module of ours
+                [
+                    sys.executable, "-m", "relayer", "serve", "--host", _HOST, "--port", str(self._port()),
+                    "--data", str(self._folder / "data"), "--ready-file", str(self._folder / "ready.json"),
+                    "--log-format", "json", "--log-level", "warning",
+                ],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        idle_since: float | None = None
+        while not self._told_to_end:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_LOOK_SECONDS)
+                return False
+            self._note_address()
+            if not try_lock(self._users):
+                idle_since = None
+                continue
+            idle_since = idle_since or time.monotonic()
+            if time.monotonic() - idle_since >= self._idle_seconds:
+                break  # the lock stays ours: whoever comes now waits until the relayer is gone
+            _unlock(self._users)
+        child.terminate()
+        try:
+            child.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        return True
+
+    def _port(self) -> int:
+        """Return the port of the last time, the usual one at first, any free one where that is taken."""
+        told = recorded_at(self._folder)
+        wanted = int(told.rpartition(":")[2]) if told else _USUAL_PORT
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_HOST, wanted))
+            except OSError:
+                return 0
+        return wanted
+
+    def _note_address(self) -> None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            url = str(json.loads((self._folder / "ready.json").read_text("utf-8"))["url"])
+            if url != recorded_at(self._folder):
+                replace_private(self._folder / "address.json", json.dumps({"url": url}).encode())
+
+
+def recorded_at(folder: Path) -> str | None:
+    """Return the address that a folder's relayer had last."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((folder / "address.json").read_text("utf-8"))["url"])
+    return None
+
+
+def _unlock(descriptor: int) -> None:
+    import fcntl  # noqa: PLC0415 - exists on POSIX only
+
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def main() -> int:
+    """Keep the relayer of a folder, in the background; nothing where another keeper does."""
+    if os.fork():
+        return 0
+    folder, idle_seconds = Path(sys.argv[1]), float(sys.argv[2])
+    lock = open_lock(folder / "keeper")
+    if not try_lock(lock):
+        return 0
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())  # for a person who wants to end it
+    return _Keeper(folder, idle_seconds).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
