@@ -25,7 +25,7 @@ from gateway_plugin.identity import Identity, NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
-from relayer.wire.memories import without_transcript
+from relayer.wire.memories import without_extras
 from relayer.wire.retries import doubled
 from relayer.wire.schemas import AnalyzeResponse, Position
 
@@ -358,7 +358,7 @@ class Sender:
             if error.status not in _MISUNDERSTOOD or not request.store_transcript:
                 raise
             # A relayer of before transcripts does not know what it is asked for; the turn is worth more than that.
-            return await self._client.analyze(identity, without_transcript(request))
+            return await self._client.analyze(identity, without_extras(request))
 
     async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
         kind = type(defect).__name__
