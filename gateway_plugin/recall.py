@@ -22,6 +22,7 @@ from gateway_plugin.formatting import (
     namespace_instruction,
     select,
 )
+from gateway_plugin.host_model import LentModel
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
@@ -135,10 +136,11 @@ class Recaller:
         positions: Positions,
         *,
         traces: ActiveTraces | None = None,
+        lent: LentModel | None = None,
     ) -> None:
         self.cache: RecallCache[RecallRequest, RecallResponse] = RecallCache(clock)
         client.watch_writes(self.cache.drop)
-        self._active = ActiveRecaller(client, settings, clock, traces=traces)
+        self._active = ActiveRecaller(client, settings, clock, traces=traces, lent=lent)
         self.recalls = 0
         self.standing = StandingBlocks(client, settings.recall.standing, clock)
         self._client = client

@@ -40,6 +40,7 @@ __all__ = [
     "CaptureStrategy",
     "ColdStartSettings",
     "Format",
+    "HostModelSettings",
     "NamespaceScope",
     "NamespaceSettings",
     "PluginSettings",
@@ -363,6 +364,20 @@ class ActiveSettings(_Settings):
         return self.prompt_style or suited[self.query_mode]
 
 
+class HostModelSettings(_Settings):
+    """The host's own language model, asked for facts, summaries and reminders where the relayer has no model."""
+
+    enabled: bool = True
+    calls_per_hour: int = Field(60, ge=1, le=10_000, description="questions that it is asked at most")
+    timeout_ms: int = Field(60_000, ge=1000, le=600_000, description="for one answer, beside the turns")
+    turn_summaries: bool = Field(False, description="have turns summarised as well")
+    model: str = Field(
+        "",
+        max_length=256,
+        description="a model of the host's, where the host allows to name one; empty: its own choice",
+    )
+
+
 class PluginSettings(_Settings):
     """Everything that can be set. ``disabled`` comes from the environment alone."""
 
@@ -374,6 +389,7 @@ class PluginSettings(_Settings):
     capture: CaptureSettings = CaptureSettings()
     namespace: NamespaceSettings = NamespaceSettings()
     active: ActiveSettings = ActiveSettings()
+    host_model: HostModelSettings = HostModelSettings()
     disabled: bool = False
 
     @property

@@ -45,6 +45,9 @@ async def model_work(
         told = ModelWorkResponse()
         if request.job_id is not None:
             told = await _take(ctx, opened, request, request.job_id)
+            if request.answer is None:
+                # A model that gives no answer now is not asked the next thing.
+                return told.model_copy(update={"waiting": len(_lent(ctx, opened))})
         return await _next(ctx, opened, request, told)
 
 

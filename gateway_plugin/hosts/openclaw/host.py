@@ -15,9 +15,11 @@ from typing import Any, Final
 
 from gateway_plugin import __version__
 from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeError, Call
+from gateway_plugin.bridge.server import AskHost
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.config import core_config, state_folder
+from gateway_plugin.hosts.openclaw.model import OpenClawModel
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of
 from gateway_plugin.outbox.queue import OutboxUnavailable
@@ -153,6 +155,8 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
         f"last recall: {trace.status or 'none yet'}{f' in {trace.milliseconds} ms' if trace.milliseconds else ''}",
         f"captured turns: {status.delivered} delivered, {status.waiting} waiting, {status.refused} refused",
     ]
+    if status.host_model is not None:
+        rows.append(status.host_model.line)
     refusal = (
         status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
     )
@@ -218,7 +222,11 @@ class OpenClawHost:
         self, environ: Mapping[str, str] | None = None, make_plugin: MakePlugin | None = None
     ) -> None:
         self._environ = os.environ if environ is None else environ
-        self._make_plugin = make_plugin or (lambda settings: AsyncMemoryPlugin(settings=settings))
+        self._make_plugin = make_plugin or (
+            lambda settings: AsyncMemoryPlugin(settings=settings, model=self._model)
+        )
+        self._model: OpenClawModel | None = None
+        self._ask: AskHost | None = None
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem = "memory was not started"
         self._runs = Runs()
@@ -232,6 +240,7 @@ class OpenClawHost:
         """Take the configuration; see `Host.initialize`."""
         await self.aclose()
         try:
+            self._model = OpenClawModel(self._ask) if params.get("model") is True and self._ask else None
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
             self._plugin = self._make_plugin(settings)
         except GatewayError as error:
@@ -264,6 +273,10 @@ class OpenClawHost:
             "memory.search": self._search,
             "memory.read": self._read,
         }
+
+    def attach(self, ask: AskHost) -> None:
+        """Take the way to ask the host; see `Host.attach`."""
+        self._ask = ask
 
     async def aclose(self) -> None:
         """Deliver what waits and let go; see `Host.aclose`."""

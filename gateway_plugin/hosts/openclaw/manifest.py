@@ -76,6 +76,15 @@ _HINTS: Final[dict[str, dict[str, object]]] = {
         "advanced": True,
     },
     "namespace": {"label": "Namespace", "help": "Whose memories are used.", "advanced": True},
+    "hostModel": {
+        "label": "Host's model",
+        "help": "OpenClaw's own model extracts facts and summaries of captured turns where the relayer has no model; it costs tokens.",
+        "advanced": True,
+    },
+    "hostModel.callsPerHour": {
+        "label": "Calls per hour",
+        "help": "At most so many questions to OpenClaw's model.",
+    },
     "active": {"label": "Active mode", "help": "A model chooses what is recalled.", "advanced": True},
 }
 
@@ -192,7 +201,7 @@ if __name__ == "__main__":
     main()
 
 
-_CODE: Final = ("index.js", "bridge.js", "tools.json", "package.json", "openclaw.plugin.json")
+_CODE: Final = ("index.js", "bridge.js", "model.js", "tools.json", "package.json", "openclaw.plugin.json")
 _SKILLS: Final = ("skills/memory-recall/SKILL.md",)
 
 
