@@ -92,5 +92,6 @@ def test_active_mode_asks_openclaws_model_what_helps(
     question = "Where did I leave my telescope, actually?"
     hosted.chat(question, user="active-asking")
     prompts = [one for one in model.asked(question) if '"latest_message"' not in said(one)]
-    assert reminder in said(prompts[-1])
+    why = hosted.command("/memory why", session="agent:main:openai-user:active-asking")
+    assert reminder in said(prompts[-1]), why
     assert "<active_memory_plugin>" in said(prompts[-1])

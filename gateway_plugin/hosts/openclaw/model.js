@@ -1,5 +1,12 @@
 // The host's own language model, lent to the bridge: with the host's key, its choice of a model and its policy.
 
+// A bridge's pipe belongs to the operation that started it. After a reload of the configuration that one is over, and the host
+// asks no model for it; nor for a turn that has ended. It keeps a context of its own for what belongs to neither.
+const apart = (run) => {
+  const context = globalThis[Symbol.for("openclaw.detachedAsyncContext")];
+  return context ? context.runInAsyncScope(run) : run();
+};
+
 // Another agent's model, or a named one, only where the operator lets the plugin choose.
 function asking(api, pluginId) {
   const policy = api.config?.plugins?.entries?.[pluginId]?.llm ?? {};
@@ -37,7 +44,7 @@ export function lendModel(bridge, api, pluginId) {
     serving.set(id, asked);
     try {
       if (method !== "model.complete") throw Object.assign(new Error(method), { code: "UNKNOWN_METHOD" });
-      write({ result: await complete(params, asked.signal) });
+      write({ result: await apart(() => complete(params, asked.signal)) });
     } catch (error) {
       write({ error: { code: -32005, message: "the host gave no answer", data: { code: String(error?.code ?? "") } } });
     } finally {

@@ -355,3 +355,15 @@ def test_switched_off_active_mode_is_direct_mode(wire, plugin):
     made = plugin(mode="off")
     assert COFFEE in turn(made).text
     assert (reminders(wire), made.why().active) == ([], "")
+
+
+@pytest.mark.row("AM-15", level="e2e")
+def test_a_model_of_the_settings_that_the_relayer_does_not_have_is_told_of(wire, plugin):
+    wire.remind = lambda _: {"status": "ok", "summary": SUMMARY, "model": "chatty", "model_missing": True}
+    one = plugin(model="mine")
+    found = turn(one)
+    assert (found.status, found.summary) == ("ok", SUMMARY)
+    assert one.why().detail == "the relayer has no model mine (active.model); chatty was asked instead"
+    wire.remind = lambda _: {"status": "fallback", "reason": "no_model", "model_missing": True}
+    turn(one, "And how do I take my tea, once more?")
+    assert one.why().detail == "the relayer has no model mine (active.model); no other one was asked"
