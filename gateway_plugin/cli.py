@@ -19,6 +19,7 @@ from gateway_plugin.commands import (
     index,
     life,
     profile,
+    share,
     switch,
     transfer,
     version,
@@ -285,6 +286,7 @@ switch.add_to(app)
 life.add_to(app)
 consolidate.add_to(app)
 profile.add_to(app)
+share.add_to(app)
 erase.add_to(app)
 transfer.add_to(app)
 index.add_to(app)

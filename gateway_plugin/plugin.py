@@ -47,7 +47,9 @@ from gateway_plugin.setup import (
     holder_for,
     open_outbox,
     settings_from,
+    shares_path,
 )
+from gateway_plugin.sharing import Shares
 from gateway_plugin.status import (
     CaptureReport,
     Injection,
@@ -135,6 +137,7 @@ class AsyncMemoryPlugin:
             meanwhile=self._persist,
             promised=None if self._model_work is None else self._model_work.promised,
         )
+        self._shares = Shares(shares_path(environ), holder)
         traces = active_traces(self.settings, environ)
         self._recaller = Recaller(
             self._client,
@@ -144,6 +147,7 @@ class AsyncMemoryPlugin:
             self._positions,
             traces=traces,
             lent=self._lent,
+            shares=self._shares,
         )
         self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
@@ -316,7 +320,9 @@ class AsyncMemoryPlugin:
             if self.settings.disabled or not turn.session_enabled:
                 return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
-            answer = await MoreTools(self._client, self.settings, self._clock).call(name, arguments, turn)
+            answer = await MoreTools(self._client, self.settings, self._clock, self._shares).call(
+                name, arguments, turn
+            )
         except GatewayError as error:
             return failure(error)
         if name in READING:

@@ -21,6 +21,7 @@ from gateway_plugin.identity import Identity, audience_name
 from gateway_plugin.injection import scan
 from gateway_plugin.query import moment_of
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.sharing import SharedHit, Shares, recall_shared, shared_namespace
 from gateway_plugin.status import status_of
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
@@ -147,6 +148,7 @@ class Toolbox:
         client: the relayer.
         settings: floor and redaction.
         clock: the time.
+        shares: what agents may read beside their own; None for nothing.
     """
 
     def __init__(
@@ -154,10 +156,12 @@ class Toolbox:
         client: RelayerClient,
         settings: PluginSettings,
         clock: Clock,
+        shares: Shares | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._clock = clock
+        self._shares = shares
 
     async def call(self, tool: str, arguments: Mapping[str, object], turn: Turn) -> ToolAnswer:
         """Do what the model asks; every failure is an answer.
@@ -169,7 +173,9 @@ class Toolbox:
         """
         try:
             parsed = parse_arguments(tool, arguments)
-            whose = _granted(turn.identity, getattr(parsed, "namespace", None))
+            named = getattr(parsed, "namespace", None)
+            whose = self._shared(turn.identity, named, writes=tool not in READING)
+            whose = whose or _granted(turn.identity, named)
             return await self._done(parsed, replace(turn, whose=whose))
         except ToolError as error:
             return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason="arguments")
@@ -181,6 +187,19 @@ class Toolbox:
                 failed=True,
                 reason="failed",
             )
+
+    def _shared(self, identity: Identity, namespace: str | None, *, writes: bool) -> Identity | None:
+        """Return who the agent is to a namespace that it names and that is shared with it."""
+        if self._shares is None or namespace is None:
+            return None
+        try:
+            wanted = shared_namespace(namespace)
+        except InvalidName:
+            return None
+        found = next((one for one in self._shares.of(identity) if one.namespace == wanted), None)
+        if found is not None and writes and not self._shares.may_write(identity, wanted):
+            raise ToolError("namespace: it is shared for reading; leave it out")
+        return found
 
     async def _done(self, parsed: object, turn: Turn) -> ToolAnswer:
         match parsed:
@@ -212,13 +231,16 @@ class Toolbox:
             **({"include": asked.include} if asked.include else {}),
             **({} if asked.as_of is None else {"as_of": moment("asOf", asked.as_of)}),
         )
-        answer = await self._client.recall(turn.identity, request, deadline=_DEADLINE)
+        # One that was named is asked alone.
+        shared = () if self._shares is None or asked.namespace else self._shares.of(turn.identity)
+        own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
+        answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
         hits = [hit for hit in answer.memories if may_be_shown(hit, audible)]
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
         shown = [shown_memory(hit) for hit in hits]
         lines = [
-            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')})"
+            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')}{_origin(hit)})"
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         ]
         heading = f"Found {len(hits)} {'memory' if len(hits) == 1 else 'memories'}:"
@@ -346,6 +368,10 @@ class Toolbox:
         return sorted(near[:_NEIGHBOURS], key=lambda one: (one.created_at, one.id))
 
 
+def _origin(hit: RecallHit) -> str:
+    return f", shared from {hit.shared_from}" if isinstance(hit, SharedHit) else ""
+
+
 def _granted(identity: Identity, namespace: str | None) -> Identity:
     """Return whose memories a call is about: the host's choice, or one below it that the model names (X13)."""
     if namespace is None or not namespace.strip():
@@ -376,6 +402,8 @@ def shown_memory(memory: Memory) -> dict[str, Any]:
         "said_by": memory.trust,
         "state": memory.state,
     }
+    if isinstance(memory, SharedHit):
+        shown["shared_from"] = memory.shared_from
     return {**shown, "relevance": memory.relevance} if isinstance(memory, RecallHit) else shown
 
 

@@ -66,10 +66,10 @@ def says(*facts, summary=""):
 def tell(plugin, *texts, key=KEY):
     for text in texts:
         plugin.after_turn([{"role": "user", "content": text}], session_key=key)
-    assert plugin.flush(10)
+    assert plugin.flush(90)
 
 
-def until(true, seconds=15.0):
+def until(true, seconds=60.0):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "not in time"
