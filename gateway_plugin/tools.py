@@ -40,7 +40,16 @@ from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.memories import SupersedeRequest
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import Memory, MemoryItem, RecallHit, RecallRequest, RememberRequest, SourceInfo
+from relayer.wire.schemas import (
+    AnalyzeRequest,
+    Memory,
+    MemoryItem,
+    RecallHit,
+    RecallRequest,
+    RememberRequest,
+    SourceInfo,
+    TurnItem,
+)
 from relayer.wire.service import TranscriptRequest
 
 _TRANSCRIPT_DEADLINE: Final = 15.0
@@ -113,7 +122,11 @@ READING: Final = frozenset(
 _STATES: Final = {"superseded": ", corrected since"}
 _NONE_FOUND: Final = "No relevant memories found."
 _DISALLOWED: Final = "Cannot store text containing disallowed patterns."
+_NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
+_SHOWN: Final = 3
+# For a relayer whose model takes the facts out; one without answers at once.
+_WAIT_MS: Final = 5000
 _NEIGHBOURS: Final = 4
 _PAGE: Final = 100
 _DEADLINE: Final = 15.0
@@ -279,6 +292,9 @@ class Toolbox:
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
         item = self._item(asked.text, turn, moment("occurredAt", asked.occurred_at))
+        kept = await self._analyzed(item, turn)
+        if kept is not None:
+            return kept
         answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
         outcome = answer.memories[0]
         if outcome.status == "refused":
@@ -286,6 +302,34 @@ class Toolbox:
         preview = escape(item.text)[:_PREVIEW]
         known = " (known already)" if outcome.status == "duplicate" else ""
         return ToolAnswer(f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status})
+
+    async def _analyzed(self, item: MemoryItem, turn: Turn) -> ToolAnswer | None:
+        """Have the relayer judge a note and take its facts out, as it does with a turn; None from one that cannot."""
+        note = TurnItem(
+            role="assistant", text=item.text, occurred_at=item.occurred_at, suspect=item.suspect, noted=True
+        )
+        request = AnalyzeRequest(turns=(note,), audience=item.audience, wait_ms=_WAIT_MS)
+        try:
+            answer = await self._client.analyze(turn.identity, request, deadline=_DEADLINE)
+        except RelayerRefused as error:
+            if error.status in {400, 422}:
+                return None
+            raise
+        if not answer.memories:
+            return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0}) if answer.verdicts else None
+        first = answer.memories[0]
+        if first.status == "refused":
+            raise ToolError(f"the relayer did not take it: {first.code}")
+        said = [
+            (await self._client.get_memory(turn.identity, one)).memory.text for one in answer.facts[:_SHOWN]
+        ]
+        shown = "; ".join(escape(text)[:_PREVIEW] for text in said or [item.text])
+        known = " (known already)" if first.status == "duplicate" and not said else ""
+        ids = [one.id for one in answer.memories] + list(answer.facts)
+        count = len(answer.facts) or 1
+        return ToolAnswer(
+            f"Stored {count} fact(s): {shown}{known}", {"id": first.id, "status": first.status, "ids": ids}
+        )
 
     async def _update(self, asked: UpdateArguments, turn: Turn) -> ToolAnswer:
         old = await self._find(asked.ref, turn)

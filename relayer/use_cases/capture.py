@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Audience, JobAccepted, Model, Record, Role, Source
+from relayer.domain.operations import Audience, JobAccepted, Model, Record, Role, Source, Trust
 from relayer.domain.outcomes import JobState
 from relayer.errors import QueueFull, Refused
 from relayer.extraction.statements import Candidate, Left, Turn
@@ -22,6 +22,7 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES
+from relayer.wire.memories import TurnItem
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin
 from relayer.writing.present import position, remembered
 from relayer.writing.redact import without_secrets
@@ -359,16 +360,33 @@ async def _extract(
 ) -> tuple[list[tuple[int, Candidate]], list[Left]]:
     """Return candidates with the index of the turn that each came from, and the turns that are left."""
     turns = [
-        Turn(Role(item.role), item.text, item.occurred_at, f"{index}", item.speaker)
+        Turn(
+            Role.USER if item.noted else Role(item.role),
+            item.text,
+            item.occurred_at,
+            f"{index}",
+            item.speaker,
+        )
         for index, item in enumerate(request.turns)
     ]
     work = _JUDGING * weight(turn.text for turn in turns) + _TURN_WEIGHT * len(turns)
     async with deadline.step("extract"):
         found = await ctx.texts.make(access.account, ctx.extractor.steps(turns), work)
-    candidates = [(int(one.turn_ids[0]), one) for one in found if isinstance(one, Candidate)]
+    candidates = [
+        (int(one.turn_ids[0]), _as_said(one, request.turns[int(one.turn_ids[0])]))
+        for one in found
+        if isinstance(one, Candidate)
+    ]
     least = sorted((one.importance for _, one in candidates), reverse=True)[:_MOST_MEMORIES][-1:]
     enough = [pair for pair in candidates if pair[1].importance >= least[0]][:_MOST_MEMORIES]
     return enough, [one for one in found if isinstance(one, Left)]
+
+
+def _as_said(candidate: Candidate, item: TurnItem) -> Candidate:
+    """Return what was found as the words of whoever said it, whatever they were judged as."""
+    if not item.noted or item.role == "user":
+        return candidate
+    return replace(candidate, role=Role(item.role), trust=Trust.ASSISTANT)
 
 
 def _verdicts(

@@ -197,7 +197,8 @@ MAX_CALLS = 16
 class TurnItem(Request):
     """One message of a conversation; a memory of a ``suspect`` one is kept, and recalled only when asked for.
 
-    ``calls`` names the tools that were called after it, for the transcript alone.
+    ``calls`` names the tools that were called after it, for the transcript alone. ``noted`` is what an assistant was asked to
+    keep: whether that is worth keeping is judged as if a person had said it, and it stays the assistant's word.
     """
 
     role: RoleName
@@ -207,6 +208,7 @@ class TurnItem(Request):
     speaker: Short | None = None
     suspect: bool = False
     calls: Annotated[tuple[Short, ...], Field(max_length=MAX_CALLS), at_most(MAX_CALLS)] = ()
+    noted: bool = False
 
 
 class AnalyzeRequest(Request):

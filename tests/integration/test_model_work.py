@@ -169,3 +169,32 @@ async def test_a_reminder_of_the_gateways_model_is_checked_like_any_other(relaye
     assert (await ask_active(relayer, **given("NONE")))["status"] == "empty"
     invented = await ask_active(relayer, **given("Green tea at 7 am in Helsinki."))
     assert (invented["status"], invented["reason"]) == ("fallback", "not_proved")
+
+
+@pytest.mark.row("MW-39", level="e2e")
+async def test_the_model_is_shown_what_is_known_repeats_nothing_and_its_dates_are_anchored(relayer):
+    await capture(relayer)
+    await answer(relayer, await work(relayer), says(FACT | {"importance": "vital"}))
+    assert (await texts(relayer))[FACT["text"]]["importance"] == pytest.approx(0.9)
+    monday = 1_788_782_400_000
+    text = "My sister Ana moved to Lisbon, and yesterday she got the keys of her flat."
+    turn = {"role": "user", "text": text, "occurred_at": monday}
+    await capture(relayer, turns=[turn])
+    asked = await work(relayer)
+    shown = json.loads(asked["question"]["messages"][1]["text"])
+    assert any(FACT["text"] in one["memory"] for one in shown["known"])
+    known = next(one["number"] for one in shown["known"] if FACT["text"] in one["memory"])
+    repeated = FACT | {"relation": "duplicate", "known": known}
+    keys = {
+        "text": "The user's sister Ana got the keys of her flat.",
+        "message": 1,
+        "evidence": "yesterday she got the keys of her flat",
+        "importance": "trivial",
+        "time": "2026-09-06",
+    }
+    done = await answer(relayer, asked, says(repeated, keys))
+    assert done["outcome"] == "done"
+    kept = await texts(relayer)
+    assert sum(one.startswith("The user's sister Ana moved") for one in kept) == 1
+    assert kept[keys["text"]]["occurred_at"] == "2026-09-06T00:00:00.000Z"
+    assert kept[keys["text"]]["importance"] == pytest.approx(0.2)
