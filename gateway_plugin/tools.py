@@ -122,6 +122,7 @@ READING: Final = frozenset(
 _STATES: Final = {"superseded": ", corrected since"}
 _NONE_FOUND: Final = "No relevant memories found."
 _DISALLOWED: Final = "Cannot store text containing disallowed patterns."
+_SAYS_NOTHING: Final = frozenset({"courtesy", "question", "empty"})
 _NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
 _SHOWN: Final = 3
@@ -316,7 +317,9 @@ class Toolbox:
                 return None
             raise
         if not answer.memories:
-            return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0}) if answer.verdicts else None
+            # What else a turn is left for is no reason here: the model was asked to keep it.
+            nothing = bool(answer.verdicts) and all(one.reason in _SAYS_NOTHING for one in answer.verdicts)
+            return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0}) if nothing else None
         first = answer.memories[0]
         if first.status == "refused":
             raise ToolError(f"the relayer did not take it: {first.code}")

@@ -46,7 +46,6 @@ def questions(model: StubModel, about: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("CP-38", level="e2e")
-@pytest.mark.row("CP-53", level="e2e")
 @pytest.mark.row("MS-19", level="e2e")
 def test_at_default_settings_openclaws_model_extracts_facts_that_were_said_and_summarises_the_session(
     hosted: Gateway, relayer: Relayer, model: StubModel

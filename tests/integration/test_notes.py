@@ -47,6 +47,13 @@ def test_a_note_without_a_model_is_kept_whole_as_the_models_word(relayer, secret
         assert again.text.endswith("(known already)")
 
 
+def test_a_note_that_no_turn_would_be_kept_for_is_kept_because_it_was_asked_for(relayer, secret, tmp_path):
+    text = "Only the main agent knows of the copper kettle."
+    with noting(relayer.url, secret, tmp_path) as plugin:
+        told = plugin.tool("memory_store", {"text": text}, session_key=KEY)
+    assert told.text == f"Stored 1 fact(s): {text}"
+
+
 @pytest.mark.row("MW-22", level="e2e")
 def test_a_note_is_split_into_its_facts_where_the_relayer_has_a_model(secret, tmp_path):
     facts = [

@@ -49,7 +49,6 @@ def done(place, *arguments):
 
 
 @pytest.mark.row("MW-51", level="e2e")
-@pytest.mark.row("P12", level="e2e")
 def test_a_shared_namespace_is_recalled_with_where_it_is_from_until_it_is_unshared(plugin, place):
     assert BOILER not in recalled(plugin, CODER)
     assert "coder reads researcher" in done(place, "share", "researcher", "--with", "coder")
@@ -90,7 +89,6 @@ def test_what_is_shared_for_reading_is_not_written_to_and_nobody_else_may_name_i
     assert "not this agent" in stranger.text
 
 
-@pytest.mark.row("P12", level="e2e")
 def test_agents_meet_in_a_namespace_that_is_nobodys_own(plugin, place):
     done(place, "share", "shared/mill", "--with", "coder", "--write")
     done(place, "share", "shared/mill", "--with", "researcher")
