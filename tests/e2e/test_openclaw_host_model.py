@@ -88,6 +88,8 @@ def test_active_mode_asks_openclaws_model_what_helps(
     model.answer_with(lambda request: reminder if '"latest_message"' in said(request) else answer(request))
     active = {"mode": "active"}
     hosted.reload(memrelay_plugins(relayer.url, recall=active, active={"agents": ["main"]}))
+    # A turn does not wait for a bridge that is still starting; this command does.
+    wait_until(lambda: hosted.command("/memory status").startswith("Memory: on"))
     question = "Where did I leave my telescope, actually?"
     hosted.chat(question, user="active-asking")
     prompts = [one for one in model.asked(question) if '"latest_message"' not in said(one)]
