@@ -169,6 +169,8 @@ def test_what_an_earlier_process_left_undone_is_done_by_the_next_one(plugin):
     one = plugin(never)
     tell(one, ANA)
     until(lambda: never.asked)
+    # A question that is not given back is nobody else's for two minutes.
+    time.sleep(1.0)
     one.close()
     model = Hosted(says(FACT))
     again = plugin(model)
