@@ -11,14 +11,15 @@ import contextlib
 import json
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import DeadlineExceeded, GatewayError
+from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerRefused
 from gateway_plugin.formatting import TRUSTED, audible_to, format_summary
+from gateway_plugin.host_model import HostModelUnavailable, LentModel, given_answer, host_question
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
 from gateway_plugin.query import Query
@@ -120,7 +121,9 @@ class ActiveRecaller:
         clock: Clock,
         *,
         traces: ActiveTraces | None = None,
+        lent: LentModel | None = None,
     ) -> None:
+        self._lent = lent
         active = settings.active
         self.cache: RecallCache[ActiveRecallRequest, ActiveRecallResponse] = RecallCache(
             clock, life=active.cache_ttl_ms / 1000
@@ -155,6 +158,8 @@ class ActiveRecaller:
             return Reminder("fallback:spared", detail=detail)
         try:
             answer = await self._ask(self._request(turn, query), turn.identity, seconds)
+        except HostModelUnavailable as error:
+            return Reminder(f"fallback:{_WORDS.get(error.reason, 'model_unavailable')}", detail=str(error))
         except GatewayError as error:
             if isinstance(error, DeadlineExceeded):
                 self._breaker.failed()
@@ -162,7 +167,15 @@ class ActiveRecaller:
         # Only what takes time is spared: a model that answers in no usable form is asked again.
         timed_out = answer.reason in {"model_timeout", "model_unavailable"}
         (self._breaker.failed if timed_out else self._breaker.succeeded)()
-        return self._read(answer)
+        return self._said_of_model(self._read(answer), answer)
+
+    def _said_of_model(self, reminder: Reminder, answer: ActiveRecallResponse) -> Reminder:
+        """Say that the model that the settings name is not the relayer's: nobody should take another one's words for its."""
+        named = self._settings.active.model
+        if not named or not answer.model_missing or answer.reason in {"model_timeout", "model_unavailable"}:
+            return reminder
+        instead = f"{answer.model} was asked instead" if answer.model else "no other one was asked"
+        return replace(reminder, detail=f"the relayer has no model {named} (active.model); {instead}")
 
     async def _ask(
         self, request: ActiveRecallRequest, identity: Identity, seconds: float
@@ -171,7 +184,7 @@ class ActiveRecaller:
         if known is not None:
             return known
         since = self.cache.writes
-        answer = await self._client.active_recall(identity, request, deadline=seconds)
+        answer = await self._answered(identity, request, seconds)
         if answer.status != "fallback" and not answer.degraded:
             self.cache.put(identity.namespace, request, answer, since=since)
         if self._traces is not None:
@@ -180,6 +193,39 @@ class ActiveRecaller:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self._traces.write, identity.agent, now_ms, request, answer)
         return answer
+
+    async def _answered(
+        self, identity: Identity, request: ActiveRecallRequest, seconds: float
+    ) -> ActiveRecallResponse:
+        """Have the relayer decide, with the host's model where it has none."""
+        end = self._clock.monotonic() + seconds
+        if self._lent is None:
+            return await self._client.active_recall(identity, request, deadline=seconds)
+        try:
+            lending = request.model_copy(update={"host_model": True})
+            answer = await self._client.active_recall(identity, lending, deadline=seconds)
+        except RelayerRefused as error:
+            if error.status not in _MISUNDERSTOOD:
+                raise
+            # A relayer of before this; it is not offered again.
+            self._lent = None
+            return await self._client.active_recall(identity, request, deadline=end - self._clock.monotonic())
+        if answer.question is None:
+            return answer
+        left = end - self._clock.monotonic()
+        asked = host_question(
+            answer.question,
+            "active-recall",
+            left * _MODEL_SHARE,
+            agent=identity.agent,
+            model=self._settings.active.model,
+        )
+        said = given_answer(answer.question, await self._lent.ask(asked))
+        proving = lending.model_copy(update={"answer": said})
+        checked = await self._client.active_recall(identity, proving, deadline=end - self._clock.monotonic())
+        # Asked again, because the memories changed meanwhile: there is no time for a second round.
+        stale = {"status": "fallback", "reason": "model_timeout"}
+        return checked.model_copy(update=stale) if checked.question is not None else checked
 
     def _read(self, answer: ActiveRecallResponse) -> Reminder:
         if answer.status == "fallback":
@@ -220,6 +266,11 @@ class ActiveRecaller:
         )
 
 
+# What is left of a turn's time for the relayer to check what the host's model said.
+_MODEL_SHARE: Final = 0.9
+# How a relayer answers a field that it does not know.
+_MISUNDERSTOOD: Final = frozenset({400, 422})
+_WORDS: Final = {"timeout": "model_timeout", "budget": "over_budget", "spared": "spared"}
 _SENTENCES: Final = {
     "no_model": "the relayer has no language model; its operator starts it with --model-url and --model-name",
     "over_budget": "the account's use of the language model is up for today",

@@ -154,7 +154,7 @@ def capture_turn(
     kept = [item for item in judged if item is not None]
     if len(kept) > settings.max_messages:
         dropped[_OVER_LIMIT] += len(kept) - settings.max_messages
-        kept = kept[-settings.max_messages :]
+        kept = _most_wanted(kept, settings.max_messages)
     length = sum(len(item.text) for item in kept)
     if kept and (len(kept) < settings.min_messages or length < settings.min_turn_length):
         dropped[_SHORT_TURN] += len(kept)
@@ -184,6 +184,13 @@ class _KeptMessage:
     text: str
     suspect: bool
     redacted: tuple[str, ...]
+    priority: bool = False
+
+
+def _most_wanted(kept: Sequence[_KeptMessage], most: int) -> list[_KeptMessage]:
+    """Return as many messages as there is room for, in their order: what somebody asked to remember first, then the newest (MW-16)."""
+    ranked = sorted(range(len(kept)), key=lambda place: (kept[place].priority, place))
+    return [kept[place] for place in sorted(ranked[-most:])]
 
 
 def _cleaned(
@@ -206,7 +213,7 @@ def _cleaned(
     if clean.blocked:
         dropped[_HELD_BACK] += 1
         return None
-    return _KeptMessage(message, clean.text, bool(judgement.suspect), clean.kinds)
+    return _KeptMessage(message, clean.text, bool(judgement.suspect), clean.kinds, judgement.priority)
 
 
 def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:

@@ -21,6 +21,7 @@ from gateway_plugin.commands import (
     life,
     migrate,
     profile,
+    share,
     switch,
     transfer,
     version,
@@ -310,6 +311,7 @@ switch.add_to(app)
 life.add_to(app)
 consolidate.add_to(app)
 profile.add_to(app)
+share.add_to(app)
 erase.add_to(app)
 transfer.add_to(app)
 index.add_to(app)

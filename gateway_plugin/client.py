@@ -29,7 +29,7 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.identity import Identity, identify, parse_session_key
 from gateway_plugin.keys import load_keys
-from relayer.wire import memories, schemas, service
+from relayer.wire import memories, questions, schemas, service
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView
 
@@ -172,6 +172,18 @@ class RelayerClient(Caller):
         request = _keyed(request, secrets.token_hex(16))
         call = ApiCall("analyze", "POST", "/v1/analyze", identity, body_of(request), writes=True)
         return await self._run(call, schemas.AnalyzeResponse, deadline)
+
+    async def model_work(
+        self, identity: Identity, request: questions.ModelWorkRequest, *, deadline: float = _ANALYZE_DEADLINE
+    ) -> questions.ModelWorkResponse:
+        """Give what the host's model answered, if it did, and fetch the next question for it."""
+        writes = request.answer is not None
+        target, body = "/v1/model-work", body_of(request)
+        # A second try to fetch a question would find it handed out already.
+        call = ApiCall(
+            "model work", "POST", target, identity, body, attempts=3 if writes else 1, writes=writes
+        )
+        return await self._run(call, questions.ModelWorkResponse, deadline)
 
     async def transcript(
         self, identity: Identity, request: service.TranscriptRequest, *, deadline: float = DEFAULT_DEADLINE

@@ -18,6 +18,7 @@ from gateway_plugin.identity import Audience, audience_name
 from gateway_plugin.injection import scan
 from gateway_plugin.sessions import Session
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
+from gateway_plugin.sharing import SharedHit
 from gateway_plugin.status import HitTrace
 from gateway_plugin.text.measures import clip, estimate_tokens, folded, one_line
 from gateway_plugin.text.wrappers import OUR_TAG
@@ -375,6 +376,7 @@ def _item(hit: RecallHit) -> RecalledMemory:
 
 
 def _label(hit: RecallHit) -> str:
-    if hit.extractor.startswith(_MODEL):
-        return _NOTED
-    return _LABELS.get(hit.trust, "")
+    label = _NOTED if hit.extractor.startswith(_MODEL) else _LABELS.get(hit.trust, "")
+    if isinstance(hit, SharedHit):
+        label = ", ".join(filter(None, (label, f"shared from {hit.shared_from}")))
+    return label

@@ -417,6 +417,14 @@ class NamespaceRef:
     generation: int
 
 
+class NamespaceKeys(Protocol):
+    """Where the secrets of namespaces come from: an agent's keys, or those of what agents share."""
+
+    def namespace_secret(self, namespace: str, generation: int) -> bytes:
+        """The secret that opens one namespace."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Everything that a request of one agent on one namespace needs."""
@@ -427,7 +435,7 @@ class Identity:
     generation: int
     keys: AgentKeys = field(repr=False)
     credential: Credential = field(repr=False, compare=False)
-    owner: AgentKeys | None = field(default=None, repr=False)
+    owner: NamespaceKeys | None = field(default=None, repr=False)
     """Whose the namespace is, where that is not the agent that signs."""
 
     @property

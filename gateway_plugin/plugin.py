@@ -27,6 +27,7 @@ import httpx
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.host_model import HostModel, ModelWork, lend
 from gateway_plugin.identity import (
     DEFAULT_AGENT,
     DEFAULT_NAME,
@@ -48,7 +49,9 @@ from gateway_plugin.setup import (
     holder_for,
     open_outbox,
     settings_from,
+    shares_path,
 )
+from gateway_plugin.sharing import Shares
 from gateway_plugin.status import (
     CaptureReport,
     Injection,
@@ -88,6 +91,7 @@ class AsyncMemoryPlugin:
         environ: the environment; secrets are taken out of it.
         clock: the time.
         http: an HTTP client to use instead of an own one; the caller closes it.
+        model: the host's own language model, for what the relayer has none for; ``hostModel`` bounds its use.
 
     Raises:
         SettingsError: a setting is wrong.
@@ -106,6 +110,7 @@ class AsyncMemoryPlugin:
         environ: MutableMapping[str, str] | None = None,
         clock: Clock | None = None,
         http: httpx.AsyncClient | None = None,
+        model: HostModel | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
         self.settings = settings_from(settings, environ, url=url)
@@ -127,6 +132,13 @@ class AsyncMemoryPlugin:
         self._outbox = outbox
         self._positions = Positions(self._outbox, kept=self.settings.capture.enabled)
         self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
+        notify_once = NotifyOnce()
+        self._lent = lend(model, self.settings, self._clock, notify_once)
+        self._model_work = (
+            None
+            if self._lent is None
+            else ModelWork(self._client, self._lent, self._identities.of_owner, self._clock)
+        )
         self._sender = Sender(
             self._client,
             self._outbox,
@@ -135,10 +147,19 @@ class AsyncMemoryPlugin:
             heard=self._positions.saw,
             judged=self._last.captured,
             meanwhile=self._persist,
+            promised=None if self._model_work is None else self._model_work.promised,
         )
+        self._shares = Shares(shares_path(environ), holder)
         traces = active_traces(self.settings, environ)
         self._recaller = Recaller(
-            self._client, self._sender, self.settings, self._clock, self._positions, traces=traces
+            self._client,
+            self._sender,
+            self.settings,
+            self._clock,
+            self._positions,
+            traces=traces,
+            lent=self._lent,
+            shares=self._shares,
         )
         self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
@@ -184,6 +205,8 @@ class AsyncMemoryPlugin:
                 return f"skipped:{turn.decision.gate}"
             self._recaller.standing.begin(turn)
             await self._client.list_memories(turn.identity, limit=1)
+            if self._model_work is not None:
+                self._model_work.look(turn.identity.ref)
         except GatewayError as error:
             return status_of(error)
         except Exception:  # noqa: BLE001 - a defect of ours must not cost the user an answer
@@ -313,7 +336,7 @@ class AsyncMemoryPlugin:
                 return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
             cited = await self._indexes.cited(identity, self._client.endpoint.origin)
-            toolbox = MoreTools(self._client, self.settings, self._clock, cited)
+            toolbox = MoreTools(self._client, self.settings, self._clock, cited, self._shares)
             answer = await toolbox.call(name, arguments, turn)
         except GatewayError as error:
             return failure(error)
@@ -440,6 +463,7 @@ class AsyncMemoryPlugin:
             durable=self._outbox.durable,
             warning=unreadable or self._watchdog.warning,
             notes=without_effect(self.settings, self._identities.account),
+            host_model=None if self._lent is None else self._lent.status(),
         )
 
     def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
@@ -461,6 +485,8 @@ class AsyncMemoryPlugin:
         """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""
         await self._sender.flush(CLOSING_SECONDS)
         await self._recaller.standing.aclose()
+        if self._model_work is not None:
+            await self._model_work.aclose()
         await self._sender.aclose()
         await self._client.aclose()
         await self._files.aclose()

@@ -22,11 +22,13 @@ from gateway_plugin.formatting import (
     namespace_instruction,
     select,
 )
+from gateway_plugin.host_model import LentModel
 from gateway_plugin.identity import Identity
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
 from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
+from gateway_plugin.sharing import Shares, recall_shared
 from gateway_plugin.standing import StandingBlocks
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
 from gateway_plugin.text.measures import clip, estimate_tokens, folded, one_line
@@ -161,10 +163,13 @@ class Recaller:
         positions: Positions,
         *,
         traces: ActiveTraces | None = None,
+        lent: LentModel | None = None,
+        shares: Shares | None = None,
     ) -> None:
+        self._shares = shares
         self.cache: RecallCache[RecallRequest, RecallResponse] = RecallCache(clock)
         client.watch_writes(self.cache.drop)
-        self._active = ActiveRecaller(client, settings, clock, traces=traces)
+        self._active = ActiveRecaller(client, settings, clock, traces=traces, lent=lent)
         self.recalls = 0
         self.standing = StandingBlocks(client, settings.recall, clock)
         self._client = client
@@ -345,13 +350,17 @@ class Recaller:
     ) -> tuple[RecallResponse, bool]:
         left = end - self._clock.monotonic()
         await self._sender.settled(identity.namespace, left * _SHARE_FOR_OWN_WRITES)
-        known = self.cache.get(identity.namespace, request)
+        shared = self._shares.of(identity) if self._shares is not None else ()
+        # Of what others write, and of a share that ends, a cache hears nothing.
+        known = None if shared else self.cache.get(identity.namespace, request)
         if known is not None:
             return known, True
         self.recalls += 1
         since = self.cache.writes
-        answer = await self._ask(request, identity, end)
-        if not answer.degraded:
+        own = self._ask(request, identity, end)
+        seconds = end - self._clock.monotonic()
+        answer = await recall_shared(self._client, own, shared, request, seconds=seconds)
+        if not answer.degraded and not shared:
             self.cache.put(identity.namespace, request, answer, since=since)
         return answer, False
 

@@ -42,6 +42,7 @@ __all__ = [
     "ColdStartSettings",
     "FilesSettings",
     "Format",
+    "HostModelSettings",
     "NamespaceScope",
     "NamespaceSettings",
     "OfferSettings",
@@ -505,6 +506,20 @@ class OfferSettings(_Settings):
     section: bool = Field(True, description="the lines of the system prompt; only beside the tools")
 
 
+class HostModelSettings(_Settings):
+    """The host's own language model, asked for facts, summaries and reminders where the relayer has no model."""
+
+    enabled: bool = Field(True, description="whether it is asked; it costs tokens of the host")
+    calls_per_hour: int = Field(60, ge=1, le=10_000, description="questions that it is asked at most")
+    timeout_ms: int = Field(60_000, ge=1000, le=600_000, description="for one answer, beside the turns")
+    turn_summaries: bool = Field(False, description="have turns summarised as well")
+    model: str = Field(
+        "",
+        max_length=256,
+        description="a model of the host's, where the host allows to name one; empty: its own choice",
+    )
+
+
 class PluginSettings(_Settings):
     """Everything that can be set.
 
@@ -536,6 +551,11 @@ class PluginSettings(_Settings):
     )
     relayer: RelayerSettings = Field(RelayerSettings(), description="the relayer of this machine")
     offer: OfferSettings = Field(OfferSettings(), description="what the model is offered besides memories")
+    host_model: HostModelSettings = Field(
+        HostModelSettings(),
+        title="Host's model",
+        description="the host's own model, where the relayer has none",
+    )
     disabled: bool = False
     unused: tuple[str, ...] = ()
 

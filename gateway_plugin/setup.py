@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 
 import httpx
 
@@ -95,6 +97,14 @@ def open_outbox(
         notify(f"memrelay: captured turns wait in memory only: {error}")
         return Outbox.in_memory()
     return Outbox(path, holder, notify=notify)
+
+
+def shares_path(environ: Mapping[str, str]) -> Path:
+    """Return the file that says which namespaces agents share; one that cannot be there where the user has no directory."""
+    try:
+        return config_directory(environ) / "shares.json"
+    except IdentityError:
+        return Path(os.devnull) / "shares.json"
 
 
 def active_traces(settings: PluginSettings, environ: Mapping[str, str]) -> ActiveTraces | None:

@@ -179,6 +179,45 @@ class TurnTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class HostModelStatus:
+    """What was asked of the host's model, since this process began but for ``calls_this_hour``.
+
+    Attributes:
+        calls_this_hour: of ``calls_per_hour``, which the settings allow.
+        calls: in all.
+        tokens: of questions and answers.
+        cost_usd: as far as the host knows it; None where it never said.
+        facts: that were proved and kept.
+        dropped: that were not proved.
+        model: the last one that answered.
+        trouble: why it is not asked now, in a sentence; "" when nothing is in the way.
+    """
+
+    calls_this_hour: int
+    calls_per_hour: int
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float | None = None
+    facts: int = 0
+    dropped: int = 0
+    model: str = ""
+    trouble: str = ""
+
+    @property
+    def line(self) -> str:
+        """One line for a person."""
+        spent = f"; {self.tokens} tokens" if self.calls else ""
+        if self.cost_usd is not None:
+            spent += f", about ${self.cost_usd:.4f}"
+        named = f" ({self.model})" if self.model else ""
+        said = (
+            f"host's model{named}: {self.calls_this_hour} of {self.calls_per_hour} calls this hour, "
+            f"{self.calls} since the start{spent}; {self.facts} facts kept, {self.dropped} not proved"
+        )
+        return f"{said}; {self.trouble}" if self.trouble else said
+
+
+@dataclass(frozen=True, slots=True)
 class PluginStatus:
     """The plugin as a whole.
 
@@ -196,6 +235,7 @@ class PluginStatus:
         durable: whether what waits survives this process.
         warning: what a person should look at now; "" when nothing.
         notes: settings that were made and change nothing, each with the reason.
+        host_model: what was asked of the host's own model; None where it lends none, or the settings use none.
     """
 
     url: str
@@ -211,6 +251,7 @@ class PluginStatus:
     durable: bool = False
     warning: str = ""
     notes: tuple[str, ...] = ()
+    host_model: HostModelStatus | None = None
 
 
 REASONS: Final = {

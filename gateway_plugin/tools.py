@@ -31,6 +31,7 @@ from gateway_plugin.injection import scan
 from gateway_plugin.query import moment_of
 from gateway_plugin.recall import ranking
 from gateway_plugin.settings import PluginSettings
+from gateway_plugin.sharing import SharedHit, Shares, recall_shared, shared_namespace
 from gateway_plugin.status import status_of
 from gateway_plugin.text.measures import one_line
 from gateway_plugin.text.wrappers import strip
@@ -50,7 +51,16 @@ from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.memories import SupersedeRequest
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import Memory, MemoryItem, RecallHit, RecallRequest, RememberRequest, SourceInfo
+from relayer.wire.schemas import (
+    AnalyzeRequest,
+    Memory,
+    MemoryItem,
+    RecallHit,
+    RecallRequest,
+    RememberRequest,
+    SourceInfo,
+    TurnItem,
+)
 from relayer.wire.service import TranscriptRequest
 
 _TRANSCRIPT_DEADLINE: Final = 15.0
@@ -131,7 +141,12 @@ _SAID_BY: Final = {
 }
 _LEFT_OUT: Final = "[left out: it reads like an instruction to the model]"
 _FILE_LINES: Final = 500
+_SAYS_NOTHING: Final = frozenset({"courtesy", "question", "empty"})
+_NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
+_SHOWN: Final = 3
+# For a relayer whose model takes the facts out; one without answers at once.
+_WAIT_MS: Final = 5000
 _NEIGHBOURS: Final = 4
 _PAGE: Final = 100
 _DEADLINE: Final = 15.0
@@ -167,6 +182,7 @@ class Toolbox:
         settings: floor, ranking and redaction.
         clock: the time.
         cited: where memories of files stand now, by their ids: ``MEMORY.md#3``.
+        shares: what agents may read beside their own; None for nothing.
     """
 
     def __init__(
@@ -175,11 +191,13 @@ class Toolbox:
         settings: PluginSettings,
         clock: Clock,
         cited: Mapping[str, str] = MappingProxyType({}),
+        shares: Shares | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._clock = clock
         self._cited = cited
+        self._shares = shares
 
     async def call(self, tool: str, arguments: Mapping[str, object], turn: Turn) -> ToolAnswer:
         """Do what the model asks; every failure is an answer.
@@ -191,7 +209,9 @@ class Toolbox:
         """
         try:
             parsed = parse_arguments(tool, arguments)
-            whose = _granted(turn.identity, getattr(parsed, "namespace", None))
+            named = getattr(parsed, "namespace", None)
+            whose = self._shared(turn.identity, named, writes=tool not in READING)
+            whose = whose or _granted(turn.identity, named)
             return await self._done(parsed, replace(turn, whose=whose))
         except ToolError as error:
             return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason="arguments")
@@ -203,6 +223,19 @@ class Toolbox:
                 failed=True,
                 reason="failed",
             )
+
+    def _shared(self, identity: Identity, namespace: str | None, *, writes: bool) -> Identity | None:
+        """Return who the agent is to a namespace that it names and that is shared with it."""
+        if self._shares is None or namespace is None:
+            return None
+        try:
+            wanted = shared_namespace(namespace)
+        except InvalidName:
+            return None
+        found = next((one for one in self._shares.of(identity) if one.namespace == wanted), None)
+        if found is not None and writes and not self._shares.may_write(identity, wanted):
+            raise ToolError("namespace: it is shared for reading; leave it out")
+        return found
 
     async def _done(self, parsed: object, turn: Turn) -> ToolAnswer:
         match parsed:
@@ -235,13 +268,16 @@ class Toolbox:
             **({"include": asked.include} if asked.include else {}),
             **({} if asked.as_of is None else {"as_of": moment("asOf", asked.as_of)}),
         )
-        answer = await self._client.recall(turn.identity, request, deadline=_DEADLINE)
+        # One that was named is asked alone.
+        shared = () if self._shares is None or asked.namespace else self._shares.of(turn.identity)
+        own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
+        answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
         hits = [hit for hit in answer.memories if may_be_shown(hit, audible)]
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
         shown = [self._shown(hit) for hit in hits]
         lines = [
-            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')})"
+            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')}{_origin(hit)})"
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         ]
         details = {
@@ -305,6 +341,9 @@ class Toolbox:
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
         item = self._item(asked.text, turn, moment("occurredAt", asked.occurred_at))
+        kept = await self._analyzed(item, turn)
+        if kept is not None:
+            return kept
         answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
         outcome = answer.memories[0]
         if outcome.status == "refused":
@@ -312,6 +351,36 @@ class Toolbox:
         preview = escape(item.text)[:_PREVIEW]
         known = " (known already)" if outcome.status == "duplicate" else ""
         return ToolAnswer(f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status})
+
+    async def _analyzed(self, item: MemoryItem, turn: Turn) -> ToolAnswer | None:
+        """Have the relayer judge a note and take its facts out, as it does with a turn; None from one that cannot."""
+        note = TurnItem(
+            role="assistant", text=item.text, occurred_at=item.occurred_at, suspect=item.suspect, noted=True
+        )
+        request = AnalyzeRequest(turns=(note,), audience=item.audience, wait_ms=_WAIT_MS)
+        try:
+            answer = await self._client.analyze(turn.identity, request, deadline=_DEADLINE)
+        except RelayerRefused as error:
+            if error.status in {400, 422}:
+                return None
+            raise
+        if not answer.memories:
+            # What else a turn is left for is no reason here: the model was asked to keep it.
+            nothing = bool(answer.verdicts) and all(one.reason in _SAYS_NOTHING for one in answer.verdicts)
+            return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0}) if nothing else None
+        first = answer.memories[0]
+        if first.status == "refused":
+            raise ToolError(f"the relayer did not take it: {first.code}")
+        said = [
+            (await self._client.get_memory(turn.identity, one)).memory.text for one in answer.facts[:_SHOWN]
+        ]
+        shown = "; ".join(escape(text)[:_PREVIEW] for text in said or [item.text])
+        known = " (known already)" if first.status == "duplicate" and not said else ""
+        ids = [one.id for one in answer.memories] + list(answer.facts)
+        count = len(answer.facts) or 1
+        return ToolAnswer(
+            f"Stored {count} fact(s): {shown}{known}", {"id": first.id, "status": first.status, "ids": ids}
+        )
 
     async def _update(self, asked: UpdateArguments, turn: Turn) -> ToolAnswer:
         old = await self._find(asked.ref, turn)
@@ -401,6 +470,10 @@ class Toolbox:
         return sorted(near[:_NEIGHBOURS], key=lambda one: (one.created_at, one.id))
 
 
+def _origin(hit: RecallHit) -> str:
+    return f", shared from {hit.shared_from}" if isinstance(hit, SharedHit) else ""
+
+
 def _granted(identity: Identity, namespace: str | None) -> Identity:
     """Return whose memories a call is about: the host's choice, or one below it that the model names (X13)."""
     if namespace is None or not namespace.strip():
@@ -444,6 +517,8 @@ def shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
         "said_by": memory.trust,
         "state": memory.state,
     }
+    if isinstance(memory, SharedHit):
+        shown["shared_from"] = memory.shared_from
     if isinstance(memory, RecallHit):
         shown |= {"relevance": memory.relevance, "score": memory.relevance}
     return shown

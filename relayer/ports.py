@@ -212,10 +212,11 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What a language model answered, and the tokens that question and answer took."""
+    """What a language model answered, and the tokens that question and answer took; ``model`` is its name, if it is known."""
 
     text: str
     tokens: int
+    model: str = ""
 
 
 class ChatModel(Protocol):

@@ -3,6 +3,9 @@
 A request may carry ``deadlineMs`` in its parameters: how long whoever asked will wait. The notification ``cancel`` with
 the ``id`` of a request aborts it. The first request is ``initialize``; it names the versions of this protocol that the
 host speaks, and nothing else is answered before it.
+
+The host is asked things, too, in the same words the other way round: ``model.complete``, where ``initialize`` said that it
+has a ``model`` to lend. The ids of these requests begin with ``b``.
 """
 
 from __future__ import annotations
@@ -63,18 +66,53 @@ class Call:
     deadline: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class HostReply:
+    """What the host answered to a request of the bridge: ``result``, or the ``code`` of why there is none."""
+
+    id: str
+    result: Mapping[str, Any] | None = field(repr=False)
+    code: str = ""
+
+
+def parse_message(line: bytes) -> Call | HostReply:
+    """Parse one line: a request, or the answer to one of ours.
+
+    Raises:
+        BridgeError: it is neither.
+    """
+    message = _message(line)
+    name = message.get("id")
+    if "method" in message or not isinstance(name, str):
+        return _call(message)
+    result, error = message.get("result"), message.get("error")
+    if isinstance(result, dict):
+        return HostReply(name, result)
+    told = error.get("data") if isinstance(error, dict) else None
+    code = told.get("code") if isinstance(told, dict) else None
+    return HostReply(name, None, code if isinstance(code, str) else "")
+
+
 def parse_call(line: bytes) -> Call:
     """Parse one line.
 
     Raises:
         BridgeError: it is no request.
     """
+    return _call(_message(line))
+
+
+def _message(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise BridgeError(PARSE_ERROR, "the line is no JSON") from error
     if not isinstance(message, dict):
         raise BridgeError(INVALID_REQUEST, "a message is an object")
+    return message
+
+
+def _call(message: Mapping[str, Any]) -> Call:
     call = message.get("id")
     if isinstance(call, bool) or not isinstance(call, int | str | None):
         raise BridgeError(INVALID_REQUEST, "id is a number or text")
@@ -101,6 +139,16 @@ def agreed_version(offered: object) -> int:
         f"the host's plugin speaks protocol {spoken}, this memrelay-gateway speaks {PROTOCOL_VERSION}: "
         "install the plugin and the Python package memrelay in the same version",
     )
+
+
+def encode_request(name: str, method: str, params: Mapping[str, object]) -> bytes:
+    """Encode a request to the host."""
+    return _line({"jsonrpc": "2.0", "id": name, "method": method, "params": params})
+
+
+def encode_cancel(name: str) -> bytes:
+    """Encode that a request to the host needs no answer any more."""
+    return _line({"jsonrpc": "2.0", "method": "cancel", "params": {"id": name}})
 
 
 def encode_result(call: CallId, result: object) -> bytes:

@@ -23,19 +23,37 @@ from gateway_plugin.bridge.protocol import (
     UNKNOWN_METHOD,
     BridgeError,
     Call,
+    HostReply,
     LineSplitter,
     agreed_version,
+    encode_cancel,
     encode_error,
+    encode_request,
     encode_result,
-    parse_call,
+    parse_message,
 )
 
 MAX_PENDING: Final = 256
 _CHUNK: Final = 64 * 1024
 
+AskHost = Callable[[str, Mapping[str, object], float], Awaitable[Mapping[str, Any]]]
+"""Asks the host: a method, its parameters, and seconds. Raises `TimeoutError`, or `HostRefused`."""
+
 Handler = Callable[[Call], Awaitable[object]]
 Read = Callable[[int], Awaitable[bytes]]
 Write = Callable[[bytes], Awaitable[None]]
+
+
+class HostRefused(Exception):
+    """Raised when the host does not do what it is asked.
+
+    Attributes:
+        code: the host's word for why; "" where it has none.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"the host refused ({code or 'it says not why'})")
+        self.code = code
 
 
 class Host(Protocol):
@@ -47,6 +65,10 @@ class Host(Protocol):
 
     def methods(self) -> Mapping[str, Handler]:
         """Return what can be asked, by name."""
+        ...
+
+    def attach(self, ask: AskHost) -> None:
+        """Take the way to ask the host something, before anything else is called."""
         ...
 
     async def aclose(self) -> None:
@@ -70,6 +92,33 @@ class BridgeServer:
         self._methods = {**host.methods(), "ping": _pong, "bridge.pending": self._tell_pending}
         self._pending: dict[int | str, asyncio.Task[None]] = {}
         self._ready = False
+        self._asked: dict[str, asyncio.Future[HostReply]] = {}
+        self._last_asked = 0
+        host.attach(self.ask)
+
+    async def ask(self, method: str, params: Mapping[str, object], seconds: float) -> Mapping[str, Any]:
+        """Ask the host; whoever stops waiting has it told.
+
+        Raises:
+            TimeoutError: no answer came in time.
+            HostRefused: it does not do that.
+        """
+        self._last_asked += 1
+        name = f"b{self._last_asked}"
+        answer: asyncio.Future[HostReply] = asyncio.get_running_loop().create_future()
+        self._asked[name] = answer
+        try:
+            async with asyncio.timeout(seconds):
+                await self._write(encode_request(name, method, {**params, "deadlineMs": int(seconds * 1000)}))
+                reply = await answer
+        except (TimeoutError, asyncio.CancelledError):
+            await self._write(encode_cancel(name))
+            raise
+        finally:
+            del self._asked[name]
+        if reply.result is None:
+            raise HostRefused(reply.code)
+        return reply.result
 
     async def serve(self) -> None:
         """Answer until the host closes its side, then abort what is still asked."""
@@ -86,8 +135,12 @@ class BridgeServer:
 
     async def _take(self, line: bytes | None, tasks: asyncio.TaskGroup) -> None:
         try:
-            call = parse_call(line) if line is not None else _too_long()
-            if call.id is None:
+            call = parse_message(line) if line is not None else _too_long()
+            if isinstance(call, HostReply):
+                answer = self._asked.get(call.id)
+                if answer is not None and not answer.done():
+                    answer.set_result(call)
+            elif call.id is None:
                 self._notified(call)
             elif call.method == "initialize":
                 # In its turn, before anything that comes after it.

@@ -29,7 +29,7 @@ from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
-from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_transcript
+from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_extras
 from relayer.wire.schemas import TurnItem
 
 
@@ -63,7 +63,7 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
         kept = tuple(turn for turn in item.request.turns if not is_wanted(turn))
         if kept:
             changes = {"turns": kept, "idempotency_key": secrets.token_hex(16)}
-            request = without_transcript(item.request.model_copy(update=changes))
+            request = without_extras(item.request.model_copy(update=changes))
             outbox.put(OutboxItem(item.owner, request, item.queued_at))
     return sum(is_wanted(turn) for item in (*waiting, *dead) for turn in item.request.turns)
 

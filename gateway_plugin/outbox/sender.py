@@ -25,7 +25,7 @@ from gateway_plugin.identity import Identity, NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
-from relayer.wire.memories import without_transcript
+from relayer.wire.memories import without_extras
 from relayer.wire.retries import doubled
 from relayer.wire.schemas import AnalyzeResponse, Position
 
@@ -144,6 +144,7 @@ class Sender:
         heard: told the position that the relayer gave with a delivery.
         judged: told what the relayer kept of a captured turn, and what not.
         meanwhile: called, off the event loop, whenever the outbox was worked on and at the end.
+        promised: told whose jobs wait for the host's model; None where it has none to lend.
     """
 
     def __init__(
@@ -157,8 +158,10 @@ class Sender:
         heard: Callable[[NamespaceRef, Position], None] | None = None,
         judged: Callable[[OutboxItem, AnalyzeResponse], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
+        promised: Callable[[NamespaceRef], None] | None = None,
     ) -> None:
         self.delivered = 0
+        self._promised = promised
         self._client = client
         self._outbox = outbox
         self._identity_of = identity_of
@@ -335,6 +338,8 @@ class Sender:
                 self._heard(item.owner, answer.position)
             if self._judged is not None and item.request.turns:
                 self._judged(item, answer)
+            if self._promised is not None and answer.host_model:
+                self._promised(item.owner)
         except RelayerRefused as error:
             # The key says what the item says: under the same key, the relayer has it already.
             if error.code != "idempotency_conflict":
@@ -352,13 +357,17 @@ class Sender:
 
     async def _sent(self, item: OutboxItem) -> AnalyzeResponse:
         identity, request = self._identity_of(item.owner), item.request
+        if self._promised is not None:
+            request = request.model_copy(update={"host_model": True})
         try:
             return await self._client.analyze(identity, request)
         except RelayerRefused as error:
-            if error.status not in _MISUNDERSTOOD or not request.store_transcript:
+            if error.status not in _MISUNDERSTOOD or not (request.store_transcript or request.host_model):
                 raise
-            # A relayer of before transcripts does not know what it is asked for; the turn is worth more than that.
-            return await self._client.analyze(identity, without_transcript(request))
+            # A relayer of before these does not know what it is asked for; the turn is worth more than that.
+            answer = await self._client.analyze(identity, without_extras(request))
+            self._promised = None
+            return answer
 
     async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
         kind = type(defect).__name__

@@ -29,13 +29,14 @@ from relayer.use_cases.export import export
 from relayer.use_cases.insight import active_recall, ask
 from relayer.use_cases.lifecycle import delete, restore, supersede
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.model_work import model_work
 from relayer.use_cases.overview import list_namespaces, newest_days, profile
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import import_memories, remember
 from relayer.use_cases.standing import standing
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
-from relayer.wire import memories, schemas, service
+from relayer.wire import memories, questions, schemas, service
 from relayer.wire.errors import Malformed
 from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, AudienceName, KindName, StandingName, TrustName
 from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView, Right
@@ -129,6 +130,8 @@ def table() -> tuple[Route, ...]:
               "Keep what is worth keeping of a turn.", seconds=ANALYZE_SECONDS, statuses=(200, 202)),
         Route("POST", "/v1/transcript", read, 1, service.TranscriptRequest, service.TranscriptResponse, _given(transcript),
               "The turns of a session that were kept word for word."),
+        Route("POST", "/v1/model-work", write, 5, questions.ModelWorkRequest, questions.ModelWorkResponse, _given(model_work),
+              "For the gateway's model: take its last answer, and return the next question of a promised job.", seconds=ANALYZE_SECONDS),
         Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, memories.JobResponse, _given(get_job),
               "The truth about a job, waiting for its end up to wait_ms."),
         # Each page opens up to a hundred pointers.

@@ -26,7 +26,7 @@ from relayer.extraction.llm.extractor import Extraction
 from relayer.jobs.facts import facts_of
 from relayer.jobs.inputs import EXTRACT, SUMMARISE, begin, end
 from relayer.jobs.summaries import summary_of
-from relayer.lib.job_queue import Candidate, Place
+from relayer.lib.job_queue import Candidate, JobQueue, Place
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.namespaces.context import Context, FactWork
 from relayer.namespaces.namespace import OpenNamespace
@@ -48,11 +48,19 @@ def pending_jobs(opened: OpenNamespace) -> list[JobState]:
     return [job for job in opened.jobs() if job.work in _WORKS and job.outcome is None]
 
 
-def check_room(ctx: Context, work: FactWork, opened: OpenNamespace) -> None:
+def doable(work: FactWork | None) -> frozenset[str]:
+    """Return the works that this relayer is set to do itself; the others wait for one that is, or for a gateway's model."""
+    if work is None:
+        return frozenset()
+    extracts = {EXTRACT} if work.extracts else set()
+    return frozenset(extracts | ({SUMMARISE} if work.summariser is not None else set()))
+
+
+def check_room(ctx: Context, queue: JobQueue, opened: OpenNamespace) -> None:
     """Refuse another job of this namespace when too many wait; raises `QueueFull`."""
     account = opened.account
     others = [one for one in ctx.namespaces.all() if one.account == account]
-    work.queue.check_room(len(pending_jobs(opened)), sum(len(pending_jobs(one)) for one in others))
+    queue.check_room(len(pending_jobs(opened)), sum(len(pending_jobs(one)) for one in others))
 
 
 def working(ctx: Context, work: FactWork, scheduler: Scheduler) -> Periodic:
@@ -85,14 +93,12 @@ def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, Ca
         for opened in ctx.namespaces.all()
         if opened.key_not_after >= now and not opened.broken
     }
-    # What this relayer is not set to do waits for one that is.
-    doable = {EXTRACT} if work.extracts else set()
-    doable |= {SUMMARISE} if work.summariser is not None else set()
+    own = doable(work)
     waiting = [
         Candidate(place, job)
         for place, opened in places.items()
         for job in pending_jobs(opened)
-        if job.work in doable
+        if job.work in own
     ]
     while (item := work.queue.choose(waiting)) is not None:
         work.queue.started(item)
@@ -123,11 +129,11 @@ async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: Job
         return
     try:
         async with asyncio.timeout(work.seconds + 2 * _STEP_SECONDS):
-            found = await _finish(ctx, work, opened, job)
+            found = await finish(ctx, work, opened, job)
     except (ModelUnavailable, EmbedderUnavailable, QueueFull, TimeoutError) as error:
         waited = ctx.clock.now_ms() - job.accepted_at
         if waited > queue.limits.patience_ms:
-            await _fail(work, opened, job, "model_unavailable")
+            await fail(work, opened, job, "model_unavailable")
         else:
             queue.put_off(job.job, "model_unavailable", getattr(error, "retry_after", 0.0))
     except ModelAnswerUnusable as error:
@@ -136,11 +142,11 @@ async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: Job
         queue.counts[reason] += 1
         progress = queue.put_off(job.job, reason, bad_answer=True)
         if progress.bad_answers >= queue.limits.bad_answers:
-            await _fail(work, opened, job, reason)
+            await fail(work, opened, job, reason)
     except (UnsealError, msgspec.MsgspecError):
-        await _fail(work, opened, job, "input_unreadable")
+        await fail(work, opened, job, "input_unreadable")
     except Refused as error:
-        await _fail(work, opened, job, error.code)
+        await fail(work, opened, job, error.code)
     else:
         queue.ended(job.job, "done")
         if found is not None:
@@ -148,7 +154,7 @@ async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: Job
             queue.counts.update({f"dropped_{why}": count for why, count in found.dropped.items()})
 
 
-async def _finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> Extraction | None:
+async def finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> Extraction | None:
     """Run a job to its end, unless it has one: one call of the model, one entry in the log; None when it was not asked."""
     task = await begin(opened, job)
     if task is None:
@@ -164,6 +170,7 @@ async def _finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobS
     return made.found if made is not None else None
 
 
-async def _fail(work: FactWork, opened: OpenNamespace, job: JobState, reason: str) -> None:
+async def fail(work: FactWork, opened: OpenNamespace, job: JobState, reason: str) -> None:
+    """End a job for good, with a reason that is one word."""
     await opened.append([JobFinished(job.job, failed=True, reason=reason)])
     work.queue.ended(job.job, "failed")

@@ -73,6 +73,7 @@ class Context:
         texts: where work on texts is done that would hold the event loop.
         polls: places for requests that wait for something to happen.
         erasures: what this process does about erasures.
+        lent: what it knows of promised jobs that wait for a gateway's model.
         verdicts: how many turns this process kept and left, by `relayer.wire.memories.Verdict.reason`.
     """
 
@@ -89,10 +90,12 @@ class Context:
     polls: Shares = field(default_factory=lambda: Shares("polls", most=1024, per_account=128))
     verdicts: Counter[str] = field(default_factory=Counter)
     erasures: Erasures = field(init=False)
+    lent: JobQueue = field(init=False)
 
     def __post_init__(self) -> None:
         # As everything here, it is made once; a context with other parts has its own.
         object.__setattr__(self, "erasures", Erasures(self.ports, self.namespaces, self.collect_after_ms))
+        object.__setattr__(self, "lent", JobQueue(self.ports.clock))
 
     def embedder_of(self, model: EmbeddingModel) -> Embedder:
         """Return the embedder of the model that a namespace is searched by now."""

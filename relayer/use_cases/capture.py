@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Audience, JobAccepted, Model, Record, Role, Source
+from relayer.domain.operations import Audience, JobAccepted, Model, Record, Role, Source, Trust
 from relayer.domain.outcomes import JobState
-from relayer.errors import Refused
+from relayer.errors import QueueFull, Refused
 from relayer.extraction.statements import Candidate, Left, Turn
 from relayer.extraction.words import clean
-from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
+from relayer.jobs.inputs import EXTRACT, SUMMARISE, JobInput, JobLine, seal_input
 from relayer.jobs.summaries import promise_summary, said_in
-from relayer.jobs.worker import check_room
+from relayer.jobs.worker import check_room, doable
 from relayer.lib.work import Deadline, Place, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -22,6 +22,7 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES
+from relayer.wire.memories import TurnItem
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin
 from relayer.writing.present import position, remembered
 from relayer.writing.redact import without_secrets
@@ -43,7 +44,8 @@ async def summarise(
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     work = ctx.facts
-    if work is None or work.summariser is None or work.budget.wait_ms(access.account, ctx.clock.now_ms()):
+    lent = SUMMARISE not in doable(work)
+    if not request.host_model if lent else _used_up(ctx, access):
         return None
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -55,12 +57,31 @@ async def summarise(
         promise = promise_summary(ctx, opened, origin, job, said)
         if promise is None:
             return None
-        check_room(ctx, work, opened)
+        if lent and not _has_room(ctx, opened):
+            return None
+        if work is not None and not lent:
+            check_room(ctx, work.queue, opened)
         (outcome,) = await opened.append([promise], deadline)
         if outcome.refusal is not None:
             return None
-        work.queue.accepted(outcome.subject)
+        if work is not None:
+            work.queue.accepted(outcome.subject)
         return ulid.render(outcome.subject)
+
+
+def _used_up(ctx: Context, access: Access) -> bool:
+    """Whether the account has used up what it may of the relayer's model."""
+    work = ctx.facts
+    return work is not None and work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
+
+
+def _has_room(ctx: Context, opened: OpenNamespace) -> bool:
+    """Whether another job may wait for a gateway's model; where none comes for them, nothing else waits either."""
+    try:
+        check_room(ctx, ctx.lent, opened)
+    except QueueFull:
+        return False
+    return True
 
 
 _POLL_SECONDS = 1.0  # how soon an end written by another replica is noticed
@@ -167,7 +188,8 @@ async def analyze(
     ctx.verdicts.update(verdict.reason for verdict in answer.verdicts)
     if request.session_end:
         job = await summarise(ctx, access, request, deadline)
-        answer = answer.model_copy(update={"summary_job_id": job})
+        lent = job is not None and SUMMARISE not in doable(ctx.facts)
+        answer = answer.model_copy(update={"summary_job_id": job, "host_model": answer.host_model or lent})
     return answer
 
 
@@ -222,6 +244,7 @@ class _Promise:
         kept: the number of the draft of each turn that is kept.
         said: what the model is to be shown, by turn; empty when nothing is promised.
         over_budget: whether nothing is, because the account's use of the model is up.
+        lent: whether it is a gateway's model that reads them, because the relayer has none that does.
     """
 
     ctx: Context
@@ -231,6 +254,7 @@ class _Promise:
     kept: Mapping[int, int]
     said: dict[int, str] = field(default_factory=dict)
     over_budget: bool = False
+    lent: bool = False
 
     async def prepare(self) -> None:
         """Read what the model is to be shown, before anything is promised.
@@ -239,17 +263,23 @@ class _Promise:
             QueueFull: too many promises of this account are open; nothing is written.
         """
         work, account = self.ctx.facts, self.access.account
+        self.lent = EXTRACT not in doable(work)
         turns = {
             number: item.text
             for number, item in enumerate(self.request.turns)
             # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
             if item.role in SPOKEN_ROLES and not item.suspect
         }
-        if work is None or not work.extracts or self.kept.keys().isdisjoint(turns):
+        if self.kept.keys().isdisjoint(turns):
             return
-        self.over_budget = work.budget.wait_ms(account, self.ctx.clock.now_ms()) > 0
-        if not self.over_budget:
-            check_room(self.ctx, work, self.opened)
+        if self.lent:
+            wanted = self.request.host_model and _has_room(self.ctx, self.opened)
+        else:
+            self.over_budget = _used_up(self.ctx, self.access)
+            wanted = not self.over_budget
+            if wanted and work is not None:
+                check_room(self.ctx, work.queue, self.opened)
+        if wanted:
             said = await self.ctx.texts.make(account, map(clean, turns.values()), weight(turns.values()))
             self.said = dict(zip(turns, said, strict=True))
 
@@ -317,7 +347,7 @@ async def _with_facts(
         job = await wait_for_end(ctx, opened, job.job, promise.request.wait_ms, deadline)
     changes: dict[str, object] = {"job_id": ulid.render(job.job), "position": position(opened.position)}
     if job.outcome is None:
-        changes |= {"state": "pending", "extraction": "pending"}
+        changes |= {"state": "pending", "extraction": "pending", "host_model": promise.lent}
     elif job.state == "failed":
         changes |= {"extraction": "failed"}
     else:
@@ -330,16 +360,33 @@ async def _extract(
 ) -> tuple[list[tuple[int, Candidate]], list[Left]]:
     """Return candidates with the index of the turn that each came from, and the turns that are left."""
     turns = [
-        Turn(Role(item.role), item.text, item.occurred_at, f"{index}", item.speaker)
+        Turn(
+            Role.USER if item.noted else Role(item.role),
+            item.text,
+            item.occurred_at,
+            f"{index}",
+            item.speaker,
+        )
         for index, item in enumerate(request.turns)
     ]
     work = _JUDGING * weight(turn.text for turn in turns) + _TURN_WEIGHT * len(turns)
     async with deadline.step("extract"):
         found = await ctx.texts.make(access.account, ctx.extractor.steps(turns), work)
-    candidates = [(int(one.turn_ids[0]), one) for one in found if isinstance(one, Candidate)]
+    candidates = [
+        (int(one.turn_ids[0]), _as_said(one, request.turns[int(one.turn_ids[0])]))
+        for one in found
+        if isinstance(one, Candidate)
+    ]
     least = sorted((one.importance for _, one in candidates), reverse=True)[:_MOST_MEMORIES][-1:]
     enough = [pair for pair in candidates if pair[1].importance >= least[0]][:_MOST_MEMORIES]
     return enough, [one for one in found if isinstance(one, Left)]
+
+
+def _as_said(candidate: Candidate, item: TurnItem) -> Candidate:
+    """Return what was found as the words of whoever said it, whatever they were judged as."""
+    if not item.noted or item.role == "user":
+        return candidate
+    return replace(candidate, role=Role(item.role), trust=Trust.ASSISTANT)
 
 
 def _verdicts(

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Literal
 
@@ -19,8 +19,10 @@ import msgspec
 from relayer.access.accounts import Access
 from relayer.errors import DeadlineExceeded, ModelAnswerUnusable, ModelUnavailable, QueueFull, Refused
 from relayer.extraction.llm.answer import json_in
+from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
 from relayer.extraction.llm.conversation import day_of
 from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of
+from relayer.lib.job_queue import DailyLimits, ModelBudget
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import ChatWork, Context
 from relayer.ports import ChatAnswer, ChatMessage, ChatModel
@@ -244,7 +246,7 @@ async def _ask(  # noqa: PLR0917 - private, and called twice with the same names
         raise
     finally:
         work.budget.spend(account, spent, ctx.clock.now_ms())
-    return answer
+    return replace(answer, model=answer.model or model.name)
 
 
 CITED_TOKENS = 2048
@@ -385,11 +387,16 @@ async def active_recall(
     found = await search(ctx, access, request, request.query, deadline)
     if not found.memories:
         return _answer(found, "empty")
+    missing = ctx.chat is not None and bool(request.model) and not _has(ctx.chat, request.model)
     try:
-        reminder = await _remind(ctx, access, request, found, deadline)
+        reminder, model = await _remind(ctx, access, request, found, deadline)
+    except ModelToBeAsked as asked:
+        return _answer(found, "ask").model_copy(update={"question": asked.question, "model_missing": missing})
     except _Undecided as why:
-        return _answer(found, "fallback", reason=why.reason)
-    return _answer(found, "ok" if reminder else "empty", reminder)
+        answer = _answer(found, "fallback", reason=why.reason)
+        return answer.model_copy(update={"model_missing": missing})
+    answer = _answer(found, "ok" if reminder else "empty", reminder)
+    return answer.model_copy(update={"model": model, "model_missing": missing})
 
 
 class _Undecided(Exception):
@@ -402,16 +409,16 @@ class _Undecided(Exception):
 
 async def _remind(
     ctx: Context, access: Access, request: ActiveRecallRequest, found: RecallResponse, deadline: Deadline
-) -> str:
-    """Return the model's reminder, empty for NONE."""
-    work = ctx.chat
-    if work is None:
-        raise _Undecided("no_model")
+) -> tuple[str, str]:
+    """Return the model's reminder, empty for NONE, and the name of the model.
+
+    Raises:
+        ModelToBeAsked: it is the gateway's model that decides, and it has not answered this yet.
+        _Undecided: no model says what helps.
+    """
+    work, models = _reminders(ctx, request)
     if work.budget.wait_ms(access.account, ctx.clock.now_ms()):
         raise _Undecided("over_budget")
-    models = models_for(work, request.model, resolved_only=request.model_fallback == "resolved-only")
-    if not models:
-        raise _Undecided("no_model")
     memories = excerpts_of(found.memories)
     thinks = request.thinking in _EFFORTS
     question = Question(
@@ -427,18 +434,36 @@ async def _remind(
         raise _Undecided("model_unavailable") from error
     except ModelAnswerUnusable as error:
         if error.reason == "empty":
-            return ""
+            return "", ""
         raise _Undecided("model_answer_unusable") from error
     # Words are compared one by one: not on the event loop when there are many.
     reminder = await asyncio.to_thread(read_reminder, answer.text, request, memories)
     if reminder.doubt:
         raise _Undecided("not_proved")
-    return reminder.text
+    return reminder.text, answer.model
+
+
+def _reminders(ctx: Context, request: ActiveRecallRequest) -> tuple[ChatWork, Sequence[ChatModel]]:
+    """Return the models to ask: the relayer's, or the gateway's where the relayer has none, or not the one that is meant."""
+    if ctx.chat is not None:
+        only = request.model_fallback == "resolved-only"
+        models = models_for(ctx.chat, request.model, resolved_only=only)
+        if models:
+            return ctx.chat, models
+    if not request.host_model:
+        raise _Undecided("no_model")
+    borrowed = BorrowedModel(request.answer)
+    return ChatWork(borrowed, ModelBudget(DailyLimits())), [borrowed]
+
+
+def _has(work: ChatWork, named: str) -> bool:
+    """Whether a model of this name is here."""
+    return any(model.name == named for model in (work.model, work.fallback) if model is not None)
 
 
 def _answer(
     found: RecallResponse,
-    status: Literal["ok", "empty", "fallback"],
+    status: Literal["ok", "empty", "fallback", "ask"],
     summary: str = "",
     *,
     reason: FallbackReason | None = None,

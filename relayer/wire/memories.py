@@ -31,6 +31,7 @@ from relayer.wire.fields import (
     Vector,
     at_most,
 )
+from relayer.wire.questions import GivenAnswer, ModelQuestion
 
 
 class ErasureView(Answer):
@@ -196,7 +197,8 @@ MAX_CALLS = 16
 class TurnItem(Request):
     """One message of a conversation; a memory of a ``suspect`` one is kept, and recalled only when asked for.
 
-    ``calls`` names the tools that were called after it, for the transcript alone.
+    ``calls`` names the tools that were called after it, for the transcript alone. ``noted`` is what an assistant was asked to
+    keep: whether that is worth keeping is judged as if a person had said it, and it stays the assistant's word.
     """
 
     role: RoleName
@@ -206,6 +208,7 @@ class TurnItem(Request):
     speaker: Short | None = None
     suspect: bool = False
     calls: Annotated[tuple[Short, ...], Field(max_length=MAX_CALLS), at_most(MAX_CALLS)] = ()
+    noted: bool = False
 
 
 class AnalyzeRequest(Request):
@@ -213,7 +216,8 @@ class AnalyzeRequest(Request):
 
     ``session_end`` says that ``session`` ends with these turns, of which there may be none left to send.
     ``store_transcript`` keeps the turns word for word beside the memories that are made of them, if any is, for
-    `relayer.wire.service.TranscriptRequest`.
+    `relayer.wire.service.TranscriptRequest`. ``host_model`` says that the gateway can have a model asked: what this relayer has
+    no model for is promised all the same, and waits for `relayer.wire.questions.ModelWorkRequest`.
     """
 
     turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
@@ -224,6 +228,7 @@ class AnalyzeRequest(Request):
     session: Short = ""
     session_end: bool = False
     store_transcript: bool = False
+    host_model: bool = False
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
 
     @model_validator(mode="after")
@@ -237,10 +242,11 @@ class AnalyzeRequest(Request):
         return self
 
 
-def without_transcript(request: AnalyzeRequest) -> AnalyzeRequest:
-    """Return a request as a relayer of before transcripts understands it."""
+def without_extras(request: AnalyzeRequest) -> AnalyzeRequest:
+    """Return a request as a relayer of before transcripts, and of before hosts' models, understands it."""
     said = request.model_dump(
-        exclude_unset=True, exclude={"store_transcript": True, "turns": {"__all__": {"calls"}}}
+        exclude_unset=True,
+        exclude={"store_transcript": True, "host_model": True, "turns": {"__all__": {"calls"}}},
     )
     return AnalyzeRequest.model_validate(said)
 
@@ -266,7 +272,7 @@ class AnalyzeResponse(Answer):
     ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
     ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
     asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended. ``verdicts`` say
-    what became of each turn; a relayer of before them gives none.
+    what became of each turn; a relayer of before them gives none. With ``host_model``, the jobs named wait for the gateway.
     """
 
     state: Literal["done", "pending"]
@@ -280,6 +286,7 @@ class AnalyzeResponse(Answer):
     facts: tuple[MemoryId, ...] = ()
     summary_job_id: MemoryId | None = None
     verdicts: tuple[Verdict, ...] = ()
+    host_model: bool = False
 
 
 class JobResponse(Answer):
@@ -592,6 +599,9 @@ class ActiveRecallRequest(_Search):
     place of the style's prompt, ``prompt_append`` follows whichever is used. ``thinking`` is how much a model that reasons may do
     so; ``off`` and ``adaptive`` leave that to the model. ``model`` is a wish, for when the relayer has that one; after it comes
     the relayer's own, then its fallback. With ``resolved-only`` no other model is asked than the one that is meant.
+
+    ``host_model`` says that the gateway can have a model asked: where the relayer has none, the answer is a question for it,
+    and the same request again brings its ``answer``.
     """
 
     query: Text
@@ -603,6 +613,8 @@ class ActiveRecallRequest(_Search):
     thinking: Thinking = "off"
     model: Annotated[str, Field(max_length=256)] = ""
     model_fallback: Literal["default-remote", "resolved-only"] = "default-remote"
+    host_model: bool = False
+    answer: GivenAnswer | None = None
 
 
 class ActiveRecallResponse(Answer):
@@ -610,16 +622,21 @@ class ActiveRecallResponse(Answer):
 
     ``ok``: ``summary`` is the reminder. ``empty``: nothing was found, or the model said that nothing helps. ``fallback``:
     no model decided, ``reason`` says why, and ``memories`` are the direct hits. The memories are those that were searched
-    out, best first, with every status.
+    out, best first, with every status. ``ask``: ``question`` is for the gateway's model, and the memories are at hand.
+
+    ``model`` is the one that decided, and ``model_missing`` says that this relayer has none of the name that was wished for.
     """
 
-    status: Literal["ok", "empty", "fallback"]
+    status: Literal["ok", "empty", "fallback", "ask"]
     summary: str = ""
     memories: tuple[RecallHit, ...] = ()
     reason: FallbackReason | None = None
     position: Position | None = None
     degraded: bool = False
     considered: int = 0
+    question: ModelQuestion | None = None
+    model: str = ""
+    model_missing: bool = False
 
 
 class AskRequest(_Search):

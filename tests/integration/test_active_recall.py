@@ -90,3 +90,15 @@ async def test_a_relayer_without_a_model_says_how_to_get_one():
         assert "--model-url" in refused.json()["detail"]
         reminded = await asking.call("POST", "/v1/active-recall", QUERY)
         assert reminded.json()["reason"] == "no_model"
+
+
+@pytest.mark.row("AM-15", level="e2e")
+async def test_a_model_that_is_not_here_is_said_and_never_taken_for_another(asking, models):
+    models.will_chat("Oat milk coffee, never after 2 pm.", "Oat milk coffee, never after 2 pm.")
+    other = (await asking.call("POST", "/v1/active-recall", QUERY | {"model": "mine"})).json()
+    assert (other["status"], other["model"], other["model_missing"]) == ("ok", "chatty", True)
+    own = (await asking.call("POST", "/v1/active-recall", QUERY | {"model": "chatty"})).json()
+    assert (own["model"], own["model_missing"]) == ("chatty", False)
+    only = QUERY | {"model": "mine", "model_fallback": "resolved-only"}
+    refused = (await asking.call("POST", "/v1/active-recall", only)).json()
+    assert (refused["status"], refused["reason"], refused["model_missing"]) == ("fallback", "no_model", True)

@@ -30,7 +30,7 @@ export function cannotRun(program, pluginId, { code }) {
 }
 
 class Bridge {
-  // Besides these: command, hello and logger, as sharedBridge was given them.
+  // Besides these: command, hello and logger, as sharedBridge was given them; serve, where the host lends its model.
   info = null;
   pending = new Map();
   told = new Set();
@@ -57,11 +57,11 @@ class Bridge {
     // Neither the child nor its pipes keep a finished command alive; requests do, by their timers.
     for (const handle of [child, child.stdin, child.stdout, child.stderr]) handle?.unref?.();
     child.stdin.on("error", () => {});
-    createInterface({ input: child.stdout }).on("line", (line) => this.received(line));
+    createInterface({ input: child.stdout }).on("line", (line) => this.received(line, child));
     createInterface({ input: child.stderr }).on("line", (line) => this.tell("warn", line.slice(0, 500)));
     child.on("error", (error) => this.ended(child, cannotRun(program, this.hello.pluginId, error)));
     child.on("exit", (code, signal) => this.ended(child, `the bridge ended with ${signal ?? `code ${code}`}`));
-    const hello = this.ask("initialize", { ...this.hello, protocol: [PROTOCOL] }, START_MS);
+    const hello = this.ask("initialize", { ...this.hello, protocol: [PROTOCOL], model: Boolean(this.serve) }, START_MS);
     hello.then((info) => this.started(child, info)).catch((error) => this.giveUp(child, "error", error.message));
   }
 
@@ -95,13 +95,14 @@ class Bridge {
     this.retry = setTimeout(() => this.launch(), pause).unref();
   }
 
-  received(line) {
+  received(line, child) {
     let message;
     try {
       message = JSON.parse(line);
     } catch {
       return;
     }
+    if (message.method) return void this.serve?.(message, child);
     const waiting = this.pending.get(message.id);
     if (message.error) waiting?.reject(new Error(message.error.message));
     else waiting?.resolve(message.result);

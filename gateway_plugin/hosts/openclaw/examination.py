@@ -47,6 +47,7 @@ def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Che
         yield _one_memory(config)
         yield _tools(config)
     yield _access(config, name)
+    yield _own_model(config, name, environ)
     yield _variables(config, environ)
     yield _recorder(config, environ)
     yield _installed(config, name, environ)
@@ -198,6 +199,24 @@ def _access(config: HostConfig, name: str) -> Check:
         "; ".join(missing) or "granted",
         f"{fix} (and allowPromptInjection); {_RESTART}",
     )
+
+
+def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
+    """Tell whether the host's model is asked, and with whose consent; neither answer is a fault."""
+    settings = safe_load(core_config(config.settings, environ), environ).settings
+    policy = config.entry(name).get("llm")
+    policy = policy if isinstance(policy, Mapping) else {}
+    if settings is None or not settings.host_model.enabled:
+        return Check("openclaw's own model", True, "is not asked (hostModel.enabled is false)")
+    whose = "each agent's own" if policy.get("allowAgentIdOverride") is True else "the default agent's"
+    most = settings.host_model.calls_per_hour
+    found = f"{whose} is asked where the relayer has none, at most {most} times an hour, at OpenClaw's cost"
+    named = settings.host_model.model
+    refused = bool(named) and policy.get("allowModelOverride") is not True
+    if refused:
+        found = f"hostModel.model names {named}, and OpenClaw does not let the plugin choose"
+    fix = f"openclaw config set plugins.entries.{name}.llm.allowModelOverride true, or leave hostModel.model out; {_RESTART}"
+    return Check("openclaw's own model", not refused, found, fix)
 
 
 def _variables(config: HostConfig, environ: Mapping[str, str]) -> Check:

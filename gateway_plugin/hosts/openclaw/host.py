@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from gateway_plugin import __version__
 from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeError, Call
+from gateway_plugin.bridge.server import AskHost
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosts.openclaw.commands import run_command
@@ -22,6 +23,7 @@ from gateway_plugin.hosts.openclaw.config import core_config, state_folder
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
+from gateway_plugin.hosts.openclaw.model import OpenClawModel
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import (
     Runs,
@@ -137,7 +139,11 @@ class OpenClawHost:
         relayer: LocalRelayer | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else environ
-        self._make_plugin = make_plugin or (lambda settings: AsyncMemoryPlugin(settings=settings))
+        self._make_plugin = make_plugin or (
+            lambda settings: AsyncMemoryPlugin(settings=settings, model=self._model)
+        )
+        self._model: OpenClawModel | None = None
+        self._ask: AskHost | None = None
         self._relayer = relayer
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem = "memory was not started"
@@ -154,6 +160,7 @@ class OpenClawHost:
         """Take the configuration; see `Host.initialize`."""
         await self.aclose()
         try:
+            self._model = OpenClawModel(self._ask) if params.get("model") is True and self._ask else None
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
             settings = await self._with_relayer(settings)
             self._plugin = self._make_plugin(settings)
@@ -191,6 +198,10 @@ class OpenClawHost:
             "memory.search": self._search,
             "memory.read": self._read,
         }
+
+    def attach(self, ask: AskHost) -> None:
+        """Take the way to ask the host; see `Host.attach`."""
+        self._ask = ask
 
     async def aclose(self) -> None:
         """Deliver what waits and let go; see `Host.aclose`."""

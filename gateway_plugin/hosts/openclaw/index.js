@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { cannotRun, sharedBridge } from "./bridge.js";
 import { registerCommands, showLines } from "./chat.js";
+import { lendModel } from "./model.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -47,6 +48,7 @@ function register(api) {
   const captures = isOn("autoCapture", "capture");
   const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: manifest.version, config };
   const bridge = sharedBridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
+  lendModel(bridge, api, manifest.id);
   const ask = (method, params, ctx, ms = TOOL_MS, signal) =>
     bridge.ask(method, { ...params, context: some(ctx, CONTEXT) }, ms, signal);
   // For hooks: whatever goes wrong, the turn goes on.

@@ -258,7 +258,15 @@ if __name__ == "__main__":
     main()
 
 
-_CODE: Final = ("index.js", "bridge.js", "chat.js", "tools.json", "package.json", "openclaw.plugin.json")
+_CODE: Final = (
+    "index.js",
+    "bridge.js",
+    "chat.js",
+    "model.js",
+    "tools.json",
+    "package.json",
+    "openclaw.plugin.json",
+)
 PACKED: Final = "memrelay"
 """The part of a package's ``package.json`` that says where it was made: ``command``, the program beside it."""
 _SKILLS: Final = ("skills/memory-recall/SKILL.md",)

@@ -393,3 +393,15 @@ def test_the_most_thinking_and_the_automatic_fast_mode_of_active_memory_are_acce
     made = plugin(thinking="max", fast_mode="auto")
     assert turn(made).status == "ok"
     assert reminders(wire)[0]["thinking"] == "xhigh"
+
+
+@pytest.mark.row("AM-15", level="e2e")
+def test_a_model_of_the_settings_that_the_relayer_does_not_have_is_told_of(wire, plugin):
+    wire.remind = lambda _: {"status": "ok", "summary": SUMMARY, "model": "chatty", "model_missing": True}
+    one = plugin(model="mine")
+    found = turn(one)
+    assert (found.status, found.summary) == ("ok", SUMMARY)
+    assert one.why().detail == "the relayer has no model mine (active.model); chatty was asked instead"
+    wire.remind = lambda _: {"status": "fallback", "reason": "no_model", "model_missing": True}
+    turn(one, "And how do I take my tea, once more?")
+    assert one.why().detail == "the relayer has no model mine (active.model); no other one was asked"

@@ -14,7 +14,7 @@ from gateway_plugin.query import Role, parse_messages
 from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.turn import HostTurn, Turn
-from relayer.wire.memories import AnalyzeRequest, without_transcript
+from relayer.wire.memories import AnalyzeRequest, without_extras
 
 KEY = "agent:researcher:main"
 GROUP = "agent:researcher:telegram:group:7"
@@ -112,7 +112,7 @@ def test_a_relayer_of_before_transcripts_gets_the_turn_without_it(wire, environ)
 
 def test_only_what_is_about_transcripts_is_left_out(identity):
     request = captured(identity, with_calls(), store_transcript=True)
-    plain = without_transcript(request)
+    plain = without_extras(request)
     assert plain.model_dump(exclude_unset=True) == AnalyzeRequest.model_validate(
         request.model_dump(exclude={"store_transcript", "turns"}, exclude_unset=True)
         | {"turns": [turn.model_dump(exclude={"calls"}, exclude_unset=True) for turn in request.turns]}

@@ -60,7 +60,7 @@ def test_a_search_that_finds_nothing_says_so(call):
 @pytest.mark.row("MW-22")
 def test_what_the_model_stores_is_marked_as_said_by_it(call, wire):
     assert call("memory_store", text=COFFEE).text == f"Stored 1 fact(s): {COFFEE}"
-    assert wire.bodies("/v1/memories")[-1]["items"][0]["trust"] == "assistant"
+    assert wire.bodies("/v1/analyze")[-1]["turns"][0]["role"] == "assistant"
 
 
 @pytest.mark.row("MW-22")
@@ -76,7 +76,7 @@ def test_what_may_not_be_stored_is_refused_as_text(call, wire, text, said):
     refused = call("memory_store", text=text)
     assert refused.failed
     assert said in refused.text
-    assert "/v1/memories" not in wire.paths()
+    assert not {"/v1/memories", "/v1/analyze"} & set(wire.paths())
 
 
 def test_a_secret_does_not_leave_through_a_tool(call, wire):

@@ -299,7 +299,9 @@ class WireRelayer:
             self.stored.add(request.idempotency_key)
             rows.extend(_memory(turn.text, turn.role, request.audience) for turn in request.turns)
         count = len(request.turns)
-        return _json(schemas.AnalyzeResponse(state="done", memories=(), turns=count, kept=count))
+        made = [row["id"] for row in rows[-count:]] if count else []
+        stored = tuple(schemas.Remembered(id=one, status="stored") for one in made)
+        return _json(schemas.AnalyzeResponse(state="done", memories=stored, turns=count, kept=count))
 
     def _remember(self, rows: list[dict], request: schemas.RememberRequest) -> web.Response:
         made = [_memory(item.text, "user", item.audience) for item in request.items]

@@ -121,7 +121,7 @@ def test_the_package_holds_what_the_program_reads_and_is_the_same_each_time(tmp_
     assert write_package(tmp_path, sidecar=sidecar).read_bytes() == first
     with tarfile.open(file) as archive:
         names = set(archive.getnames())
-    wanted = {"index.js", "bridge.js", "tools.json", "package.json", "openclaw.plugin.json"}
+    wanted = {"index.js", "bridge.js", "model.js", "tools.json", "package.json", "openclaw.plugin.json"}
     assert {f"package/{name}" for name in wanted} <= names
 
 

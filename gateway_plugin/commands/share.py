@@ -1,0 +1,101 @@
+"""``memrelay-gateway share`` and ``unshare``: which agents may read a namespace beside their own."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from gateway_plugin.commands.run import (
+    USAGE,
+    JsonOption,
+    Output,
+    fail,
+    find_context,
+    guarded,
+    root_holder,
+)
+from gateway_plugin.identity import named, typed
+from gateway_plugin.setup import shares_path
+from gateway_plugin.sharing import Share, Shares, shared_namespace
+from relayer.wire.errors import InvalidName
+
+_Namespace = Annotated[
+    str | None,
+    typer.Argument(metavar="NAMESPACE", help="An agent, NAME/BELOW, or shared/NAME, which is nobody's own."),
+]
+_With = Annotated[str | None, typer.Option("--with", metavar="AGENT", help="Who may read it.")]
+
+
+def share(
+    namespace: _Namespace = None,
+    *,
+    reader: _With = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Its memory tools may store there, too, when they name it.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared."""
+    output, shares = Output(as_json=as_json), _shares()
+    if namespace is not None or reader is not None:
+        wanted = _parsed(namespace, reader, writes=write)
+        changed = guarded(lambda: shares.add(wanted))
+        output.say(f"{_told(wanted)}{'' if changed else ' (as before)'}")
+    found = guarded(shares.all)
+    if as_json:
+        rows = [
+            {"namespace": typed(one.namespace), "agent": typed(one.agent), "writes": one.writes}
+            for one in found
+        ]
+        output.json({"shares": rows})
+    elif namespace is None:
+        for one in found:
+            output.say(_told(one))
+        if not found:
+            output.say(
+                "nothing is shared; share something with: memrelay-gateway share NAMESPACE --with AGENT"
+            )
+
+
+def unshare(namespace: _Namespace = None, *, reader: _With = None) -> None:
+    """End what `share` began: from the next recall on the agent finds its own memories alone."""
+    wanted = _parsed(namespace, reader, writes=False)
+    if not guarded(lambda: _shares().remove(wanted)):
+        fail(
+            USAGE,
+            f"{typed(wanted.namespace)} is not shared with {typed(wanted.agent)}",
+            "see what is: memrelay-gateway share",
+        )
+    Output(as_json=False).say(f"{typed(wanted.agent)} reads {typed(wanted.namespace)} no more")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command()(share)
+    app.command()(unshare)
+
+
+def _shares() -> Shares:
+    context = find_context(None, None)
+    return Shares(shares_path(os.environ), root_holder(context, "sharing"))
+
+
+def _parsed(namespace: str | None, reader: str | None, *, writes: bool) -> Share:
+    if namespace is None or reader is None:
+        fail(
+            USAGE,
+            "NAMESPACE and --with AGENT belong together",
+            "memrelay-gateway share researcher --with coder",
+        )
+    try:
+        wanted = shared_namespace(namespace)
+    except InvalidName as error:
+        fail(USAGE, f"NAMESPACE: {error}", "memrelay-gateway namespaces lists them")
+    return Share(wanted, guarded(lambda: named(reader, shown=True)), writes)
+
+
+def _told(one: Share) -> str:
+    rights = "reads and may write to" if one.writes else "reads"
+    return f"{typed(one.agent)} {rights} {typed(one.namespace)}"

@@ -1,0 +1,137 @@
+"""Promised jobs that a gateway's model does: the question goes out, the answer comes back, and the same code checks it.
+
+Whoever may write to a namespace may do its jobs. Nothing is kept of a question but that it was asked, so that two gateways
+do not pay for one job at once; any replica takes the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from relayer.access.accounts import Access
+from relayer.domain.outcomes import JobState
+from relayer.errors import ModelAnswerUnusable, Refused
+from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
+from relayer.extraction.llm.extractor import LlmExtractor
+from relayer.extraction.llm.summariser import Summariser
+from relayer.jobs.worker import doable, fail, finish, pending_jobs
+from relayer.lib.job_queue import Candidate, DailyLimits, ModelBudget
+from relayer.lib.work import Deadline
+from relayer.namespaces.context import Context, FactWork
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.wire import codec as ulid
+from relayer.wire.errors import Malformed, UnsealError
+from relayer.wire.questions import GivenAnswer, ModelWorkRequest, ModelWorkResponse
+
+# How long a question that is out is nobody else's; a gateway that died meanwhile costs no more than this.
+_LEASE_SECONDS = 120.0
+
+
+async def model_work(
+    ctx: Context, access: Access, request: ModelWorkRequest, deadline: Deadline
+) -> ModelWorkResponse:
+    """Take the answer to the last question, if there is one, and return the next.
+
+    Raises:
+        Refused: ``not_found``: the job's id is none.
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
+    """
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return ModelWorkResponse()
+        await opened.refresh(deadline)
+        told = ModelWorkResponse()
+        if request.job_id is not None:
+            told = await _take(ctx, opened, request, request.job_id)
+            if request.answer is None:
+                # A model that gives no answer now is not asked the next thing.
+                return told.model_copy(update={"waiting": len(_lent(ctx, opened))})
+        return await _next(ctx, opened, request, told)
+
+
+async def _take(
+    ctx: Context, opened: OpenNamespace, request: ModelWorkRequest, job_id: str
+) -> ModelWorkResponse:
+    """Carry out what the model answered; without an answer the job is asked for again later."""
+    try:
+        job = opened.job(ulid.parse(job_id))
+    except Malformed as error:
+        raise Refused("not_found", "no such job in this namespace") from error
+    if job is None or job.outcome is not None or job not in _lent(ctx, opened):
+        return ModelWorkResponse(outcome="stale")
+    if request.answer is None:
+        ctx.lent.put_off(job.job, "model_unavailable")
+        return ModelWorkResponse()
+    work = _work(ctx, request, request.answer)
+    try:
+        found = await finish(ctx, work, opened, job)
+    except ModelToBeAsked:
+        ctx.lent.put_off(job.job, "changed")
+        return ModelWorkResponse(outcome="stale")
+    except ModelAnswerUnusable as error:
+        progress = ctx.lent.put_off(job.job, f"model_answer_{error.reason}", bad_answer=True)
+        if progress.bad_answers < ctx.lent.limits.bad_answers:
+            return ModelWorkResponse(outcome="unusable")
+        await fail(work, opened, job, f"model_answer_{error.reason}")
+        return ModelWorkResponse(outcome="failed")
+    ctx.lent.ended(job.job, "done")
+    facts, dropped = (len(found.facts), found.dropped.total()) if found is not None else (0, 0)
+    ctx.lent.counts["facts"] += facts
+    return ModelWorkResponse(outcome="done", facts=facts, dropped=dropped)
+
+
+async def _next(
+    ctx: Context, opened: OpenNamespace, request: ModelWorkRequest, told: ModelWorkResponse
+) -> ModelWorkResponse:
+    """Return the question of the oldest job that is due; what needs no question ends on the way."""
+    jobs, soonest = _lent(ctx, opened), None
+    for job in jobs:
+        _, _, wait = ctx.lent.look(job.job)
+        if wait:
+            soonest = min(wait, soonest or wait)
+            continue
+        _ask_for(ctx, opened, job)
+        work = _work(ctx, request)
+        try:
+            await finish(ctx, work, opened, job)
+        except ModelToBeAsked as asked:
+            return told.model_copy(
+                update={
+                    "job_id": ulid.render(job.job),
+                    "work": job.work,
+                    "question": asked.question,
+                    "waiting": len(_lent(ctx, opened)),
+                }
+            )
+        except (UnsealError, msgspec.MsgspecError):
+            await fail(work, opened, job, "input_unreadable")
+        else:
+            ctx.lent.ended(job.job, "done")
+    retry = None if soonest is None else int(soonest * 1000)
+    return told.model_copy(update={"waiting": len(_lent(ctx, opened)), "retry_in_ms": retry})
+
+
+def _lent(ctx: Context, opened: OpenNamespace) -> Sequence[JobState]:
+    """Return the open jobs that this relayer has no model for."""
+    own = doable(ctx.facts)
+    return [job for job in pending_jobs(opened) if job.work not in own]
+
+
+def _ask_for(ctx: Context, opened: OpenNamespace, job: JobState) -> None:
+    """Note that a question is out."""
+    ctx.lent.started(Candidate((opened.account, opened.name), job))
+    ctx.lent.put_off(job.job, "asked", _LEASE_SECONDS)
+    ctx.lent.stopped(job.job)
+
+
+def _work(ctx: Context, request: ModelWorkRequest, answer: GivenAnswer | None = None) -> FactWork:
+    """Return what does a job with a gateway's model; what that costs is the gateway's to count."""
+    model = BorrowedModel(answer)
+    return FactWork(
+        extractor=LlmExtractor(model, summaries=request.turn_summaries),
+        queue=ctx.lent,
+        budget=ModelBudget(DailyLimits()),
+        summariser=Summariser(model),
+    )

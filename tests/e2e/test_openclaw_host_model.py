@@ -1,0 +1,98 @@
+"""OpenClaw's own model makes facts and summaries of what was captured, and reminders, with a relayer that has no model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e_relayer import Relayer
+from openclaw_gateway import Gateway, memrelay_plugins
+from processes import wait_until
+from stub_model import StubModel, said, system
+
+CAPTURED = "My cousin Ottilie opened a bindery in Ghent on 4 April 2026."
+FACT = "The user's cousin Ottilie opened a bindery in Ghent."
+INVENTED = "The user's cousin Ottilie sold a bakery in Bruges."
+POINTS = ["Ottilie opened a bindery in Ghent."]
+EXTRACTS = "You keep the long-term memory of an assistant"
+
+
+def is_extraction(request: dict[str, Any]) -> bool:
+    return EXTRACTS in system(request) and '"facts"' in system(request)
+
+
+def answer(request: dict[str, Any]) -> str | None:
+    """Extract as a model would: a fact that was said, and one that was not."""
+    if is_extraction(request):
+        if CAPTURED not in said(request):
+            return '{"facts": [], "summary": ""}'
+        proved = {"text": FACT, "message": 1, "evidence": "Ottilie opened a bindery in Ghent"}
+        invented = {"text": INVENTED, "message": 1, "evidence": "sold a bakery in Bruges"}
+        return json.dumps({"facts": [proved, invented], "summary": ""})
+    return json.dumps({"points": POINTS}) if '"points"' in system(request) else None
+
+
+@pytest.fixture
+def hosted(gateway: Gateway, model: StubModel) -> Iterator[Gateway]:
+    model.answer_with(answer)
+    yield gateway
+    model.answer_with(lambda _request: None)
+
+
+def questions(model: StubModel, about: str) -> list[dict[str, Any]]:
+    return [one for one in model.requests if is_extraction(one) and about in said(one)]
+
+
+@pytest.mark.row("CP-38", level="e2e")
+@pytest.mark.row("MS-19", level="e2e")
+def test_at_default_settings_openclaws_model_extracts_facts_that_were_said_and_summarises_the_session(
+    hosted: Gateway, relayer: Relayer, model: StubModel
+) -> None:
+    user = "host-model"
+    hosted.chat(CAPTURED, user=user)
+    wait_until(lambda: FACT in relayer.memories(hosted))
+    texts = relayer.memories(hosted)
+    assert CAPTURED in texts
+    assert INVENTED not in texts
+    (question,) = questions(model, CAPTURED)
+    assert not question.get("tools")
+    assert "facts kept" in hosted.command("/memory status")
+    assert "hostModel.enabled: false ends that" in hosted.log_text()
+    hosted.chat("The bindery of Ottilie employs Severin as an apprentice.", user=user)
+    hosted.chat("My own workshop is two streets away in the Oudburg.", user=user)
+    hosted.call("sessions.reset", {"key": f"agent:main:openai-user:{user}"})
+    wait_until(lambda: f"- {POINTS[0]}" in relayer.memories(hosted))
+
+
+def test_one_setting_keeps_openclaws_model_out_of_memory(
+    hosted: Gateway, relayer: Relayer, model: StubModel
+) -> None:
+    hosted.reload(memrelay_plugins(relayer.url, hostModel={"enabled": False}))
+    saying = "The lighthouse keeper of Texel is called Wubbo Terpstra."
+    hosted.chat(saying, user="no-host-model")
+    wait_until(lambda: saying in relayer.memories(hosted))
+    assert "host's model" not in hosted.command("/memory status")
+    assert questions(model, saying) == []
+
+
+@pytest.mark.row("AM-01", level="e2e")
+def test_active_mode_asks_openclaws_model_what_helps(
+    hosted: Gateway, relayer: Relayer, model: StubModel
+) -> None:
+    fact = "My telescope is stored in the attic of the observatory in Leiden."
+    reminder = "The telescope is stored in the attic of the observatory in Leiden."
+    hosted.chat(fact, user="active-telling")
+    wait_until(lambda: fact in relayer.memories(hosted))
+    model.answer_with(lambda request: reminder if '"latest_message"' in said(request) else answer(request))
+    active = {"mode": "active"}
+    hosted.reload(memrelay_plugins(relayer.url, recall=active, active={"agents": ["main"]}))
+    # A turn does not wait for a bridge that is still starting; this command does.
+    wait_until(lambda: hosted.command("/memory status").startswith("Memory: on"))
+    question = "Where did I leave my telescope, actually?"
+    hosted.chat(question, user="active-asking")
+    prompts = [one for one in model.asked(question) if '"latest_message"' not in said(one)]
+    why = hosted.command("/memory why", session="agent:main:openai-user:active-asking")
+    assert reminder in said(prompts[-1]), why
+    assert "<active_memory_plugin>" in said(prompts[-1])
