@@ -41,6 +41,9 @@ MAX_REMEMBERED: Final = 256
 _SIZE: Final = 16
 # Two messages in a row that agree are taken for the same place of a history; one alone ("yes") happens by chance.
 _ENOUGH: Final = 2
+# The ends of turns that a session is known to have handed over; the host hands one over again within minutes, if at all.
+_MAX_HANDED: Final = 64
+_HANDED_SIZE: Final = 8
 
 
 def fingerprint(key: bytes, message: ChatMessage) -> bytes:
@@ -51,10 +54,17 @@ def fingerprint(key: bytes, message: ChatMessage) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TurnCursor:
-    """Where a session's capture stands: how many turns were captured, and the last messages seen, oldest first."""
+    """Where a session's capture stands: how many turns were captured, and what was seen last, oldest first.
+
+    Attributes:
+        turns: how many were captured.
+        seen: the fingerprints of messages.
+        handed: those of the host's ids of turns.
+    """
 
     turns: int = 0
     seen: tuple[bytes, ...] = ()
+    handed: tuple[bytes, ...] = ()
 
     def new(self, prints: Sequence[bytes]) -> int:
         """Return the index of the first message that is new."""
@@ -73,13 +83,15 @@ class TurnCursor:
             count += 1
         return count
 
-    def advanced(self, prints: Sequence[bytes]) -> TurnCursor:
-        """Return the cursor after a turn of these new messages."""
-        return TurnCursor(self.turns + 1, (*self.seen, *prints)[-MAX_REMEMBERED:])
+    def advanced(self, prints: Sequence[bytes], turn: bytes | None = None) -> TurnCursor:
+        """Return the cursor after a turn of these new messages, which the host called by an id with this fingerprint."""
+        handed = self.handed if turn is None else (*self.handed, turn)[-_MAX_HANDED:]
+        return TurnCursor(self.turns + 1, (*self.seen, *prints)[-MAX_REMEMBERED:], handed)
 
     def encode(self) -> str:
         """Encode for storage; holds no text, but is sealed all the same."""
-        return base64url.encode(lp(self.turns, b"".join(self.seen)))
+        handed = (b"".join(self.handed),) if self.handed else ()
+        return base64url.encode(lp(self.turns, b"".join(self.seen), *handed))
 
     @classmethod
     def decode(cls, text: str) -> TurnCursor:
@@ -89,11 +101,16 @@ class TurnCursor:
             Malformed: not an encoded cursor.
         """
         reader = Reader(base64url.decode(text))
-        turns, joined = reader.integer(), reader.bytes()
+        turns, seen = reader.integer(), reader.bytes()
+        handed = b"" if reader.done else reader.bytes()
         reader.end()
-        if len(joined) % _SIZE or len(joined) > MAX_REMEMBERED * _SIZE:
-            raise Malformed("not a turn cursor")
-        return cls(turns, tuple(joined[at : at + _SIZE] for at in range(0, len(joined), _SIZE)))
+        return cls(turns, _pieces(seen, _SIZE, MAX_REMEMBERED), _pieces(handed, _HANDED_SIZE, _MAX_HANDED))
+
+
+def _pieces(joined: bytes, size: int, most: int) -> tuple[bytes, ...]:
+    if len(joined) % size or len(joined) > most * size:
+        raise Malformed("not a turn cursor")
+    return tuple(joined[at : at + size] for at in range(0, len(joined), size))
 
 
 _ECHO: Final = "echo"
@@ -143,18 +160,21 @@ def capture_turn(
     """
     session = turn.session.key
     key = derive(turn.identity.namespace_secret, "capture")
+    named = _print_of_turn(key, turn.host.turn_id)
+    if named in cursor.handed:
+        return Captured(None, cursor, 0, {})
     prints = [fingerprint(key, message) for message in messages]
     start = cursor.new(prints)
     fresh = messages[start:]
     if not fresh:
         return Captured(None, cursor, 0, {})
-    after = cursor.advanced(prints[start:])
+    after = cursor.advanced(prints[start:], named)
     dropped: Counter[str] = Counter()
     judged = (_cleaned(message, echoes, settings, dropped) for message in fresh)
     kept = [item for item in judged if item is not None]
     if len(kept) > settings.max_messages:
         dropped[_OVER_LIMIT] += len(kept) - settings.max_messages
-        kept = kept[-settings.max_messages :]
+        kept = _newest(kept, settings.max_messages)
     length = sum(len(item.text) for item in kept)
     if kept and (len(kept) < settings.min_messages or length < settings.min_turn_length):
         dropped[_SHORT_TURN] += len(kept)
@@ -207,6 +227,19 @@ def _cleaned(
         dropped[_HELD_BACK] += 1
         return None
     return _KeptMessage(message, clean.text, bool(judgement.suspect), clean.kinds)
+
+
+def _newest(kept: list[_KeptMessage], limit: int) -> list[_KeptMessage]:
+    """Return the newest messages with what was asked among them: an assistant at work says more than fits."""
+    newest = kept[-limit:]
+    asked = [item for item in kept[:-limit] if item.message.role is Role.USER]
+    if asked and not any(item.message.role is Role.USER for item in newest):
+        return [asked[-1], *newest[1:]]
+    return newest
+
+
+def _print_of_turn(key: bytes, turn_id: str) -> bytes | None:
+    return hmac.new(key, lp("turn id", turn_id), hashlib.sha256).digest()[:_HANDED_SIZE] if turn_id else None
 
 
 def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:

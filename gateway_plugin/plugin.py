@@ -59,6 +59,7 @@ from gateway_plugin.status import (
 )
 from gateway_plugin.tools import READING, ToolAnswer, failure
 from gateway_plugin.turn import HostTurn, Purpose
+from relayer.wire.sealing import derive
 
 CLOSING_SECONDS: Final = 5.0
 NO_HOST: Final = HostTurn()
@@ -347,6 +348,11 @@ class AsyncMemoryPlugin:
         owner = self._identities.of_turn(parse_session_key(session_key or ""), host).ref
         self._positions.replace(owner, None)
         self._positions.persist()
+
+    def own_key(self, label: str) -> bytes | None:
+        """Return a key of this gateway, the same at each start, for what a host's adapter keeps; None while memory is switched off."""
+        holder = self._identities.holder
+        return None if holder is None else derive(holder.local_key, label)
 
     def status(self) -> PluginStatus:
         """Return how things stand."""

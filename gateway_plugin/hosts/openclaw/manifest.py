@@ -152,7 +152,12 @@ def _common(command: str, slash: tuple[str, ...]) -> dict[str, Any]:
         "commandAliases": [{"name": name, "kind": "runtime-slash"} for name in slash],
         "uiHints": _HINTS,
         "configContracts": {
-            "secretInputs": {"paths": [{"path": name, "expected": "string"} for name in _SECRETS]}
+            # Named as the owner, the setting alone is without its value where a reference leads nowhere; the gateway starts.
+            "secretInputs": {
+                "paths": [
+                    {"path": name, "expected": "string", "ownerKind": "capability"} for name in _SECRETS
+                ]
+            }
         },
         "configSchema": config_schema(),
     }
@@ -192,7 +197,10 @@ if __name__ == "__main__":
     main()
 
 
-_CODE: Final = ("index.js", "bridge.js", "tools.json", "package.json", "openclaw.plugin.json")
+_CODE: Final = (
+    *("index.js", "bridge.js", "kept.js", "log.js", "runs.js"),
+    *("tools.json", "package.json", "openclaw.plugin.json"),
+)
 _SKILLS: Final = ("skills/memory-recall/SKILL.md",)
 
 
