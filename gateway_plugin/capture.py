@@ -13,7 +13,7 @@ from typing import Final
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
-from gateway_plugin.identity import Identity, NamespaceRef, audience_name
+from gateway_plugin.identity import Identity, NamespaceRef, audience_name, parse_session_key
 from gateway_plugin.outbox.queue import (
     Outbox,
     OutboxFull,
@@ -23,7 +23,7 @@ from gateway_plugin.outbox.queue import (
     ValueUpdate,
 )
 from gateway_plugin.outbox.sender import Sender, off_loop
-from gateway_plugin.query import ChatMessage, Role
+from gateway_plugin.query import ChatMessage, Role, spoken_in_group
 from gateway_plugin.recall import Recaller
 from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog
 from gateway_plugin.settings import CaptureSettings
@@ -439,6 +439,8 @@ class TurnCapture:
     async def _capture(
         self, messages: tuple[ChatMessage, ...], key: str | None, host: HostTurn, *, success: bool
     ) -> CaptureReport:
+        if host.among_several(parse_session_key(key or "")):
+            messages = tuple(spoken_in_group(message) for message in messages)
         if messages:
             self.watchdog.handed_over()
         said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")

@@ -22,14 +22,15 @@ from gateway_plugin.formatting import (
     namespace_instruction,
     select,
 )
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, parse_session_key
 from gateway_plugin.outbox.sender import Positions, Sender
-from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
+from gateway_plugin.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
 from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.standing import StandingBlocks
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
 from gateway_plugin.text.measures import clip, estimate_tokens, one_line
+from gateway_plugin.text.wrappers import split_sender
 from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
@@ -398,7 +399,11 @@ class TurnRecall:
         """
         turn: Turn | None = None
         try:
-            turn = self.turns.of(key, host, clean_query(prompt), Purpose.RECALL)
+            query = clean_query(prompt)
+            if host.among_several(parse_session_key(key or "")):
+                query = split_sender(query)[1]
+                earlier = tuple(spoken_in_group(message) for message in earlier)
+            turn = self.turns.of(key, host, query, Purpose.RECALL)
             injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:
             injection, trace = self._silent(status_of(error), str(error))
@@ -417,7 +422,7 @@ class TurnRecall:
             self._note_stopped(turn, objection[1])
             return self._with_standing(turn, objection[0]), objection[1]
         identity = turn.identity
-        self.watchdog.recalled()
+        self.watchdog.recalled(f"{identity.namespace} {turn.session.key}" if turn.session.key else "")
         session = self.sessions.of(identity.namespace, turn.session.key)
         try:
             injection, trace = await self.recaller.recall(turn, earlier, session, seconds)

@@ -72,6 +72,10 @@ class HostTurn:
     model: str = ""
     transcripts: Path | SessionLogs | None = None
 
+    def among_several(self, session: SessionRef) -> bool:
+        """Tell whether several people speak, whose names a host puts before their words."""
+        return self.heard_by(session) in {Audience.GROUP, Audience.CHANNEL}
+
     def heard_by(self, session: SessionRef) -> Audience | None:
         """Return who reads the answer; None when there is no chat session at all."""
         return self.audience or (session.audience if session.key else None)

@@ -191,6 +191,7 @@ def _why(trace: TurnTrace) -> str:
 
 _FLUSH_SECONDS: Final = 2.0
 _HEALTH_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 15.0
 _OWN_SHARE: Final = 0.9
 _MAX_BEHIND: Final = 1000
 # What a session said is not in the outbox after these, and may be later.
@@ -226,6 +227,7 @@ class OpenClawHost:
         self._state = state_folder(self._environ)
         self._settles = False
         self._kept: KeptRequests | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._settling = Settling(0, self._settled)
         # Sessions of which a turn could not be put into the outbox: their next capture looks further back.
         self._behind: dict[str, None] = {}
@@ -274,6 +276,8 @@ class OpenClawHost:
     async def aclose(self) -> None:
         """Deliver what waits and let go; see `Host.aclose`."""
         await self._settling.aclose()
+        if self._looking is not None:
+            self._looking.cancel()
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             await plugin.aclose()
@@ -297,6 +301,8 @@ class OpenClawHost:
             ),
             deadline=_within(call.deadline, plugin.settings.deadline_ms),
         )
+        if plugin.outage and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(_look_again(plugin, context))
         return _answer(injection)
 
     async def _after(self, call: Call) -> Json:
@@ -431,6 +437,13 @@ class OpenClawHost:
             self._behind[key] = None
         elif report.status in {"queued", "empty"}:
             self._behind.pop(key, None)
+
+
+async def _look_again(plugin: AsyncMemoryPlugin, context: Json) -> None:
+    """Ask until the relayer answers, so that the end of an outage is told although nobody writes meanwhile."""
+    while plugin.outage:
+        await asyncio.sleep(_LOOK_SECONDS)
+        await plugin.warm(session_key=session_key_of(context), host=host_turn(context))
 
 
 def _context(call: Call) -> Json:
