@@ -191,7 +191,7 @@ def _why(trace: TurnTrace) -> str:
 
 _FLUSH_SECONDS: Final = 2.0
 _HEALTH_SECONDS: Final = 10.0
-_LOOK_SECONDS: Final = 15.0
+_LOOK_SECONDS: Final = 5.0
 _OWN_SHARE: Final = 0.9
 _MAX_BEHIND: Final = 1000
 # What a session said is not in the outbox after these, and may be later.

@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from gateway_plugin.crosswalk import ALIASES, PRESETS
-from gateway_plugin.hosts.openclaw.config import settings_block, settings_steps
+from gateway_plugin.hosts.openclaw.config import core_config, settings_block, settings_steps
 from gateway_plugin.hosts.openclaw.manifest import (
     FOLDER,
     config_schema,
@@ -19,7 +19,7 @@ from gateway_plugin.hosts.openclaw.manifest import (
     tool_file,
     write_package,
 )
-from gateway_plugin.settings import load_settings
+from gateway_plugin.settings import load_settings, safe_load
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
 
@@ -123,6 +123,14 @@ def test_the_program_needs_nothing_but_node():
     for file in FOLDER.glob("*.js"):
         imported = re.findall(r'^import .* from "(.*)";', file.read_text(), re.MULTILINE)
         assert all(name.startswith(("node:", "./")) for name in imported), file.name
+
+
+@pytest.mark.parametrize("key", ["${NOT_SET}", {"source": "env", "provider": "default", "id": "NOT_SET"}])
+def test_a_secret_that_refers_to_nothing_names_the_variable_in_one_line(key):
+    error = safe_load(core_config({"key": key}, {}), {}).error
+    assert str(error).startswith("key: ")
+    assert "NOT_SET, which is not set" in str(error)
+    assert "\n" not in str(error)
 
 
 def test_without_consent_the_settings_leave_conversation_access_out():
