@@ -67,8 +67,7 @@ def test_a_turn_whose_recall_fails_goes_on_and_a_warning_is_printed(wire, enviro
         wire.script = [answer(401, "not_accepted")]
         turn = plugin.before_turn(QUESTION)
         assert (turn.text, turn.status) == ("", "refused:not_accepted")
-        said = capsys.readouterr().err
-        assert "memory does not work (refused:not_accepted)" in said
-        assert "bicycle" not in said
         assert plugin.before_turn(QUESTION).status in {"ok", "empty"}
-    assert "answers again" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.index("memory does not work (refused:not_accepted)") < said.index("answers again")
+    assert "bicycle" not in said
