@@ -13,7 +13,7 @@ from typing import Final
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
-from gateway_plugin.identity import Identity, NamespaceRef, audience_name
+from gateway_plugin.identity import Identity, NamespaceRef, audience_name, parse_session_key
 from gateway_plugin.outbox.queue import (
     Outbox,
     OutboxFull,
@@ -23,7 +23,7 @@ from gateway_plugin.outbox.queue import (
     ValueUpdate,
 )
 from gateway_plugin.outbox.sender import Sender, off_loop
-from gateway_plugin.query import ChatMessage, Role
+from gateway_plugin.query import ChatMessage, Role, spoken_in_group
 from gateway_plugin.recall import Recaller
 from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog
 from gateway_plugin.settings import CaptureSettings
@@ -41,6 +41,9 @@ MAX_REMEMBERED: Final = 256
 _SIZE: Final = 16
 # Two messages in a row that agree are taken for the same place of a history; one alone ("yes") happens by chance.
 _ENOUGH: Final = 2
+# The ends of turns that a session is known to have handed over; the host hands one over again within minutes, if at all.
+_MAX_HANDED: Final = 64
+_HANDED_SIZE: Final = 8
 
 
 def fingerprint(key: bytes, message: ChatMessage) -> bytes:
@@ -51,10 +54,17 @@ def fingerprint(key: bytes, message: ChatMessage) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TurnCursor:
-    """Where a session's capture stands: how many turns were captured, and the last messages seen, oldest first."""
+    """Where a session's capture stands: how many turns were captured, and what was seen last, oldest first.
+
+    Attributes:
+        turns: how many were captured.
+        seen: the fingerprints of messages.
+        handed: those of the host's ids of turns.
+    """
 
     turns: int = 0
     seen: tuple[bytes, ...] = ()
+    handed: tuple[bytes, ...] = ()
 
     def new(self, prints: Sequence[bytes]) -> int:
         """Return the index of the first message that is new."""
@@ -73,13 +83,15 @@ class TurnCursor:
             count += 1
         return count
 
-    def advanced(self, prints: Sequence[bytes]) -> TurnCursor:
-        """Return the cursor after a turn of these new messages."""
-        return TurnCursor(self.turns + 1, (*self.seen, *prints)[-MAX_REMEMBERED:])
+    def advanced(self, prints: Sequence[bytes], turn: bytes | None = None) -> TurnCursor:
+        """Return the cursor after a turn of these new messages, which the host called by an id with this fingerprint."""
+        handed = self.handed if turn is None else (*self.handed, turn)[-_MAX_HANDED:]
+        return TurnCursor(self.turns + 1, (*self.seen, *prints)[-MAX_REMEMBERED:], handed)
 
     def encode(self) -> str:
         """Encode for storage; holds no text, but is sealed all the same."""
-        return base64url.encode(lp(self.turns, b"".join(self.seen)))
+        handed = (b"".join(self.handed),) if self.handed else ()
+        return base64url.encode(lp(self.turns, b"".join(self.seen), *handed))
 
     @classmethod
     def decode(cls, text: str) -> TurnCursor:
@@ -89,11 +101,16 @@ class TurnCursor:
             Malformed: not an encoded cursor.
         """
         reader = Reader(base64url.decode(text))
-        turns, joined = reader.integer(), reader.bytes()
+        turns, seen = reader.integer(), reader.bytes()
+        handed = b"" if reader.done else reader.bytes()
         reader.end()
-        if len(joined) % _SIZE or len(joined) > MAX_REMEMBERED * _SIZE:
-            raise Malformed("not a turn cursor")
-        return cls(turns, tuple(joined[at : at + _SIZE] for at in range(0, len(joined), _SIZE)))
+        return cls(turns, _pieces(seen, _SIZE, MAX_REMEMBERED), _pieces(handed, _HANDED_SIZE, _MAX_HANDED))
+
+
+def _pieces(joined: bytes, size: int, most: int) -> tuple[bytes, ...]:
+    if len(joined) % size or len(joined) > most * size:
+        raise Malformed("not a turn cursor")
+    return tuple(joined[at : at + size] for at in range(0, len(joined), size))
 
 
 _ECHO: Final = "echo"
@@ -143,12 +160,15 @@ def capture_turn(
     """
     session = turn.session.key
     key = derive(turn.identity.namespace_secret, "capture")
+    named = _print_of_turn(key, turn.host.turn_id)
+    if named in cursor.handed:
+        return Captured(None, cursor, 0, {})
     prints = [fingerprint(key, message) for message in messages]
     start = cursor.new(prints)
     fresh = messages[start:]
     if not fresh:
         return Captured(None, cursor, 0, {})
-    after = cursor.advanced(prints[start:])
+    after = cursor.advanced(prints[start:], named)
     dropped: Counter[str] = Counter()
     judged = (_cleaned(message, echoes, settings, dropped) for message in fresh)
     kept = [item for item in judged if item is not None]
@@ -188,8 +208,12 @@ class _KeptMessage:
 
 
 def _most_wanted(kept: Sequence[_KeptMessage], most: int) -> list[_KeptMessage]:
-    """Return as many messages as there is room for, in their order: what somebody asked to remember first, then the newest (MW-16)."""
-    ranked = sorted(range(len(kept)), key=lambda place: (kept[place].priority, place))
+    """Return as many messages as there is room for, in their order: what somebody asked to remember first, then the newest (MW-16).
+
+    What was asked is among them: an assistant at work says more than fits.
+    """
+    asked = max((at for at, item in enumerate(kept) if item.message.role is Role.USER), default=-1)
+    ranked = sorted(range(len(kept)), key=lambda place: (kept[place].priority, place == asked, place))
     return [kept[place] for place in sorted(ranked[-most:])]
 
 
@@ -214,6 +238,10 @@ def _cleaned(
         dropped[_HELD_BACK] += 1
         return None
     return _KeptMessage(message, clean.text, bool(judgement.suspect), clean.kinds, judgement.priority)
+
+
+def _print_of_turn(key: bytes, turn_id: str) -> bytes | None:
+    return hmac.new(key, lp("turn id", turn_id), hashlib.sha256).digest()[:_HANDED_SIZE] if turn_id else None
 
 
 def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
@@ -413,6 +441,8 @@ class TurnCapture:
     async def _capture(
         self, messages: tuple[ChatMessage, ...], key: str | None, host: HostTurn, *, success: bool
     ) -> CaptureReport:
+        if host.among_several(parse_session_key(key or "")):
+            messages = tuple(spoken_in_group(message) for message in messages)
         if messages:
             self.watchdog.handed_over()
         said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")

@@ -53,8 +53,6 @@ class Origin(StrEnum):
 
     USER = "user"
     ASSISTANT = "assistant"
-    TOOL = "tool"
-    SYSTEM = "system"
 
 
 class DropReason(StrEnum):
@@ -126,12 +124,22 @@ _ITS_PHRASES: Final = re.compile(
 )
 _TURN_LABEL: Final = re.compile(r"^\s*\[(?:Human|User|Assistant)\]:", re.IGNORECASE)
 
-_NOISE: Final = re.compile(
-    r"^\s*(?:"
-    r"\[(?:plugins|tools|memsearch|memrelay)\]|\[agent/|config (?:warnings|invalid|overwrite)|warning:|error:"
-    r"|plugins\.allow is empty|plugin loaded\.|autocapture:|autorecall:|sender \(untrusted|```|[{}\[\]],?\s*$"
-    r"|\"(?:label|id|name|username)\":|# recent memory|## \d{4}-\d{2}-\d{2}\.md|## session \d+|### \d{2}:\d{2}"
-    r"|\[\[reply_to_)",
+_LOGGED_AT: Final = r"^\s*(?:\d{4}-\d{2}-\d{2}[T ][\d:.]{5,15}(?:Z|[+-]\d{2}:?\d{2})?\s+)?"
+# What only a host's log says, and a warning of it: one about the host's own things.
+_HOST_LINE: Final = re.compile(
+    _LOGGED_AT + r"(?:"
+    r"\[(?:plugins|tools|memsearch|memrelay|gateway|reload|secrets|config)\](?:\s|$)|\[agents?/"
+    r"|config (?:warnings|invalid|overwrite)\b|plugins\.allow is empty|plugin loaded\."
+    r"|auto-?(?:capture|recall): |(?-i:# Recent Memory\s*$)"
+    r"|(?-i:WARNING): .{0,80}\b(?:plugins?|openclaw|config|gateway|deprecat\w+|npm|node|token|hook|provider)\b"
+    r")",
+    re.IGNORECASE,
+)
+# What a log, a dump of a configuration or the frame of a message also says, and a person may, too: noise beside those alone.
+_BESIDE_HOST_LINES: Final = re.compile(
+    _LOGGED_AT + r"(?:"
+    r"(?-i:WARNING): |sender \(untrusted|```|[{}\[\]],?\s*$|\"(?:label|id|name|username)\":"
+    r"|## \d{4}-\d{2}-\d{2}\.md|## session \d+|### \d{2}:\d{2}|\[\[reply_to_)",
     re.IGNORECASE,
 )
 
@@ -141,8 +149,7 @@ def judge(text: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
 
     Args:
         text: the message as the host has it.
-        origin: who produced it; log noise is looked for in system and tool text only, since ``Error: ...`` said by a
-            person is what they want remembered.
+        origin: who produced it.
         settings: the length bounds. A trigger bypasses the lower one, unless the message is a question.
     """
     return judge_cleaned(strip(text[: looked_at(settings)]), origin=origin, settings=settings)
@@ -158,8 +165,7 @@ def looked_at(settings: CaptureSettings) -> int:
 
 def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
     """Decide as `judge` about a message whose wrappers and envelopes are gone."""
-    if origin in {Origin.SYSTEM, Origin.TOOL}:
-        cleaned = strip_system_noise(cleaned)
+    cleaned = strip_host_log(cleaned)
     if origin is Origin.ASSISTANT and settings.assistant_tail:
         cleaned = _tail(cleaned, settings.assistant_tail)
     elif origin is Origin.ASSISTANT and len(cleaned) > _LONGEST_ANSWER:
@@ -214,9 +220,17 @@ def _tail(text: str, limit: int) -> str:
     return end if text[-limit - 1].isspace() else end.partition(" ")[2] or end
 
 
-def strip_system_noise(text: str) -> str:
-    """Drop the lines of a system text that are a host's log, configuration dump or message metadata (MS-16)."""
-    return "\n".join(line for line in text.split("\n") if not _NOISE.match(line)).strip()
+def strip_host_log(text: str) -> str:
+    """Drop the lines that a host's log put into a text, and what such logs say beside (MS-16).
+
+    ``Error: ...`` stays, and so does a person's ``WARNING: ...`` where no line of a log is near: that is what they want remembered.
+    """
+    lines = text.split("\n")
+    if not any(_HOST_LINE.match(line) for line in lines):
+        return text
+    return "\n".join(
+        line for line in lines if not (_HOST_LINE.match(line) or _BESIDE_HOST_LINES.match(line))
+    ).strip()
 
 
 def _shape(cleaned: str, line: str) -> DropReason | None:

@@ -37,6 +37,7 @@ from gateway_plugin.identity import (
     parse_session_key,
 )
 from gateway_plugin.more_tools import MoreTools
+from gateway_plugin.outages import Outages
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
@@ -67,6 +68,7 @@ from gateway_plugin.transfer.daily import DailyNotes
 from gateway_plugin.transfer.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.transfer.living import LivingFiles, Look
 from gateway_plugin.turn import HostTurn, Purpose
+from relayer.wire.sealing import derive
 
 CLOSING_SECONDS: Final = 5.0
 # Facts that a model extracts come some time after their turn.
@@ -127,6 +129,8 @@ class AsyncMemoryPlugin:
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
         # Of its own for files: a relayer that is away while nobody speaks must not be thought away when somebody does.
         self._files = connect(self.settings, environ, clock=self._clock, http=http)
+        self._outages = Outages(self._client.endpoint.origin, notify)
+        self._client.watch_ends(self._outages.heard)
         if outbox is None:
             outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
         self._outbox = outbox
@@ -443,6 +447,16 @@ class AsyncMemoryPlugin:
         owner = self._identities.of_turn(parse_session_key(session_key or ""), host).ref
         self._positions.replace(owner, None)
         self._positions.persist()
+
+    @property
+    def outage(self) -> str:
+        """Why memory does not work now, as a status of `before_turn`; "" while it does, as far as is known."""
+        return self._outages.lasting
+
+    def own_key(self, label: str) -> bytes | None:
+        """Return a key of this gateway, the same at each start, for what a host's adapter keeps; None while memory is switched off."""
+        holder = self._identities.holder
+        return None if holder is None else derive(holder.local_key, label)
 
     def status(self) -> PluginStatus:
         """Return how things stand."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
 from gateway_plugin.text.measures import clip, clip_middle, one_line
-from gateway_plugin.text.wrappers import strip, strip_wrappers
+from gateway_plugin.text.wrappers import split_sender, strip, strip_wrappers
 from relayer.wire.memories import MAX_CALLS
 
 MAX_ACTIVE_QUERY_CHARS: Final = 480
@@ -102,6 +102,14 @@ def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, 
         elif calls and parsed:
             parsed[-1] = replace(parsed[-1], calls=(*parsed[-1].calls, *calls)[:MAX_CALLS])
     return tuple(parsed)
+
+
+def spoken_in_group(message: ChatMessage) -> ChatMessage:
+    """Return a message of a group without the sender's name before its words; who spoke is kept beside them."""
+    if message.role is not Role.USER:
+        return message
+    sender, said = split_sender(message.cleaned)
+    return replace(message, text=said, speaker=message.speaker or sender) if sender else message
 
 
 def _text(content: object) -> str:

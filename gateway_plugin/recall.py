@@ -23,15 +23,16 @@ from gateway_plugin.formatting import (
     select,
 )
 from gateway_plugin.host_model import LentModel
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, parse_session_key
 from gateway_plugin.outbox.sender import Positions, Sender
-from gateway_plugin.query import ChatMessage, Role, build_query, clean_query
+from gateway_plugin.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
 from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.sharing import Shares, recall_shared
 from gateway_plugin.standing import StandingBlocks
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
 from gateway_plugin.text.measures import clip, estimate_tokens, folded, one_line
+from gateway_plugin.text.wrappers import split_sender
 from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
@@ -489,7 +490,11 @@ class TurnRecall:
         """
         turn: Turn | None = None
         try:
-            turn = self.turns.of(key, host, clean_query(prompt), Purpose.RECALL)
+            query = clean_query(prompt)
+            if host.among_several(parse_session_key(key or "")):
+                query = split_sender(query)[1]
+                earlier = tuple(spoken_in_group(message) for message in earlier)
+            turn = self.turns.of(key, host, query, Purpose.RECALL)
             injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:
             injection, trace = self._silent(status_of(error), str(error))
@@ -507,7 +512,7 @@ class TurnRecall:
         if objection is not None:
             return await self._stopped(turn, objection, seconds)
         identity = turn.identity
-        self.watchdog.recalled()
+        self.watchdog.recalled(f"{identity.namespace} {turn.session.key}" if turn.session.key else "")
         session = self._session(turn)
         try:
             injection, trace = await self.recaller.recall(turn, earlier, session, seconds)

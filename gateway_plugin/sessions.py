@@ -343,6 +343,8 @@ class LastTurn:
 
 
 TURNS: Final = 10
+# No gateway answers more sessions at once; one that opens a session for each turn has them counted from here on.
+_MOST_AT_ONCE: Final = 200
 _DAY: Final = 24 * 3600.0
 
 
@@ -360,6 +362,7 @@ class Watchdog:
         self._notify = notify
         self._enabled = enabled
         self._turns = 0
+        self._open: set[str] = set()
         self._warned: float | None = None
 
     @property
@@ -373,8 +376,14 @@ class Watchdog:
             "plugins.entries.<id>.hooks.allowConversationAccess = true); memrelay-gateway doctor tells more"
         )
 
-    def recalled(self) -> None:
-        """Note a turn of a person that recalled, found something or not."""
+    def recalled(self, session: str = "") -> None:
+        """Note a turn of a person that recalled, found something or not.
+
+        Of many sessions at once, each may have one whose end is still to come: counted is the next one of the same session.
+        """
+        if session and session not in self._open and len(self._open) < _MOST_AT_ONCE:
+            self._open.add(session)
+            return
         self._turns += 1
         warning = self.warning
         now = self._clock.monotonic()
@@ -385,3 +394,4 @@ class Watchdog:
     def handed_over(self) -> None:
         """Note a turn whose messages arrived, worth keeping or not."""
         self._turns = 0
+        self._open.clear()

@@ -52,6 +52,8 @@ class HostTurn:
         trigger: what started the run: ``user``, ``cron``, ``heartbeat``, ...; "" when the host says nothing.
         run_id: the host's id of the run.
         chat_id: the platform's id of the chat, for allow and deny lists; None takes the session key's.
+        turn_id: what names this end of a turn to the host; one that was captured is not captured again when it is handed over again.
+        searches: False where the host's own switch of memory is off: nothing is recalled.
         inter_session: the prompt came from another session or an internal tool, not from a person.
         interactive: a person waits in a lasting session (not a one-shot command).
         stop_reason: why the last answer ended; ``error`` and ``aborted`` are not captured: some hosts call a provider's
@@ -70,6 +72,8 @@ class HostTurn:
     trigger: str = "user"
     run_id: str = ""
     chat_id: str | None = None
+    turn_id: str = ""
+    searches: bool = True
     inter_session: bool = False
     interactive: bool = True
     stop_reason: str = ""
@@ -77,6 +81,10 @@ class HostTurn:
     model: str = ""
     transcripts: Path | SessionLogs | None = None
     files: HostFiles | None = None
+
+    def among_several(self, session: SessionRef) -> bool:
+        """Tell whether several people speak, whose names a host puts before their words."""
+        return self.heard_by(session) in {Audience.GROUP, Audience.CHANNEL}
 
     def heard_by(self, session: SessionRef) -> Audience | None:
         """Return who reads the answer; None when there is no chat session at all."""
@@ -267,6 +275,11 @@ def _enabled(_turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | N
     return "active.mode is off" if purpose is Purpose.ACTIVE and settings.active.mode == "off" else None
 
 
+def _host(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
+    off = purpose is not Purpose.CAPTURE and not turn.host.searches
+    return "the host's memory.search.enabled is false" if off else None
+
+
 def _outbox(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
     if not turn.outbox_error:
         return None
@@ -390,6 +403,7 @@ def _first_match(sources: tuple[str, ...], text: str) -> int | None:
 GATES: Final[tuple[tuple[str, _Gate], ...]] = (
     ("switch", _switch),
     ("enabled", _enabled),
+    ("host", _host),
     ("outbox", _outbox),
     ("session_toggle", _session_toggle),
     ("agents", _agents),

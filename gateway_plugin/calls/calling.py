@@ -394,6 +394,11 @@ class Caller:
         self._fleet = FleetKeys(self.endpoint.origin, trust, self._fetch_keys, identity=relayer_identity)
         self._sealed = SealedKeyCache()
         self._watchers: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[GatewayError | None], None]] = []
+
+    def watch_ends(self, listener: Callable[[GatewayError | None], None]) -> None:
+        """Have a listener told how every call ended: None is an answer."""
+        self._listeners.append(listener)
 
     def watch_writes(self, watcher: Callable[[str], None]) -> None:
         """Have a watcher told the namespace of every write that ended, well or not: a lost answer may be to one done."""
@@ -405,11 +410,21 @@ class Caller:
 
     async def _run(self, call: ApiCall, shape: type[AnswerT], seconds: float) -> AnswerT:
         try:
-            return await self._bounded_call(call, shape, seconds)
+            answer = await self._bounded_call(call, shape, seconds)
+            self._ended(None)
+        except GatewayError as error:
+            self._ended(error)
+            raise
+        else:
+            return answer
         finally:
             if call.writes and call.identity is not None:
                 for watcher in self._watchers:
                     watcher(call.identity.namespace)
+
+    def _ended(self, error: GatewayError | None) -> None:
+        for listener in self._listeners:
+            listener(error)
 
     async def _bounded_call(self, call: ApiCall, shape: type[AnswerT], seconds: float) -> AnswerT:
         self.breaker.check()

@@ -65,6 +65,25 @@ def strip_envelopes(text: str) -> str:
     return _EMPTY_LINES.sub("\n\n", "\n".join(kept)).strip()
 
 
+# As hosts write it into a group: "Alice (777): ", the id a number, a telephone number, or a handle.
+_SENDER: Final = re.compile(
+    r"(?P<name>[^\s:()\[\]<>][^\n:()\[\]<>]{0,63}) \((?P<id>\+?\d{3,24}|@[\w.-]{2,64}|[\w.:@+-]{0,63}\d[\w.:@+-]{0,63})\): ?"
+)
+
+
+def split_sender(text: str) -> tuple[str, str]:
+    """Return who sent a group's message, by the name that its host put before it, and the message; "" where none stands there.
+
+    Args:
+        text: without its other envelopes. Of several lines those of the same sender lose the name.
+    """
+    found = _SENDER.match(text)
+    if found is None:
+        return "", text
+    lines = (line.removeprefix(found[0]) for line in text.split("\n"))
+    return found["name"].strip(), "\n".join(lines).strip()
+
+
 def _without_stamp(line: str) -> str:
     start = len(line) - len(line.lstrip(" \t"))
     if not line.startswith("[", start):

@@ -39,7 +39,9 @@ def core_config(config: object, environ: Mapping[str, str]) -> object:
 
 def _resolved(value: object, environ: Mapping[str, str]) -> object:
     if isinstance(value, Mapping) and value.get("source") == "env":
-        return environ.get(str(value.get("id", ""))) or value
+        name = str(value.get("id", ""))
+        # Written as a variable, one that is not set is named by whoever reads the settings.
+        return environ.get(name) or f"${{{name}}}"
     return value
 
 

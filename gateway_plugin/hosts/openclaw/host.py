@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from gateway_plugin import __version__
+from gateway_plugin.bridge.kept import KeptRequests
 from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeError, Call
 from gateway_plugin.bridge.server import AskHost
 from gateway_plugin.clock import SystemClock
@@ -106,6 +107,7 @@ class Settling:
 
 _FLUSH_SECONDS: Final = 2.0
 _HEALTH_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 5.0
 _OWN_SHARE: Final = 0.9
 _MAX_BEHIND: Final = 100
 _MOST_BEHIND: Final = 20
@@ -150,6 +152,8 @@ class OpenClawHost:
         self._runs = Runs()
         self._state = state_folder(self._environ)
         self._settles = False
+        self._kept: KeptRequests | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._settling = Settling(0, self._settled)
         self._files: FileWatch | None = None
         # What sessions said that could not be put into the outbox, the newest: it goes with what is captured next. Kept here,
@@ -170,12 +174,15 @@ class OpenClawHost:
         self._problem = ""
         self._settles = settings.capture.strategy is CaptureStrategy.DEBOUNCE
         self._settling = Settling(settings.capture.debounce_ms / 1000, self._settled)
+        secret = self._plugin.own_key("kept requests")
+        self._kept = None if secret is None else KeptRequests(secret)
         await self._plugin.start()
         self._files = FileWatch(self._plugin, self._environ)
         self._files.start()
         if params.get("pluginId") == PLUGIN_ID and (sentence := other_owners(self._environ)):
             notify(f"memrelay: {sentence}")
         return {
+            "keptKey": self._kept.public_key if self._kept else None,
             "version": __version__,
             "problem": "",
             "deadlineMs": settings.deadline_ms,
@@ -189,6 +196,7 @@ class OpenClawHost:
         return {
             "turn.before": self._before,
             "turn.after": self._after,
+            "turn.kept": self._handed_over_late,
             "turn.heard": self._heard,
             "session.event": self._session_event,
             "status": self._status,
@@ -209,6 +217,8 @@ class OpenClawHost:
         files, self._files = self._files, None
         if files is not None:
             await files.aclose()
+        if self._looking is not None:
+            self._looking.cancel()
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             await plugin.aclose()
@@ -243,31 +253,60 @@ class OpenClawHost:
             prompt,
             session_key=session_key_of(context),
             messages=messages_of(call.params),
-            host=host_turn(context, first_turn=total == 0, interactive=somebody_waits(context)),
+            host=host_turn(
+                context,
+                first_turn=total == 0,
+                interactive=somebody_waits(context),
+                searches=call.params.get("hostSearch") is not False,
+            ),
             deadline=_within(call.deadline, plugin.settings.deadline_ms),
         )
+        if plugin.outage and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(_look_again(plugin, context))
         return _answer(injection)
 
     async def _after(self, call: Call) -> Json:
         context = _context(call)
         messages = messages_of(call.params)
         total = call.params.get("historyLength")
+        began_at = call.params.get("runStart")
         added, inter_session = self._runs.ended(
-            context, messages, total=total if isinstance(total, int) else len(messages)
+            context,
+            messages,
+            total=total if isinstance(total, int) else len(messages),
+            began_at=began_at if isinstance(began_at, int) else None,
+            inter_session=call.params.get("interSession") is True,
         )
         key = session_key_of(context) or ""
         self._settling.drop(key)
         plugin = self._plugin
         if plugin is None:
-            return {"status": "failed", "detail": self._problem}
+            # What the plugin keeps until the settings are right.
+            return {"status": "failed", "detail": self._problem, "unconfigured": True}
         report = await plugin.after_turn(
             (*self._behind.get(key, ()), *added),
             session_key=session_key_of(context),
             success=call.params.get("success") is not False,
-            host=host_turn(context, inter_session=inter_session, stop_reason=_stop_reason(added)),
+            host=host_turn(
+                context,
+                inter_session=inter_session,
+                stop_reason=_stop_reason(added),
+                turn_id=str(call.params.get("turnId") or ""),
+            ),
         )
         self._note_behind(key, report, added)
         return _captured(report)
+
+    async def _handed_over_late(self, call: Call) -> Json:
+        """Take what the plugin kept while no bridge took it; what becomes of it is what would have become of it then."""
+        if self._kept is None:
+            return {"status": "failed", "detail": self._problem, "unconfigured": True}
+        kept = self._kept.call(call)
+        if kept.method == "turn.after":
+            return await self._after(kept)
+        if kept.method == "session.event":
+            return await self._session_event(kept)
+        raise BridgeError(INVALID_PARAMS, f"{kept.method[:64]!r} is nothing that is kept")
 
     async def _heard(self, call: Call) -> Json:
         """Take an answer whose turn is captured once it has settled; nothing if the run's end captured it already."""
@@ -293,7 +332,7 @@ class OpenClawHost:
         context = _context(call)
         key = session_key_of(context) or ""
         if self._plugin is None:
-            return {"status": "failed", "detail": self._problem}
+            return {"status": "failed", "detail": self._problem, "unconfigured": True}
         event = call.params.get("event")
         if event == "session_start":
             return {"status": await self._plugin.warm(session_key=key, host=host_turn(context))}
@@ -364,6 +403,13 @@ class OpenClawHost:
             self._behind[key] = (*self._behind.get(key, ()), *said)[-_MOST_BEHIND:]
         elif report.status in {"queued", "empty"}:
             self._behind.pop(key, None)
+
+
+async def _look_again(plugin: AsyncMemoryPlugin, context: Json) -> None:
+    """Ask until the relayer answers, so that the end of an outage is told although nobody writes meanwhile."""
+    while plugin.outage:
+        await asyncio.sleep(_LOOK_SECONDS)
+        await plugin.warm(session_key=session_key_of(context), host=host_turn(context))
 
 
 def _context(call: Call) -> Json:

@@ -1,9 +1,13 @@
 // memrelay for OpenClaw: hands the host's events to the bridge process and its answers back. Nothing is decided here.
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
 import { cannotRun, sharedBridge } from "./bridge.js";
 import { registerCommands, showLines } from "./chat.js";
+import { keptIn } from "./kept.js";
 import { lendModel } from "./model.js";
+import { Runs, whole, window } from "./runs.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -12,32 +16,26 @@ const packed = read("./package.json").memrelay?.command; // the program that mad
 // Without a kind the manifest is the side-car's: hooks alone, beside whichever plugin holds the memory slot.
 const holdsSlot = manifest.kind === "memory";
 
-const HISTORY = 60;
-const MAX_TEXT = 20_000;
 const GRACE_MS = 250;
 const CAPTURE_MS = 5_000;
 const TOOL_MS = 15_000;
+// The host ends a hook before a turn after 15 s, unless the plugin says that it may take longer.
+const HOST_LIMIT_MS = 15_000;
 const CONTEXT = [
   "runId", "agentId", "sessionKey", "sessionId", "workspaceDir", "trigger", "channel", "channelId", "chatId", "chatType",
   "senderId", "requesterSenderId", "inputProvenance", "senderIsOwner", "gatewayClientScopes", "sandboxed", "modelId",
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
-// What was said, and the names of tools that were called.
-const partsOf = (content) =>
-  [content]
-    .flat()
-    .map((part) => (part?.type === "text" ? part.text : part))
-    .map((part) => (typeof part === "string" ? part.slice(0, MAX_TEXT) : some(part, ["type", "name"])))
-    .filter((part) => typeof part === "string" || part.type === "toolCall");
-const eventOf = (event) => ({
-  ...some(event, ["prompt", "success", "reason", "assistantTexts"]),
-  messages: (event.messages ?? []).slice(-HISTORY).map((message) => ({
-    ...some(message, ["role", "timestamp", "stopReason"]),
-    content: partsOf(message.content),
-  })),
-  historyLength: event.messages?.length ?? 0,
-});
+const stateFolder = (api) =>
+  api.runtime?.state?.resolveStateDir?.() ??
+  (process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), ".openclaw"));
+// All times that were set together are more than any of them, in whichever spelling they were set.
+const timesIn = (config) =>
+  Object.entries(config ?? {}).reduce((sum, [key, value]) => {
+    if (value && typeof value === "object") return sum + timesIn(value);
+    return sum + (/^(deadlineMs|timeoutMs|setupGraceTimeoutMs)$/.test(key) && value > 0 ? Number(value) : 0);
+  }, 0);
 
 function register(api) {
   const config = api.pluginConfig ?? {};
@@ -49,24 +47,58 @@ function register(api) {
   const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: manifest.version, config };
   const bridge = sharedBridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
   lendModel(bridge, api, manifest.id);
+  const state = stateFolder(api);
+  const kept = keptIn(join(state, manifest.id, "kept-turns"), bridge.log);
+  bridge.up = ({ keptKey }) => kept.ready(bridge, keptKey);
+  const runs = new Runs(process.env.OPENCLAW_CONFIG_PATH || join(state, "openclaw.json"));
   const ask = (method, params, ctx, ms = TOOL_MS, signal) =>
     bridge.ask(method, { ...params, context: some(ctx, CONTEXT) }, ms, signal);
+  // The host's own switch of memory, for all agents or one.
+  const searches = (agentId) => {
+    const now = api.runtime?.config?.current?.() ?? api.config;
+    return (now?.agents?.entries?.[agentId]?.memory?.search?.enabled ?? now?.memory?.search?.enabled) !== false;
+  };
   // For hooks: whatever goes wrong, the turn goes on.
-  const hook = (name, method, ms) =>
-    api.on(name, async (event, ctx) => {
-      const said = { event: name, ...eventOf(event) };
-      const asked = ask(method, said, ctx, ms ?? (bridge.info?.deadlineMs ?? 2000) + GRACE_MS);
-      const told = await asked.catch((error) => bridge.tell("warn", error.message));
-      if (name === "before_prompt_build" && recalls) showLines(api, manifest.id, ctx, told?.lines);
-      return told?.result ?? undefined;
-    });
+  const hook = (name, method, made, options) =>
+    api.on(
+      name,
+      async (event, ctx) => {
+        try {
+          return (await made({ event: name, ...some(event, ["prompt", "success", "reason", "assistantTexts"]) }, event, ctx, method))?.result ?? undefined;
+        } catch (error) {
+          bridge.log.tell("warn", error.message);
+        }
+      },
+      options,
+    );
+  const told = (said, event, ctx, method) => ask(method, { ...said, ...window(event) }, ctx, CAPTURE_MS);
+  const recalled = (said, event, ctx, method) => {
+    runs.began(ctx, event);
+    const params = { ...said, ...window(event), hostSearch: searches(ctx?.agentId) };
+    const asked = ask(method, params, ctx, (bridge.info?.deadlineMs ?? 2000) + GRACE_MS);
+    const shown = (lines) => recalls && showLines(api, manifest.id, ctx, lines);
+    asked.then((found) => shown(found?.lines)).catch(() => shown());
+    return asked;
+  };
+  const captured = (said, event, ctx, method) => {
+    const run = runs.ended(ctx);
+    return kept.hand(bridge, method, { ...said, ...whole(event, run), context: some(ctx, CONTEXT) }, ctx?.sessionKey ?? "");
+  };
+  const noted = (_said, event, ctx) => runs.began(ctx, event);
+  // The end of a session comes after its turns: behind one that waits, it waits, too.
+  const happened = async (said, event, ctx, method) => {
+    const params = { ...said, ...window(event) };
+    const later = () => kept.hand(bridge, method, { ...params, context: some(ctx, CONTEXT) }, ctx?.sessionKey ?? "");
+    return kept.idle ? ask(method, params, ctx, CAPTURE_MS).catch(later) : later();
+  };
 
   const settles = captures && config.capture?.strategy === "debounce";
-  if (recalls || settles) hook("before_prompt_build", "turn.before");
-  if (captures) hook("agent_end", "turn.after", CAPTURE_MS);
-  if (settles) hook("llm_output", "turn.heard", CAPTURE_MS);
-  if (recalls || captures) hook("session_start", "session.event", CAPTURE_MS);
-  for (const name of captures ? ["before_compaction", "before_reset", "session_end"] : []) hook(name, "session.event", CAPTURE_MS);
+  const limit = { timeoutMs: Math.max(HOST_LIMIT_MS, timesIn(config)) + 2 * GRACE_MS + 1_500 };
+  if (recalls || captures) hook("before_prompt_build", "turn.before", recalls || settles ? recalled : noted, limit);
+  if (captures) hook("agent_end", "turn.after", captured);
+  if (settles) hook("llm_output", "turn.heard", told);
+  if (recalls || captures) hook("session_start", "session.event", told);
+  for (const name of captures ? ["before_compaction", "before_reset", "session_end"] : []) hook(name, "session.event", happened);
   const offers = (what) => holdsSlot && !disabled && config.offer?.[what] !== false;
   if (offers("tools")) registerTools(api, ask);
   if (holdsSlot && !disabled) registerCapability(api, ask, bridge, offers("section") ? tools.prompt : []);
@@ -79,12 +111,17 @@ function register(api) {
   api.registerService({
     id: manifest.id,
     start: () => {
-      api.logger.info(`memrelay: ${named ? `registered hooks: ${named}` : "no hooks registered"}`);
+      bridge.log.tell("info", `${named ? `registered hooks: ${named}` : "no hooks registered"}`);
       // Not awaited: a relayer that does not answer must not hold up the gateway's start.
       const failed = (error) => ({ ok: false, text: `health check failed: ${error.message}` });
-      ask("health", {}, {}).catch(failed).then(({ ok, text }) => bridge.tell(ok ? "info" : "warn", text));
+      bridge.start();
+      ask("health", {}, {}).catch(failed).then(({ ok, text }) => bridge.log.tell(ok ? "info" : "warn", text));
     },
-    stop: () => bridge.stop(),
+    stop: async () => {
+      kept.saveAll();
+      runs.stop();
+      await bridge.stop();
+    },
   });
 }
 

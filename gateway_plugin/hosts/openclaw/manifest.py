@@ -218,7 +218,12 @@ def _common(command: str, slash: tuple[str, ...]) -> dict[str, Any]:
         "commandAliases": [{"name": name, "kind": "runtime-slash"} for name in slash],
         "uiHints": hints(),
         "configContracts": {
-            "secretInputs": {"paths": [{"path": name, "expected": "string"} for name in _SECRETS]}
+            # Named as the owner, the setting alone is without its value where a reference leads nowhere; the gateway starts.
+            "secretInputs": {
+                "paths": [
+                    {"path": name, "expected": "string", "ownerKind": "capability"} for name in _SECRETS
+                ]
+            }
         },
         "configSchema": config_schema(),
     }
@@ -259,13 +264,8 @@ if __name__ == "__main__":
 
 
 _CODE: Final = (
-    "index.js",
-    "bridge.js",
-    "chat.js",
-    "model.js",
-    "tools.json",
-    "package.json",
-    "openclaw.plugin.json",
+    *("index.js", "bridge.js", "chat.js", "kept.js", "log.js", "model.js", "runs.js"),
+    *("tools.json", "package.json", "openclaw.plugin.json"),
 )
 PACKED: Final = "memrelay"
 """The part of a package's ``package.json`` that says where it was made: ``command``, the program beside it."""

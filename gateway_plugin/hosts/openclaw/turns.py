@@ -35,6 +35,8 @@ def host_turn(
     stop_reason: str = "",
     first_turn: bool = False,
     interactive: bool = True,
+    turn_id: str = "",
+    searches: bool = True,
 ) -> HostTurn:
     """Read a hook's context.
 
@@ -44,6 +46,8 @@ def host_turn(
         stop_reason: why the last answer ended.
         first_turn: nothing was said in the session before.
         interactive: somebody waits for the answer, see `somebody_waits`.
+        turn_id: what the plugin calls this end of a turn.
+        searches: the host's own switch of memory is not off.
     """
     provenance = context.get("inputProvenance")
     kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
@@ -56,6 +60,8 @@ def host_turn(
         trigger=_text(context, "trigger") or "user",
         run_id=_text(context, "runId") or "",
         chat_id=_text(context, "chatId") or _text(context, "channelId"),
+        turn_id=turn_id,
+        searches=searches,
         inter_session=inter_session or kind == "inter_session",
         stop_reason=stop_reason,
         first_turn=first_turn,
@@ -110,21 +116,33 @@ class Runs:
         run = self._known.get(_text(context, "runId") or "")
         return None if run is None else (run.prompt, run.inter_session)
 
-    def ended(self, context: Json, messages: Sequence[Json], *, total: int) -> tuple[tuple[Json, ...], bool]:
+    def ended(
+        self,
+        context: Json,
+        messages: Sequence[Json],
+        *,
+        total: int,
+        began_at: int | None = None,
+        inter_session: bool = False,
+    ) -> tuple[tuple[Json, ...], bool]:
         """Return the messages that a run added, and whether another session wrote to it.
 
         Args:
             context: the ``ctx`` of the event that ended it.
             messages: the end of the history.
             total: how many messages the history has.
+            began_at: how many it had when the run began, where the host's plugin saw that: a bridge that was replaced
+                meanwhile did not.
+            inter_session: the host's plugin heard that another session wrote.
         """
         run = self._known.pop(_text(context, "runId") or "", None)
         missing = total - len(messages)
-        start = run.before - missing if run is not None else -1
+        before = began_at if began_at is not None or run is None else run.before
+        start = before - missing if before is not None else -1
         # A history that became shorter was compacted on the way: its latest question is where the run began.
         if not 0 <= start < len(messages):
             start = max(_questions(messages), default=0)
-        return tuple(messages[start:]), run is not None and run.inter_session
+        return tuple(messages[start:]), inter_session or (run is not None and run.inter_session)
 
 
 def _questions(messages: Sequence[Json]) -> Iterator[int]:

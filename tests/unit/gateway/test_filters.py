@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gateway_plugin.filters import DropReason, Origin, judge, strip_system_noise
+from gateway_plugin.filters import DropReason, Origin, judge, strip_host_log
 from gateway_plugin.injection import InjectionClass
 from gateway_plugin.settings import CaptureSettings
 
@@ -180,27 +180,43 @@ def test_weak_signs_of_injection_are_kept_and_marked():
     assert judgement.suspect == {InjectionClass.TOOL}
 
 
-NOISE = [
-    "[plugins] loaded", "[tools] x", "[agent/main] y", "Config warnings: z", "[memsearch] indexed", "WARNING: deprecated",
-    "Error: boom", "Config invalid", "Config overwrite", "plugins.allow is empty", "Plugin loaded.", "autoCapture: 3",
-    "Sender (untrusted metadata):", "```json", "```", '"label": "ana",', '"id": 1', '"name": "x"', '"username": "y"', "{", "},",
-    "# Recent Memory", "## 2026-05-01.md", "## Session 3", "### 10:30", "[[reply_to_current]]",
+HOST_LINES = [
+    "[plugins] loaded", "[tools] x", "[agent/main] y", "Config warnings: z", "[memsearch] indexed", "WARNING: deprecated option",
+    "Config invalid", "Config overwrite", "plugins.allow is empty", "Plugin loaded.", "autoCapture: 3 stored", "# Recent Memory",
+    "2026-11-23T00:34:54.532+00:00 [plugins] memrelay: connected", "WARNING: the plugin memrelay is not in plugins.allow",
+]  # fmt: skip
+BESIDE = [
+    "WARNING: 3 of 4 done", "Sender (untrusted metadata):", "```json", "```", '"label": "ana",', '"id": 1', '"name": "x"',
+    '"username": "y"', "{", "},", "## 2026-05-01.md", "## Session 3", "### 10:30", "[[reply_to_current]]",
 ]  # fmt: skip
 
 
 @pytest.mark.row("MS-16")
-@pytest.mark.parametrize("line", NOISE)
-def test_noise_lines_go_from_system_text(line):
-    assert strip_system_noise(f"before\n{line}\nafter") == "before\nafter"
+@pytest.mark.parametrize("line", HOST_LINES)
+def test_lines_of_a_hosts_log_go_from_what_is_captured(line):
+    assert judge(f"{PLAIN}\n{line}", origin=Origin.USER, settings=SETTINGS).text == PLAIN
+    assert judge(line, origin=Origin.ASSISTANT, settings=SETTINGS).dropped is DropReason.EMPTY
+
+
+@pytest.mark.row("MS-16")
+@pytest.mark.parametrize("line", BESIDE)
+def test_what_a_log_says_beside_goes_with_it_and_stays_without_it(line):
+    assert strip_host_log(f"before\n{line}\n[plugins] loaded\nafter") == "before\nafter"
+    assert strip_host_log(f"before\n{line}\nafter") == f"before\n{line}\nafter"
 
 
 @pytest.mark.row("MS-16")
 @pytest.mark.parametrize(
-    "line", ["Error: connection refused when I migrate", "WARNING: the heater in room 4 is broken"]
+    "line",
+    [
+        "Error: connection refused when I migrate",
+        "WARNING: the heater in room 4 is broken",
+        "Warning: I am allergic to the plugin's smell",
+        "[tools]box is in the cellar",
+    ],
 )
-def test_the_same_lines_stay_when_a_person_says_them(line):
+def test_the_same_words_stay_when_a_person_says_them(line):
     assert judge(line, origin=Origin.USER, settings=SETTINGS).text == line
-    assert judge(line, origin=Origin.SYSTEM, settings=SETTINGS).dropped is DropReason.EMPTY
 
 
 def test_a_hostile_megabyte_is_judged_at_once():

@@ -43,6 +43,7 @@ def test_an_ordinary_turn_of_a_person_passes_every_gate(settings, purpose):
 
 # gate, what differs from the ordinary turn, and whether recall, active mode and capture are stopped by it
 TRUTH_TABLE = [
+    ("host", {"searches": False}, (1, 1, 0)),
     ("outbox", {"outbox_error": "the outbox cannot be used"}, (1, 1, 1)),
     ("session_toggle", {"session_enabled": False}, (1, 1, 1)),
     ("agents", {"key": "agent:other:main"}, (0, 1, 0)),

@@ -63,6 +63,20 @@ def test_one_turn_that_is_handed_over_ends_the_warning(dog, told):
     assert len(told) == 1
 
 
+def test_many_sessions_whose_turns_are_under_way_are_no_warning(dog, told):
+    for number in range(50):
+        dog.recalled(f"session {number}")
+    assert told == []
+    dog.handed_over()
+
+
+def test_sessions_that_go_on_without_any_capture_are(dog, told):
+    for _ in range(4):
+        for number in range(5):
+            dog.recalled(f"session {number}")
+    assert len(told) == 1
+
+
 def test_capture_that_is_off_on_purpose_is_not_warned_about(time, told):
     recall(Watchdog(time, told.append, enabled=False), 3 * TURNS)
     assert told == []

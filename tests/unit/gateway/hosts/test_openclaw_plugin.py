@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 
 import pytest
 
 from gateway_plugin.crosswalk import ALIASES, PRESETS
-from gateway_plugin.hosts.openclaw.config import settings_block, settings_steps
+from gateway_plugin.hosts.openclaw.config import core_config, settings_block, settings_steps
 from gateway_plugin.hosts.openclaw.manifest import (
     FOLDER,
     config_schema,
@@ -18,7 +19,7 @@ from gateway_plugin.hosts.openclaw.manifest import (
     tool_file,
     write_package,
 )
-from gateway_plugin.settings import load_settings
+from gateway_plugin.settings import load_settings, safe_load
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
 
@@ -81,7 +82,9 @@ def test_a_hint_tells_bounds_and_default_of_the_setting_itself():
 def test_the_secret_is_marked_as_one_and_may_be_a_reference():
     told = manifest()
     assert told["uiHints"]["key"]["sensitive"] is True
-    assert {"path": "key", "expected": "string"} in told["configContracts"]["secretInputs"]["paths"]
+    assert {"path": "key", "expected": "string", "ownerKind": "capability"} in told["configContracts"][
+        "secretInputs"
+    ]["paths"]
     assert {"type": "object"} in told["configSchema"]["properties"]["key"]["anyOf"]
 
 
@@ -121,13 +124,29 @@ def test_the_package_holds_what_the_program_reads_and_is_the_same_each_time(tmp_
     assert write_package(tmp_path, sidecar=sidecar).read_bytes() == first
     with tarfile.open(file) as archive:
         names = set(archive.getnames())
-    wanted = {"index.js", "bridge.js", "model.js", "tools.json", "package.json", "openclaw.plugin.json"}
+    code = {"index.js", "bridge.js", "chat.js", "kept.js", "log.js", "model.js", "runs.js"}
+    wanted = code | {"tools.json", "package.json", "openclaw.plugin.json"}
     assert {f"package/{name}" for name in wanted} <= names
 
 
 def test_the_program_stays_small_enough_to_be_read():
-    lines = [len((FOLDER / name).read_text().splitlines()) for name in ("index.js", "bridge.js", "chat.js")]
-    assert sum(lines) <= 360
+    lines = {file.name: len(file.read_text().splitlines()) for file in FOLDER.glob("*.js")}
+    assert max(lines.values()) <= 300
+    assert sum(lines.values()) <= 900
+
+
+def test_the_program_needs_nothing_but_node():
+    for file in FOLDER.glob("*.js"):
+        imported = re.findall(r'^import .* from "(.*)";', file.read_text(), re.MULTILINE)
+        assert all(name.startswith(("node:", "./")) for name in imported), file.name
+
+
+@pytest.mark.parametrize("key", ["${NOT_SET}", {"source": "env", "provider": "default", "id": "NOT_SET"}])
+def test_a_secret_that_refers_to_nothing_names_the_variable_in_one_line(key):
+    error = safe_load(core_config({"key": key}, {}), {}).error
+    assert str(error).startswith("key: ")
+    assert "NOT_SET, which is not set" in str(error)
+    assert "\n" not in str(error)
 
 
 def test_without_consent_the_settings_leave_conversation_access_out():

@@ -1,0 +1,99 @@
+// What the bridge is told of a run's messages: what was said, and the names of tools that were called.
+import { statSync, utimesSync } from "node:fs";
+
+const HISTORY = 60;
+const MAX_TEXT = 20_000;
+const MAX_RUN = 4_000;
+const MAX_CHARS = 4_000_000;
+const MAX_RUNS = 512;
+const AFTER_RUN_MS = 2_000;
+
+const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
+const partsOf = (content) =>
+  [content]
+    .flat()
+    .map((part) => (part?.type === "text" ? part.text : part))
+    .map((part) => (typeof part === "string" ? part.slice(0, MAX_TEXT) : some(part, ["type", "name"])))
+    .filter((part) => typeof part === "string" || part.type === "toolCall");
+// What a tool returned stays here: nobody said it.
+const messageOf = (message) => ({
+  ...some(message, ["role", "timestamp", "stopReason", "name"]),
+  content: message.role === "toolResult" ? [] : partsOf(message.content),
+});
+
+// The end of the history.
+export function window(event) {
+  const messages = event.messages ?? [];
+  return { messages: messages.slice(-HISTORY).map(messageOf), historyLength: messages.length };
+}
+
+// All that a run added, however many tools it called, and the window: of a run beyond all bounds its questions and its end.
+export function whole(event, run) {
+  const all = event.messages ?? [];
+  const last = all.findLastIndex(({ role }) => role === "user");
+  const from = Math.max(0, all.length - MAX_RUN, Math.min(all.length - HISTORY, run?.before ?? last, Math.max(last, 0)));
+  let room = MAX_CHARS;
+  const bounded = (message) => {
+    const told = messageOf(message);
+    room -= JSON.stringify(told.content).length;
+    return room < (told.role === "user" ? -MAX_CHARS / 4 : 0) ? { ...told, content: [] } : told;
+  };
+  const messages = all.slice(from).reverse().map(bounded).reverse();
+  return { messages, historyLength: all.length, runStart: run?.before, interSession: run?.interSession };
+}
+
+// What the beginning of a run tells that its end does not, kept here, so that a bridge that is replaced meanwhile needs not
+// know it: how long the history was, and whether another session wrote.
+//
+// The host takes no new settings over while a plugin's run goes on, and does not try again. So where its file was changed
+// during a run, it is given another look at it when the last run has ended: the file's time is set, and nothing in it.
+export class Runs {
+  known = new Map();
+
+  constructor(file) {
+    this.file = file;
+  }
+
+  began(ctx, event) {
+    if (!ctx?.runId) return;
+    if (!this.known.size) this.written ??= this.time();
+    this.known.set(ctx.runId, {
+      before: event.messages?.length ?? 0,
+      interSession: ctx.inputProvenance?.kind === "inter_session",
+    });
+    if (this.known.size > MAX_RUNS) this.known.delete(this.known.keys().next().value);
+  }
+
+  ended(ctx) {
+    const run = this.known.get(ctx?.runId);
+    this.known.delete(ctx?.runId);
+    if (!this.known.size) this.look = setTimeout(() => this.takenOver(), AFTER_RUN_MS).unref();
+    return run;
+  }
+
+  // Stopped, because the host took something over, or ends.
+  stop() {
+    clearTimeout(this.look);
+    this.stopped = true;
+  }
+
+  takenOver() {
+    if (this.known.size || this.stopped) return;
+    const [before, now] = [this.written, this.time()];
+    this.written = undefined;
+    if (before === undefined || now === before) return;
+    try {
+      utimesSync(this.file, new Date(), new Date());
+    } catch {
+      // Another user's file: the host looks at it when it is changed next.
+    }
+  }
+
+  time() {
+    try {
+      return statSync(this.file).mtimeMs;
+    } catch {
+      return undefined;
+    }
+  }
+}

@@ -1,0 +1,146 @@
+"""What of a host's turn reaches the relayer, over the plugin: the words of people and the assistant, and nothing of the host's."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.turn import HostTurn
+
+SECRET = "11" * 32
+NO_HOST = HostTurn()
+FACT = "Our boiler is serviced by Mrs Lindqvist every October."
+GROUP = "agent:main:telegram:group:-100"
+
+
+@pytest.fixture
+def captured(wire, environ):
+    """Captures messages with settings of the test's choice and returns what the relayer was sent."""
+
+    def capture(messages, *, session="agent:main:main", host=NO_HOST, **settings):
+        options = {"secret": SECRET, "environ": environ, "settings": settings or None}
+        with MemoryPlugin(wire.url, **options) as plugin:
+            plugin.after_turn(messages, session_key=session, host=host)
+            assert plugin.flush(20)
+        bodies = wire.bodies("/v1/analyze")
+        return bodies[-1]["turns"] if bodies else []
+
+    return capture
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text):
+    return {"role": "assistant", "content": text}
+
+
+def texts(turns):
+    return [turn["text"] for turn in turns]
+
+
+@pytest.mark.row("MS-16", level="e2e")
+def test_the_hosts_own_log_in_a_prompt_is_not_captured(captured):
+    noise = (
+        "[plugins] memrelay: decided to use 3 hooks\nWARNING: plugins.allow is empty\nautoCapture: 2 stored"
+    )
+    turns = [
+        user(f"{noise}\n{FACT}"),
+        assistant(noise),
+        {"role": "system", "content": noise},
+        {"role": "tool", "content": noise},
+    ]
+    assert texts(captured(turns)) == [FACT]
+
+
+@pytest.mark.row("MS-16", level="e2e")
+def test_a_prompt_that_is_nothing_but_the_hosts_log_is_not_captured(captured):
+    assert captured([user("WARNING: config overwrite\n[plugins] loaded"), assistant("Noted.")]) == []
+
+
+@pytest.mark.parametrize(
+    "sender", ["Alice (777): ", "[Telegram Sailors id:-100 Mon 2026-11-23 10:00 UTC] Alice (777): "]
+)
+def test_in_a_group_the_senders_name_is_kept_beside_the_words_and_not_in_them(captured, sender):
+    (turn,) = captured([user(f"{sender}{FACT}"), assistant("Noted.")], session=GROUP)
+    assert (turn["text"], turn["speaker"]) == (FACT, "Alice")
+
+
+def test_a_short_word_in_a_group_is_not_made_long_by_who_said_it(captured):
+    assert captured([user("Alice Cooper (+15551234567): ok"), assistant("Fine.")], session=GROUP) == []
+
+
+def test_a_person_who_writes_so_in_a_direct_chat_is_taken_at_their_word(captured):
+    said = "Paul (1975): the year in which my brother was born."
+    assert texts(captured([user(said), assistant("Noted.")])) == [said]
+
+
+def test_in_a_group_a_prompt_is_measured_without_the_senders_name(wire, environ):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        turn = plugin.before_turn("Alice (777): hello", session_key=GROUP)
+    assert turn.status == "skipped:min_length"
+
+
+@pytest.mark.row("CP-34", level="e2e")
+def test_of_a_long_turn_the_newest_messages_go_and_what_was_asked(captured):
+    looks = [assistant(f"Now I look into the drawer with the number {n} in the cellar.") for n in range(30)]
+    sent = texts(captured([user(FACT), *looks]))
+    assert sent[0] == FACT
+    assert sent[1:] == [look["content"] for look in looks[-9:]]
+
+
+@pytest.mark.row("CP-35", level="e2e")
+def test_recalled_memories_in_a_message_are_not_captured(captured):
+    block = "<relevant-memories>\n1. [decision] the red bicycle is Anna's\n</relevant-memories>"
+    assert texts(captured([user(f"{block}\n\n{FACT}"), assistant("Noted.")])) == [FACT]
+
+
+@pytest.mark.row("MW-13", level="e2e")
+def test_strings_and_blocks_of_both_roles_go_and_tiny_texts_do_not(captured):
+    answer = "I will keep in mind that Mrs Lindqvist comes in October."
+    messages = [
+        user("ok then"),
+        {"role": "user", "content": [{"type": "text", "text": FACT}, {"type": "image", "data": "AAAA"}]},
+        {"role": "toolResult", "content": [{"type": "text", "text": "a tool's own words of some length"}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": answer}, {"type": "toolCall", "name": "x"}],
+        },
+        assistant("Done."),
+    ]
+    assert texts(captured(messages, capture={"minLength": 11})) == [FACT, answer]
+
+
+@pytest.mark.row("MW-19", level="e2e")
+def test_a_capture_that_the_relayer_cannot_take_is_tried_again_under_the_same_key(captured, wire):
+    from wire_relayer import answer
+
+    wire.script = [answer(503, "unavailable")]
+    assert texts(captured([user(FACT), assistant("Noted.")])) == [FACT]
+    keys = [body["idempotency_key"] for body in wire.bodies("/v1/analyze")]
+    assert len(set(keys)) == 1
+
+
+@pytest.mark.row("MS-18", level="e2e")
+def test_memsearchs_sizes_hold_under_its_preset(captured):
+    long = "word " * 1000 + "and so the berth is number seven."
+    sent = captured([user(FACT), assistant(long)], preset="memsearch")
+    assert len(sent[1]["text"]) <= 3000
+    assert sent[1]["text"].endswith("number seven.")
+    assert (
+        captured([user("It is blue."), assistant("Ok.")], preset="memsearch", session="agent:main:two")
+        == sent
+    )
+
+
+def test_a_turn_that_is_handed_over_twice_under_one_id_is_captured_once(wire, environ):
+    turn = HostTurn(turn_id="5e0d")
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        first = plugin.after_turn([user(FACT)], session_key="agent:main:s", host=turn)
+        plugin.after_turn([user("The other one is serviced in May by nobody.")], session_key="agent:main:s")
+        again = plugin.after_turn([user(FACT)], session_key="agent:main:s", host=turn)
+        said_again = plugin.after_turn(
+            [user(FACT)], session_key="agent:main:s", host=HostTurn(turn_id="other")
+        )
+    assert (first.status, again.status, said_again.status) == ("queued", "empty", "queued")
