@@ -18,7 +18,7 @@ SURFACES = frozenset(
     {
         "MemoryPlugin", "AsyncMemoryPlugin", "BridgeServer",
         "CliRunner",
-        "local_relayer", "threaded_relayer",
+        "local_relayer", "threaded_relayer", "LocalRelayer",
     }
 )  # fmt: skip
 

@@ -150,6 +150,7 @@ def test_an_outage_is_told_within_a_minute_and_so_is_its_end(
     assert back in gateway.log_text()[before:]
 
 
+@pytest.mark.row("MW-27", level="e2e")
 def test_a_key_that_names_an_unset_variable_is_named_and_the_gateway_starts(
     openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path: Path
 ) -> None:

@@ -122,7 +122,7 @@ def test_a_bridge_that_was_killed_is_replaced_and_memory_comes_back(
     assert facts[1] in said(model.asked("boiler every October?")[-1])
 
 
-@pytest.mark.row("AR-23", "AR-10", level="e2e")
+@pytest.mark.row("AR-23", "AR-10", "MS-27", level="e2e")
 def test_switched_off_or_absent_the_prompt_is_the_same_and_no_request_leaves(
     gateway: Gateway, model: StubModel, line: FaultProxy, facts: tuple[str, ...]
 ) -> None:

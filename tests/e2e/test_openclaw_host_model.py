@@ -45,7 +45,7 @@ def questions(model: StubModel, about: str) -> list[dict[str, Any]]:
     return [one for one in model.requests if is_extraction(one) and about in said(one)]
 
 
-@pytest.mark.row("CP-38", level="e2e")
+@pytest.mark.row("CP-38", "CP-53", level="e2e")
 @pytest.mark.row("MS-19", level="e2e")
 def test_at_default_settings_openclaws_model_extracts_facts_that_were_said_and_summarises_the_session(
     hosted: Gateway, relayer: Relayer, model: StubModel

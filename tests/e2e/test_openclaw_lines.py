@@ -65,7 +65,7 @@ def test_what_was_found_is_not_kept_in_the_hosts_database_unless_somebody_asks_t
     assert fact not in entry
 
 
-@pytest.mark.row("AM-07", level="e2e")
+@pytest.mark.row("AM-07", "AM-30", level="e2e")
 def test_the_global_state_is_shown_apart_from_the_sessions(gateway: Gateway, fact: str) -> None:
     del fact
     session = "agent:main:openai-user:lines-global"

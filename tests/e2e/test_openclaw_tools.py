@@ -55,13 +55,14 @@ def call(gateway: Gateway, tool: str, *, agent: str = "main", user: str = "tools
     return gateway.chat(f"CALL {tool} {json.dumps(arguments)}", agent=agent, user=user)
 
 
-@pytest.mark.row("MS-10", "MS-12", "MW-02", level="e2e")
-@pytest.mark.row("MW-21", "MW-22")
+@pytest.mark.row("MS-10", "MS-12", "MW-02", "MW-21", level="e2e")
+@pytest.mark.row("MW-22")
 def test_the_model_stores_finds_reads_corrects_and_forgets(gateway: Gateway) -> None:
     assert "Stored 1 fact(s)" in call(
         gateway, "memory_store", text="The seed catalogue is in the tin drawer."
     )
     found = call(gateway, "memory_search", query="Where is the seed catalogue?")
+    assert "Found 1 memor" in found
     assert "seed catalogue is in the tin drawer" in found
     [memory] = re.findall(r"1 = ([\w-]+)", found)
     assert "tin drawer" in call(gateway, "memory_get", ref=memory)

@@ -96,7 +96,7 @@ def test_files_are_found_by_tool_and_prompt_without_any_command(gateway: Gateway
     assert "(memory/2026-04-01.md#3, 2026-04-01)" in text
 
 
-@pytest.mark.row("CP-24", "MS-30", level="e2e")
+@pytest.mark.row("CP-24", "CP-52", "MS-30", level="e2e")
 def test_an_edited_line_replaces_and_a_deleted_one_is_gone(gateway: Gateway, model: StubModel) -> None:
     file = workspace_of(gateway) / "MEMORY.md"
     wait_for(gateway, "what is the staging database called", "heron")
@@ -118,7 +118,7 @@ def test_an_edited_line_replaces_and_a_deleted_one_is_gone(gateway: Gateway, mod
     wait_for(gateway, "when is the crane on pier four serviced", "crane")
 
 
-@pytest.mark.row("CP-45", "CP-48", level="e2e")
+@pytest.mark.row("CP-45", "CP-48", "CP-51", level="e2e")
 def test_memory_get_reads_lines_of_the_workspaces_files_and_of_nothing_else(gateway: Gateway) -> None:
     (workspace_of(gateway) / "MEMORY.md").write_text(NOTES)
 
@@ -176,7 +176,7 @@ def test_the_hosts_memory_command_is_ours(gateway: Gateway) -> None:
     assert "indexed: 3 files" in done.stdout
 
 
-@pytest.mark.row("CP-40", level="e2e")
+@pytest.mark.row("CP-40", "CP-54", level="e2e")
 def test_what_is_captured_is_mirrored_into_the_daily_notes_and_edited_there(
     gateway: Gateway, relayer: Relayer
 ) -> None:
