@@ -77,7 +77,7 @@ class Models:
         """
         settings = self.settings
         if settings.former_embedder is None:
-            return self._other_local()
+            return self._other_local(embedder)
         kind = settings.former_embedder
         former = await (self._remote_former() if kind == "openai" else self._local(kind))
         if former.model == embedder.model:
@@ -86,12 +86,14 @@ class Models:
             )
         return former
 
-    def _other_local(self) -> Embedder | None:
+    def _other_local(self, embedder: Embedder) -> Embedder | None:
         """The local model that is not in use, loaded when a namespace turns up that it embedded."""
         kind: Kind = "local" if self.settings.embedder == "multilingual" else "multilingual"
         if self.settings.embedder == "openai" or not is_installed(kind):
             return None
         other = LocalEmbedder(kind)
+        if other.model == embedder.model:
+            return None
         self.stack.push_async_callback(other.close)
         return other
 

@@ -212,6 +212,14 @@ def _says_otherwise(old: Statement, new: Statement) -> bool:
     return "ended" in new.cues or not (before <= after or after <= before)
 
 
+def _of_another(old: Statement, new: Statement) -> bool:
+    """Whether two statements without a word of change are about things told apart by their numbers: rack 7 and rack 49."""
+    if not new.cues.isdisjoint(CUES[:-1]) or not old.about.isdisjoint(new.about):
+        return False
+    numbers = bool(old.numbers and new.numbers and old.numbers != new.numbers)
+    return numbers or bool(old.labels and new.labels and old.labels.isdisjoint(new.labels))
+
+
 @cache
 def _weights() -> dict[str, float]:
     weights: dict[str, float] = read_data("change_weights.toml")["weights"]
@@ -222,13 +230,22 @@ def likelihood(old: Statement, new: Statement, cosine: float) -> float:
     """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts."""
     if max(len(old.words), len(new.words)) > _MOST_WORDS or not _says_otherwise(old, new):
         return 0.0
+    if _of_another(old, new):
+        return 0.0
     weights = _weights()
     logit = weights["bias"] + sum(weights[name] * value for name, value in features(old, new, cosine).items())
     return 1 / (1 + exp(-logit))
 
 
-POSSIBLE = 0.15
-"""From here on the newer one stands before the older one where a question found both."""
+_POSSIBLE = 0.15
+
+
+def may_follow(old: Statement, new: Statement, cosine: float) -> bool:
+    """Whether the newer statement may tell a later state of what the older one says: enough to tell it first where both are told."""
+    on_topic = not old.about.isdisjoint(new.about)
+    return on_topic and tells_a_change(old, new) and likelihood(old, new, cosine) >= _POSSIBLE
+
+
 LINKED = 0.35
 """From here on the newer one is told before the older one."""
 SURE = 0.8

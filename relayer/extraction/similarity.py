@@ -290,9 +290,16 @@ def says_the_same(first: Gist, second: Gist) -> bool:
     if not first.english:
         return first.forms == second.forms
     ours, theirs = list(first.tokens), list(second.tokens)
+    # Locker 2 of row 5 is not locker 5 of row 2.
+    if _numbers(ours) != _numbers(theirs):
+        return False
     if Counter(first.forms) != Counter(second.forms):
         ours = _respelt(ours, theirs)
     return _one_part_moved(_ordered(ours), _ordered(theirs))
+
+
+def _numbers(tokens: list[Token]) -> list[str]:
+    return [token.form for token in tokens if token.form.isdigit()]
 
 
 def _ordered(tokens: list[Token]) -> list[str]:

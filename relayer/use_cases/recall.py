@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relayer.access.accounts import Access
 from relayer.domain.operations import Record
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
-from relayer.extraction.changes import POSSIBLE, likelihood, statement_of
+from relayer.extraction.changes import may_follow, statement_of
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -114,7 +114,7 @@ _QUERY_CHARACTERS = 2048
 _EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
 _NO_BUDGET = PAGE_BYTES
 # Of the best hits so many are compared with each other where a prompt asks for a memory: which is the later one.
-_COMPARED = 10
+_COMPARED = 8
 # Characters; what is longer says more than one thing, and reading it would hold the event loop.
 _ONE_STATEMENT = 240
 # Names of speakers in a query that are looked at; each is embedded when it is first asked about.
@@ -310,7 +310,7 @@ def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
             is_later = (newer.said_at, beside.key) > (record.said_at, hit.key) and same_voice(record, newer)
             if beside.key in placed or not is_later:
                 continue
-            if likelihood(read[at], read[other], _cosine(vectors[at], vectors[other])) >= POSSIBLE:
+            if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other])):
                 placed[beside.key] = replace(beside, relevance=max(beside.relevance, hit.relevance))
         placed.setdefault(hit.key, hit)
     return [*placed.values(), *hits[_COMPARED:]]

@@ -41,7 +41,7 @@ def known(call):
 def test_a_search_says_what_it_found_and_how_relevant_it_is(call, wire, known, name):
     found = call("memory_search", query="how do I take my coffee", **{name: 3}, corpus="memory")
     assert found.text == (
-        f"Found 1 memories:\n\n1. {COFFEE} (90% relevance)\n\nids: 1 = {known} (said by the user, 2026-01-01)"
+        f"Found 1 memories:\n\n1. {COFFEE} (90% relevance)\n\nids: 1 = {known} (said by the assistant, 2026-01-01)"
     )
     (one,) = found.details["memories"]
     assert one["blob_id"] == one["chunk_hash"] == one["id"] == known

@@ -204,14 +204,21 @@ async def test_what_contradicts_a_memory_is_told_before_it_even_if_it_was_not_fo
 
 
 async def test_of_two_that_a_question_finds_the_one_that_may_be_the_later_state_is_told_first(house):
-    before, after = "I park the van on level 3.", "Level 5 is where it stands today, my van."
+    before, after = "We live in Winton.", "We live in Riversdale now."
     # By hand, so that nothing is linked.
     for text in (before, after):
         await house.clock.advance(1.0)
         await remember(house.ctx, house.access(), RememberRequest(items=[{"text": text}]), house.deadline())
-    assert await recalled(house, "On which level did I park my van?") == [after, before]
+    assert await recalled(house, "Where do we live?") == [after, before]
     # Who does not ask is told what is nearest.
     assert (await recalled(house, before))[0] == before
+
+
+async def test_like_sentences_with_the_same_numbers_in_another_order_are_both_kept(house):
+    texts = ["Locker 2 of row 5 is rented.", "Locker 5 of row 2 is rented."]
+    for text in texts:
+        await said(house, text)
+    assert sorted(await live(house)) == texts
 
 
 async def test_what_was_said_earlier_and_captured_late_is_told_after(house):
