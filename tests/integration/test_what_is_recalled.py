@@ -123,7 +123,7 @@ def test_drafts_and_transcripts_of_a_workspace_rank_below_what_was_curated(site,
     (place / "memory" / "drafts").mkdir(parents=True)
     (place / "sessions").mkdir()
     question = "What is the release branch of the ferry project called?"
-    curated = "The release branch of the ferry project is called heron now, all of us decided."
+    curated = "The release branch of the whole ferry project is called heron by all."
     draft, told = (
         "The release branch of the ferry project is called egret.",
         "The release branch of the ferry project is called ibis.",
