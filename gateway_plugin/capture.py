@@ -430,7 +430,7 @@ class TurnCapture:
     async def end(self, key: str | None, host: HostTurn) -> bool:
         """Queue that a session ended; False where memory is off for it, nothing was captured, or there is no room."""
         try:
-            turn = self.turns.of(key, host, _ENDING, Purpose.CAPTURE)
+            turn = self.turns.of(parse_session_key(key or ""), host, _ENDING, Purpose.CAPTURE)
             told = turn.decision.allowed and await self.capturer.end(turn)
         except (GatewayError, OutboxFull):
             return False
@@ -441,12 +441,13 @@ class TurnCapture:
     async def _capture(
         self, messages: tuple[ChatMessage, ...], key: str | None, host: HostTurn, *, success: bool
     ) -> CaptureReport:
-        if host.among_several(parse_session_key(key or "")):
+        chat = parse_session_key(key or "")
+        if host.among_several(chat):
             messages = tuple(spoken_in_group(message) for message in messages)
         if messages:
             self.watchdog.handed_over()
         said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")
-        turn = self.turns.of(key, host, said, Purpose.CAPTURE, success=success)
+        turn = self.turns.of(chat, host, said, Purpose.CAPTURE, success=success)
         decision = turn.decision
         if not decision.allowed:
             waiting = self.outbox.waiting()

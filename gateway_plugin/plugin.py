@@ -204,7 +204,7 @@ class AsyncMemoryPlugin:
         """
         self._sender.start()
         try:
-            turn = self._turns.of(session_key, host, _BEGINNING, Purpose.RECALL)
+            turn = self._turns.of(parse_session_key(session_key or ""), host, _BEGINNING, Purpose.RECALL)
             if not turn.decision.allowed:
                 return f"skipped:{turn.decision.gate}"
             self._recaller.standing.begin(turn)

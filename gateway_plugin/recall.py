@@ -491,10 +491,11 @@ class TurnRecall:
         turn: Turn | None = None
         try:
             query = clean_query(prompt)
-            if host.among_several(parse_session_key(key or "")):
+            session = parse_session_key(key or "")
+            if host.among_several(session):
                 query = split_sender(query)[1]
                 earlier = tuple(spoken_in_group(message) for message in earlier)
-            turn = self.turns.of(key, host, query, Purpose.RECALL)
+            turn = self.turns.of(session, host, query, Purpose.RECALL)
             injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:
             injection, trace = self._silent(status_of(error), str(error))

@@ -152,18 +152,18 @@ class Turns:
         self._notify_once = notify_once
 
     def of(
-        self, key: str | None, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
+        self, session: SessionRef, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
     ) -> Turn:
-        """Make a turn and ask the gates about it; raises `IdentityError` for a session key that is none.
+        """Make a turn and ask the gates about it.
 
         Args:
-            key: the host's session key; None outside any chat session.
+            session: what the host's session key says.
             host: what else the host knows.
             query: the cleaned latest user message.
             purpose: what the turn wants of memory.
             success: the run ended well.
         """
-        turn = self.known(key, host, query, success=success)
+        turn = self._made(session, host, query, success=success)
         if turn.outbox_error:
             self._notify_once(turn.outbox_error)
         gates, active = explain(turn, self._settings, purpose), None
@@ -175,8 +175,10 @@ class Turns:
         return replace(turn, gates=gates, active=active)
 
     def known(self, key: str | None, host: HostTurn, query: str = "", *, success: bool = True) -> Turn:
-        """Make a turn about which no gate is asked; arguments and errors as of `of`."""
-        ref = parse_session_key(key or "")
+        """Make a turn about which no gate is asked; raises `IdentityError` for a session key that is none."""
+        return self._made(parse_session_key(key or ""), host, query, success=success)
+
+    def _made(self, ref: SessionRef, host: HostTurn, query: str, *, success: bool) -> Turn:
         whose, enabled, unreadable = self._identified(ref, host), True, ""
         if isinstance(whose, Identity):
             try:

@@ -144,7 +144,8 @@ class RequestHandler:
         structlog.contextvars.bind_contextvars(request_id=request_id)
         answered = await front.respond(request, request_id, request.protocol)
         self._write_down(
-            _counted(request.method),
+            request,
+            request_id,
             answered.route,
             answered.status,
             code=answered.code,
@@ -278,20 +279,29 @@ class RequestHandler:
     ) -> None:
         template = trail.route.path if trail.route is not None else "-"
         code, rule = ("ok", "") if problem is None else (problem.code, problem.rule or "")
-        method = _counted(request.method)
-        if self._traces is not None:
-            parent = request.headers.get("traceparent", "")
-            took = int((perf_counter() - started) * 1e9)
-            self._traces.ended(
-                RequestSpan(method, template, status, code, trail.request_id, parent, time_ns(), took)
-            )
-        self._write_down(method, template, status, code=code, rule=rule, started=started)
+        self._write_down(request, trail.request_id, template, status, code=code, rule=rule, started=started)
 
     def _write_down(
-        self, method: str, template: str, status: int, *, code: str, rule: str, started: float
+        self,
+        request: web.BaseRequest,
+        request_id: str,
+        template: str,
+        status: int,
+        *,
+        code: str,
+        rule: str,
+        started: float,
     ) -> None:
         seconds = perf_counter() - started
+        # Whoever calls may invent methods.
+        method = request.method if request.method in _METHODS else "other"
         self._metrics.observe(template, method, status, code, seconds)
+        if self._traces is not None:
+            parent = request.headers.get("traceparent", "")
+            took = int(seconds * 1e9)
+            self._traces.ended(
+                RequestSpan(method, template, status, code, request_id, parent, time_ns(), took)
+            )
         details = {"rule": rule} if rule else {}
         self._log.info(
             "request",
@@ -302,11 +312,6 @@ class RequestHandler:
             ms=round(seconds * 1000, 2),
             **details,
         )
-
-
-def _counted(method: str) -> str:
-    """A method as metrics, traces and logs name it: whoever calls may invent some."""
-    return method if method in _METHODS else "other"
 
 
 async def _while_there(request: web.BaseRequest, work: Awaitable[Reply]) -> Reply:

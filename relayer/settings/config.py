@@ -52,6 +52,8 @@ _FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
 _QUOTAS = ("bytes", "namespaces", "memories")
 # As like as a slip of the fingers leaves a name; the gateway's variables, which may lie beside ours, are less so.
 _MISSPELT = 0.75
+# But these of the gateway's are as like.
+_OF_GATEWAYS = frozenset({"dev_url", "staging_url", "prod_url"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -574,7 +576,8 @@ def _check_names(environment: Mapping[str, str]) -> None:
                 "it can read everything at rest. Start the relayer without it"
             )
         name = variable.upper().removeprefix(PREFIX).lower()
-        if value and variable.upper().startswith(PREFIX) and name not in RelayerSettings.model_fields:
+        known = _OF_GATEWAYS | RelayerSettings.model_fields.keys()
+        if value and variable.upper().startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, RelayerSettings.model_fields, 1, _MISSPELT)
             if near:
                 raise ConfigurationError(f"{variable} is not a setting: did you mean {_variable(near[0])}?")

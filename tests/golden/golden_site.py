@@ -56,6 +56,7 @@ BUCKETS = (
     "format-1-index-2-dialogues",
     "format-1-index-3",
     "format-1-index-4",
+    "format-1-index-4-accounts",
 )
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret

@@ -42,7 +42,7 @@ def _complaint(line: str) -> str:
     command = PROGRAMS[program]
     while words and hasattr(command, "commands") and words[0] in command.commands:
         command = command.commands[words.pop(0)]
-    if hasattr(command, "commands"):
+    if hasattr(command, "commands") and not command.invoke_without_command:
         return f"no command: {' '.join(words)}" if words else ""
     if command.context_settings.get("ignore_unknown_options"):
         return ""  # handed over to the other program

@@ -226,7 +226,8 @@ class ClientMemory:
                 # The rest would most likely fail, too, each after a deadline of its own.
                 before = f"; the {place} before it are saved" if place else ""
                 return Answer(f"{answer.text}\n(items[{place}]{before})", failed=True)
-            ids.append(str(answer.details["id"]))
+            # A courtesy or a question is nothing to remember, and has no id.
+            ids.append(str(answer.details.get("id", "")))
         await progress(len(items), len(items), f"{len(items)} of {len(items)} saved")
         return Answer(
             f"Saved {len(ids)} to MemWal. blob_ids={','.join(ids)}", {"total": len(ids), "blob_ids": ids}
@@ -288,11 +289,12 @@ def _in_their_words(name: str, details: Mapping[str, Any], namespace: str) -> tu
     match name:
         case "memwal_remember":
             told = {
-                "blob_id": details["id"],
+                "blob_id": details.get("id", ""),
                 "namespace": escape(namespace),
                 "status": details.get("status", ""),
             }
-            return f"Saved to MemWal. blob_id={told['blob_id']} namespace={told['namespace']}", told
+            saved = f"Saved to MemWal. blob_id={told['blob_id']} namespace={told['namespace']}"
+            return saved if told["blob_id"] else "", told
         case "memwal_recall":
             lines = [
                 f"{number}. [score={one['relevance']:.3f}] {one['text']}"
