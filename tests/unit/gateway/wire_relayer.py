@@ -295,7 +295,7 @@ class WireRelayer:
         return _json(schemas.RecallResponse.model_validate(answer))
 
     def _analyze(self, rows: list[dict], request: schemas.AnalyzeRequest) -> web.Response:
-        if request.idempotency_key not in self.stored:
+        if request.idempotency_key is None or request.idempotency_key not in self.stored:
             self.stored.add(request.idempotency_key)
             rows.extend(_memory(turn.text, turn.role, request.audience) for turn in request.turns)
         count = len(request.turns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway_plugin import keys
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosts.mcp import credentials
 from gateway_plugin.hosts.mcp.credentials import Pairing, Tokens, find_holder, issue, reply_to, save, saved
@@ -14,6 +15,11 @@ from relayer.wire.sealing import RootKeys
 
 NOW = 1_800_000_000
 SECRET = "11" * 32
+
+
+@pytest.fixture(autouse=True)
+def no_secret_of_another_test(monkeypatch):
+    monkeypatch.setattr(keys, "_taken", {})
 
 
 @pytest.fixture
