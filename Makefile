@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 DATA ?= ../shared/data/locomo-dev.json
 PYTEST_WORKERS ?= auto
 PYTEST_ARGS ?=
+E2E ?= tests/e2e
 SEEDS ?= 2000
 FIRST ?= 0
 ROUNDS ?= 30
@@ -56,7 +57,7 @@ prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attac
 
 test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
 	$(BIN)/python tests/e2e/openclaw_install.py
-	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/e2e
+	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(E2E)
 
 sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST on
 	$(PYTEST) tests/simulation --seeds $(SEEDS) --first-seed $(FIRST) $(PYTEST_ARGS)
