@@ -49,9 +49,14 @@ class StubModel:
         """Have a function decide first which tool is called; None leaves it to the rules above."""
         self._call = call
 
+    @property
+    def turns(self) -> list[dict[str, Any]]:
+        """The requests of runs of an agent: what a plugin asks of the host's model beside them comes without tools."""
+        return [request for request in self.requests if request.get("tools")]
+
     def asked(self, needle: str) -> list[dict[str, Any]]:
-        """Return the requests whose latest messages of the user hold a text."""
-        return [request for request in self.requests if needle in said(request)]
+        """Return the runs' requests whose latest messages of the user hold a text."""
+        return [request for request in self.turns if needle in said(request)]
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -194,7 +194,7 @@ def test_an_uninstalled_plugin_leaves_memory_core_and_comes_back_with_its_memori
         run("plugins", "uninstall", "memrelay", "--force")
         host.start()
         host.chat("Hello again after the uninstall.", user="without")
-        tools = {tool["function"]["name"] for tool in model.requests[-1]["tools"]}
+        tools = {tool["function"]["name"] for tool in model.turns[-1]["tools"]}
         assert "memory_store" not in tools
         answer = host.invoke("memory_search", {"query": question})
         assert answer["ok"] is True

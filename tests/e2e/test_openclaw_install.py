@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -63,8 +64,12 @@ def test_a_package_installs_loads_with_its_hooks_tools_and_commands_and_leaves_w
     )
     run(host, "plugins", "install", packed.stdout.strip(), *REVIEWED)
     assert (host.state / "extensions" / "memrelay" / "index.js").exists()
-    shown = run(host, "plugins", "inspect", "memrelay", "--runtime", "--json")
-    assert all(word in shown for word in ("memory_search", "memory_forget", "before_prompt_build"))
+    shown = json.loads(run(host, "plugins", "inspect", "memrelay", "--runtime", "--json"))
+    # The host names the hooks that it registered, and in a warning those that wait for the operator's consent.
+    hooks = json.dumps([shown["typedHooks"], shown["diagnostics"]])
+    assert all(name in json.dumps(shown["tools"]) for name in ("memory_search", "memory_forget"))
+    assert all(name in hooks for name in ("before_prompt_build", "session_end"))
+    assert shown["cliCommands"] == ["memrelay"]
     run(host, "plugins", "uninstall", "memrelay", "--force")
     plugins = host.config()["plugins"]
     assert plugins.get("slots", {}).get("memory", "memory-core") == "memory-core"
@@ -79,7 +84,9 @@ def test_the_sidecar_installs_beside_the_hosts_own_memory(host: Gateway, tmp_pat
     run(host, "plugins", "install", packed.stdout.strip(), *REVIEWED)
     plugins = host.config()["plugins"]
     assert plugins.get("slots", {}).get("memory", "memory-core") == "memory-core"
-    assert "memory_search" not in run(host, "plugins", "inspect", "memrelay-sidecar", "--runtime", "--json")
+    shown = json.loads(run(host, "plugins", "inspect", "memrelay-sidecar", "--runtime", "--json"))
+    assert shown["tools"] == []
+    assert {"name": "session_end"} in shown["typedHooks"]
 
 
 def test_the_host_refuses_a_misspelt_setting_before_it_is_written(host: Gateway) -> None:

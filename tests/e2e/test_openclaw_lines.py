@@ -131,7 +131,7 @@ def test_a_chat_that_begins_with_hi_is_told_what_was_said_lately_and_each_thing_
     gateway: Gateway, fact: str, model: StubModel
 ) -> None:
     gateway.chat("hi", user="lines-greeting")
-    greeted = said(model.requests[-1])
+    greeted = said(model.turns[-1])
     assert HEADING in greeted
     assert greeted.count(fact) == 1
     gateway.chat(QUESTION, user="lines-first")

@@ -62,8 +62,8 @@ def test_the_model_stores_finds_reads_corrects_and_forgets(gateway: Gateway) -> 
         gateway, "memory_store", text="The seed catalogue is in the tin drawer."
     )
     found = call(gateway, "memory_search", query="Where is the seed catalogue?")
-    assert "Found 1 memor" in found
-    assert "seed catalogue is in the tin drawer" in found
+    # What else the agent was told may stand behind what the question is about.
+    assert re.search(r"Found \d memor(?:y|ies):\s+1\. The seed catalogue is in the tin drawer\.", found)
     [memory] = re.findall(r"1 = ([\w-]+)", found)
     assert "tin drawer" in call(gateway, "memory_get", ref=memory)
     corrected = call(gateway, "memory_update", ref=memory, text="The seed catalogue is in the oak chest.")
