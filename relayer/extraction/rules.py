@@ -93,6 +93,13 @@ def judge_assistant_sentence(sentence: str, addressees: frozenset[str]) -> Verdi
     return Verdict(round(score, 3), _kind(words, sentence))
 
 
+def asks_to_recall(sentence: str) -> bool:
+    """Whether the sentence asks for what is remembered: "Remind me where I parked, please." holds nothing to remember."""
+    words = _without_interjections(words_of(sentence), frozenset())
+    opened = en.REQUEST_OPENERS.covers(words)
+    return ":" not in sentence and en.RECALL_REQUESTS.at(words, opened) > 0
+
+
 def _without_interjections(words: Sequence[Word], addressees: frozenset[str]) -> list[Word]:
     """Drop leading interjections and names of people being addressed: "Oh wow, Sam, I moved" says "I moved"."""
     position = 0

@@ -24,6 +24,7 @@ from relayer.extraction.rules import (
     NOTHING,
     PASSES,
     Verdict,
+    asks_to_recall,
     judge_assistant_sentence,
     judge_user_sentence,
 )
@@ -213,7 +214,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Version of the rules and weights."""
-        return "3"
+        return "4"
 
     def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
         """Return candidates, in order: one for each turn worth keeping, several for a long one."""
@@ -332,6 +333,8 @@ def _judge(
     reading = whole if alone else read_message(sentence, turn.role)
     ruled = NOTHING
     if lang in {"en", UNDETERMINED}:
+        if turn.role is Role.USER and asks_to_recall(sentence):
+            return _Hit(span, NOTHING, 0.0)
         ruled = (
             judge_user_sentence(sentence, before.present, answering=before.answering)
             if turn.role is Role.USER
@@ -340,7 +343,7 @@ def _judge(
     worth = max(whole.worth, reading.worth)
     if ruled.passes and worth > _WORTHLESS[turn.role]:
         return _Hit(span, ruled, reading.worth)
-    doubt = _ASKING if asks else _RULED if lang == "en" else 0.0
+    doubt = (_ASKING if asks else 0.0) + (_RULED if lang == "en" else 0.0)
     if whole.worth >= _WORTH[turn.role] + doubt or (not alone and reading.worth >= _SURE + doubt):
         return _Hit(span, Verdict(max(PASSES, ruled.score), ruled.kind), reading.worth)
     return _Hit(span, NOTHING, reading.worth)

@@ -29,6 +29,8 @@ def kept(text, role=Role.USER) -> bool:
         "please always answer in British English",
         "Remember that the key rotates every 90 days.",
         "I moved to Ulm in May, do you know a good baker there?",
+        "Remind me to call the dentist on Friday.",
+        "Remind me what matters on Fridays: the backup runs at noon.",
         "no meetings before ten please, I write in the morning",
     ],
 )
@@ -44,6 +46,9 @@ def test_a_user_statement_is_kept(text):
         "Good morning! How are you?",
         "What does this function do?",
         "can you show me the diff?",
+        "Where do I always park my bicycle?",
+        "Remind me where my bicycle is parked, please.",
+        "Hey, could you please just remind me who repaired the boiler?",
         "run the tests again",
         "Move the 3 files in the Docs folder next to the README",
         "wow, that's amazing",
@@ -264,7 +269,7 @@ def test_the_same_turns_give_the_same_candidates():
 
 
 def test_name_and_version_are_stated():
-    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "3")
+    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "4")
 
 
 SIZE = 64 * 1024
