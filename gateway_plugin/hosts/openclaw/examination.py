@@ -241,7 +241,7 @@ def _recorder(config: HostConfig, environ: Mapping[str, str]) -> Check:
         if off
         else f"whole prompts, recalled memories with them, are kept in the clear: {where}"
     )
-    fix = f"if nobody exports them: openclaw config set env.vars.{_RECORDER} 0; {_RESTART}"
+    fix = f"if nobody exports them: openclaw config set env.vars.{_RECORDER} off; {_RESTART}"
     return Check("openclaw flight recorder", True, found, fix, warning=not off)
 
 

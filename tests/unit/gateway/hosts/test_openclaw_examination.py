@@ -61,7 +61,7 @@ def test_a_host_that_keeps_whole_prompts_in_the_clear_is_warned_of(tmp_path, env
     checks = check_config(read_config(surroundings), surroundings)
     [check] = [check for check in checks if check.name == "openclaw flight recorder"]
     assert (check.ok, check.warning) == (True, warned)
-    assert "env.vars.OPENCLAW_TRAJECTORY 0" in check.fix
+    assert "env.vars.OPENCLAW_TRAJECTORY off" in check.fix
 
 
 def test_the_hosts_file_of_variables_switches_the_recorder_off_too(tmp_path):
