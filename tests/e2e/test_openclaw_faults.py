@@ -22,6 +22,8 @@ BOILER = "Our boiler is serviced by Mrs Lindqvist every October."
 FACT = "My grandmother's piano stands in the attic of the yellow house."
 # What a turn waits for memory at most, with room for a busy machine. The host's own part of a turn is not ours to bound.
 IN_TIME_MS = 4000
+# Status and why speak of the session that asks.
+ASKING = "agent:main:openai-user:asking"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def replace_bridge(gateway: Gateway) -> None:
 def turn_in_time(gateway: Gateway, text: str) -> str:
     """Have a turn answered, see that memory took no longer than it may, and return how memory says it stands."""
     assert gateway.chat(text, user="asking") == "Noted."
-    status = gateway.command("/memory status")
+    status = gateway.command("/memory status", session=ASKING)
     took = re.search(r"last recall: \S+ in (\d+) ms", status)
     assert took is None or int(took[1]) < IN_TIME_MS
     return status
@@ -68,7 +70,7 @@ def turn_in_time(gateway: Gateway, text: str) -> str:
 
 def test_one_bridge_serves_turns_and_commands(gateway: Gateway) -> None:
     gateway.chat("Does anything here need a second process?", user="asking")
-    assert gateway.command("/memory why").startswith("last turn: ")
+    assert gateway.command("/memory why", session=ASKING).startswith("last turn: ")
     assert len(gateway.bridges()) == 1
 
 
