@@ -141,6 +141,8 @@ _SAID_BY: Final = {
 }
 _LEFT_OUT: Final = "[left out: it reads like an instruction to the model]"
 _FILE_LINES: Final = 500
+_MOST_OF_COURTESY: Final = 3
+"""Words."""
 _SAYS_NOTHING: Final = frozenset({"courtesy", "question", "empty"})
 _NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
@@ -365,8 +367,12 @@ class Toolbox:
                 return None
             raise
         if not answer.memories:
-            # What else a turn is left for is no reason here: the model was asked to keep it.
-            nothing = bool(answer.verdicts) and all(one.reason in _SAYS_NOTHING for one in answer.verdicts)
+            # What else a turn is left for is no reason here, nor is what only sounds polite: the model was asked to keep it.
+            reasons = {one.reason for one in answer.verdicts}
+            says_nothing = reasons <= _SAYS_NOTHING and (
+                "courtesy" not in reasons or len(item.text.split()) <= _MOST_OF_COURTESY
+            )
+            nothing = bool(reasons) and says_nothing
             return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0}) if nothing else None
         first = answer.memories[0]
         if first.status == "refused":
