@@ -121,7 +121,7 @@ LOOKED_AT = 12
 """How many of the nearest memories one is compared with."""
 _MOST_CONTRADICTED = 3
 # By the words of so many characters: more cost the event loop more than they find, beside the vector of the whole.
-_SEARCHED = 400
+_SEARCHED = 80
 
 
 @dataclass(frozen=True, slots=True)
