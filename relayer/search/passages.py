@@ -76,6 +76,12 @@ def _starts_of(keys: Iterable[int]) -> defaultdict[int, list[int]]:
     return starts
 
 
+def _parts_of(keys: Sequence[int], starts: dict[int, list[int]]) -> tuple[NDArray[np.intp], list[int]]:
+    """Of each passage of these memories the place of its memory in ``keys``, and its own key."""
+    parts = [(at, _key(key, start)) for at, key in enumerate(keys) if key in starts for start in starts[key]]
+    return np.array([at for at, _ in parts], np.intp), [part for _, part in parts]
+
+
 def _count(starts: dict[int, list[int]], allowed: AbstractSet[int] | None) -> int:
     return sum(len(some) for key, some in starts.items() if allowed is None or key in allowed)
 
@@ -120,9 +126,8 @@ class VectorQuery:
     def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
         """The inner products of these keys' best rows with the query, NaN for keys without a row."""
         scores = self._whole.scores(keys)
-        for at, key in enumerate(keys):
-            if key in self._starts:
-                scores[at] = max(scores[at], *self.of_passages(key).values())
+        owners, parts = _parts_of(keys, self._starts)
+        np.fmax.at(scores, owners, self._parts.scores(parts))
         return scores
 
     def of_whole(self, key: int) -> float:
@@ -308,10 +313,10 @@ class WordsOfPassages:
 
     def raised(self, keys: Sequence[int], covered: NDArray[np.float64]) -> NDArray[np.float64]:
         """What each memory covers of the query, or what its best passage does if that is more."""
-        best = [
-            max(self.of_passages(key).values(), default=0.0) if key in self._starts else 0.0 for key in keys
-        ]
-        return np.maximum(covered, best)
+        best = np.array(covered, np.float64)
+        owners, parts = _parts_of(keys, self._starts)
+        np.maximum.at(best, owners, coverage(self._asked.scores(parts), self._asked.ceiling))
+        return best
 
     def of_passages(self, key: int) -> dict[int, float]:
         """What each passage of a memory covers of the query, by where it begins."""

@@ -120,8 +120,6 @@ def next_version(old: Record, access: Access, idempotency_key: str | None, **cha
 LOOKED_AT = 12
 """How many of the nearest memories one is compared with."""
 _MOST_CONTRADICTED = 3
-# By the words of so many characters: more cost the event loop more than they find, beside the vector of the whole.
-_SEARCHED = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +185,20 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
     What is live, and over, stands for nothing; one near it that is not over may.
     """
     for past in (False, True):
-        # Searching, and unsealing what was found before anything can be erased, is a step of the event loop by itself.
+        # Searching is a step of the event loop by itself, and so is opening each memory: some are long. What a statement
+        # changes is near it in meaning: looking for its words, too, costs more than it finds.
         await asyncio.sleep(0)
-        for hit in opened.search(vector, new.text[:_SEARCHED], LOOKED_AT, past=past).hits:
-            memory = opened.hit(hit.key)
+        hits = opened.search(vector, None, LOOKED_AT, past=past).hits
+        found = [(opened.state_of_hit(hit.key).record, hit.cosine or 0.0) for hit in hits]
+        for record, cosine in found:
+            await asyncio.sleep(0)
+            memory = opened.memory(record)
+            # Erased since.
+            if memory is None:
+                continue
             is_over = memory.is_live and not memory.state.live_at(opened.last_time)
             if same_voice(memory.record, new) and not is_over:
-                yield memory, hit.cosine or 0.0
+                yield memory, cosine
 
 
 def same_voice(one: Record, other: Record) -> bool:

@@ -101,13 +101,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture
 def gateways(service: Service, tmp_path: Path) -> Iterator[tuple[MemoryPlugin, MemoryPlugin]]:
     """Two gateways of one account, each with a disk of its own."""
+    one, two = ({"HOME": str(tmp_path / name), "XDG_CONFIG_HOME": str(tmp_path / name)} for name in "12")
     with (
-        MemoryPlugin(
-            service.url, agent="a", secret=SECRET, environ={"XDG_CONFIG_HOME": str(tmp_path / "1")}
-        ) as first,
-        MemoryPlugin(
-            service.url, agent="a", secret=SECRET, environ={"XDG_CONFIG_HOME": str(tmp_path / "2")}
-        ) as second,
+        MemoryPlugin(service.url, agent="a", secret=SECRET, environ=one) as first,
+        MemoryPlugin(service.url, agent="a", secret=SECRET, environ=two) as second,
     ):
         yield first, second
 

@@ -66,7 +66,7 @@ def relayer():
 
 @pytest.fixture
 def memory(relayer, secret, tmp_path):
-    environ = {"XDG_CONFIG_HOME": str(tmp_path / "gateway")}
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "gateway")}
     with MemoryPlugin(relayer.url, agent="researcher", secret=secret, environ=environ) as plugin:
         yield plugin
 

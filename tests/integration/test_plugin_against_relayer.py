@@ -30,7 +30,7 @@ PATIENCE = 20.0
 
 @pytest.fixture
 def environ(tmp_path):
-    return {"XDG_CONFIG_HOME": str(tmp_path / "gateway")}
+    return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "gateway")}
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def in_bucket(serve: Callable[..., Served], seaweed: S3Server, tmp_path: Path) -
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    return {"XDG_CONFIG_HOME": str(tmp_path / "gateway")}
+    return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "gateway")}
 
 
 def _plugin(relayer: Served, environ: dict[str, str]) -> MemoryPlugin:

@@ -39,7 +39,7 @@ ROUNDS = 24
 # Seconds after which no more rounds are begun.
 PATIENCE = 75
 # What one step of the event loop may take, in seconds, where the reference work below takes half of that or less.
-LONGEST_STEP = 0.0035
+LONGEST_STEP = 0.002
 
 
 def filled(piece: str, size: int = ITEM) -> str:

@@ -47,7 +47,7 @@ async def test_relayer_and_gateway_live_in_a_time_that_a_test_moves():
 def test_a_plugin_that_blocks_calls_one_on_another_thread_until_it_ends(tmp_path):
     with threaded_relayer() as relayer:
         with MemoryPlugin(
-            relayer.url, secret="5a" * 32, environ={"XDG_CONFIG_HOME": str(tmp_path)}
+            relayer.url, secret="5a" * 32, environ={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
         ) as plugin:
             plugin.after_turn([{"role": "user", "content": "I only drink oat milk coffee."}])
             assert plugin.flush(20)
