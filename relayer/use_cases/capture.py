@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -183,7 +184,9 @@ async def analyze(
     candidates, left = await _extract(ctx, access, request, deadline)
     answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     if candidates:
+        await asyncio.sleep(0)
         answer = await _keep(ctx, access, request, candidates, deadline)
+        await asyncio.sleep(0)
     answer = answer.model_copy(update={"verdicts": _verdicts(candidates, answer.memories, left)})
     ctx.verdicts.update(verdict.reason for verdict in answer.verdicts)
     if request.session_end:
