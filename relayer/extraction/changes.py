@@ -2,8 +2,9 @@
 
 A small linear classifier over what two short texts have in common: the cosine of their vectors, words, what sort of thing
 they are about (where somebody lives, when something takes place), and whether the newer one says that something has
-changed. The words are those of ``data/changes.toml``, the weights those of ``data/change_weights.toml``, learnt from
-``bench/sets/changes`` by ``python -m bench.changes``.
+changed: by words of ``data/changes.toml``, and in its vector, where it is of a model that this was learnt for. The weights
+are those of ``data/change_weights.toml``, and for vectors of ``data/change_reader.npz``, learnt from ``bench/sets/changes``
+by ``python -m bench.changes``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
+from io import BytesIO
 from math import exp
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from relayer.extraction.words import read_data
 from relayer.wire.fields import stream_safe
@@ -195,6 +201,8 @@ def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
         "plain": float(not cued),
         "plain, both more": float(not cued and bool(old.words - shared) and bool(new.words - shared)),
         "long": min(len(old.words), 20) / 20,
+        "of another": float(_of_another(old, new)),
+        "says the same": float(not _says_otherwise(old, new)),
     }
     found |= {f"cued {topic}": float(cued and topic in topics) for topic in _lists()["topics"]}
     return found
@@ -226,27 +234,88 @@ def _weights() -> dict[str, float]:
     return weights
 
 
-def likelihood(old: Statement, new: Statement, cosine: float) -> float:
-    """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts."""
-    if max(len(old.words), len(new.words)) > _MOST_WORDS or not _says_otherwise(old, new):
+class Reader(NamedTuple):
+    """What was learnt for the vectors of one model.
+
+    Attributes:
+        weights: of each of the `features`, and a bias.
+        direction: in which a newer statement's vector tells a change.
+    """
+
+    weights: NDArray[np.float32]
+    direction: NDArray[np.float32]
+
+
+@cache
+def _readers() -> dict[str, Reader]:
+    """The readers by the SHA-256 of a model."""
+    data = (files("relayer.extraction") / "data" / "change_reader.npz").read_bytes()
+    with np.load(BytesIO(data), allow_pickle=False) as stored:
+        models = {name.split("_")[1] for name in stored.files}
+        return {
+            model: Reader(stored[f"model_{model}_weights"], stored[f"model_{model}_direction"])
+            for model in models
+        }
+
+
+class Told(NamedTuple):
+    """What the vector of a newer statement tells, by the reader that read it."""
+
+    logit: float
+    reader: Reader
+
+
+def told_by(vector: NDArray[np.float32] | None, model: str) -> Told | None:
+    """Read the vector of a newer statement, or of one among its context; None for a model that nothing was learnt for.
+
+    Args:
+        vector: of any length but 0.
+        model: the SHA-256 of the model that made it.
+    """
+    reader = _readers().get(model)
+    if vector is None or reader is None:
+        return None
+    return Told(float(vector @ reader.direction) / float(np.linalg.norm(vector)), reader)
+
+
+def likelihood(old: Statement, new: Statement, cosine: float, told: Told | None = None) -> float:
+    """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts.
+
+    Words and the vector are asked apart, and who is surer is believed: lists do not know all that people say. Sure are words
+    alone: a vector takes much that is alike for a change.
+    """
+    if max(len(old.words), len(new.words)) > _MOST_WORDS:
         return 0.0
-    if _of_another(old, new):
-        return 0.0
-    weights = _weights()
-    logit = weights["bias"] + sum(weights[name] * value for name, value in features(old, new, cosine).items())
+    found = features(old, new, cosine)
+    by_words = 0.0
+    if not found["says the same"] and not found["of another"]:
+        known = _weights()
+        by_words = _chance(known["bias"] + sum(known[name] * value for name, value in found.items()))
+        # From words alone nothing is sure without one that tells a change.
+        by_words = by_words if tells_a_change(old, new) else min(by_words, _UNSURE)
+    if told is None:
+        return by_words
+    *weights, bias = told.reader.weights.tolist()
+    parts = (weight * value for weight, value in zip(weights, found.values(), strict=True))
+    return max(by_words, min(_chance(told.logit + bias + sum(parts)), _UNSURE))
+
+
+def _chance(logit: float) -> float:
     return 1 / (1 + exp(-logit))
 
 
 _POSSIBLE = 0.15
 
 
-def may_follow(old: Statement, new: Statement, cosine: float) -> bool:
+def may_follow(old: Statement, new: Statement, cosine: float, told: Told | None = None) -> bool:
     """Whether the newer statement may tell a later state of what the older one says: enough to tell it first where both are told."""
-    on_topic = not old.about.isdisjoint(new.about)
-    return on_topic and tells_a_change(old, new) and likelihood(old, new, cosine) >= _POSSIBLE
+    likely = likelihood(old, new, cosine, told)
+    on_topic = not old.about.isdisjoint(new.about) and tells_a_change(old, new)
+    return likely >= (_POSSIBLE if on_topic else LINKED)
 
 
 LINKED = 0.35
 """From here on the newer one is told before the older one."""
 SURE = 0.8
 """From here on it takes the older one's place."""
+_UNSURE = 0.79

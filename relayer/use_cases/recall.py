@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relayer.access.accounts import Access
 from relayer.domain.operations import Record
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
-from relayer.extraction.changes import may_follow, statement_of
+from relayer.extraction.changes import may_follow, statement_of, told_by
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -304,13 +304,14 @@ def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     first = [(hit, opened.hit(hit.key).record) for hit in hits[:_COMPARED]]
     read = [statement_of(record.text if len(record.text) <= _ONE_STATEMENT else "") for _, record in first]
     vectors = [opened.vector_of_hit(hit.key) for hit, _ in first]
+    told = [told_by(vector, opened.model.sha256) for vector in vectors]
     placed: dict[int, Hit] = {}
     for at, (hit, record) in enumerate(first):
         for other, (beside, newer) in enumerate(first):
             is_later = (newer.said_at, beside.key) > (record.said_at, hit.key) and same_voice(record, newer)
             if beside.key in placed or not is_later:
                 continue
-            if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other])):
+            if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), told[other]):
                 placed[beside.key] = replace(beside, relevance=max(beside.relevance, hit.relevance))
         placed.setdefault(hit.key, hit)
     return [*placed.values(), *hits[_COMPARED:]]

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from relayer.extraction.changes import LINKED, SURE, likelihood, statement_of
+from relayer.extraction.changes import (
+    LINKED,
+    SURE,
+    _readers,
+    likelihood,
+    may_follow,
+    statement_of,
+    told_by,
+)
 from relayer.extraction.similarity import Relation, judged, relation_of
 
 NEAR = 0.6
@@ -78,3 +87,35 @@ def test_marks_and_endings_make_no_difference():
 )
 def test_opposites_conflict(old, new):
     assert relation_of(old, new) is not Relation.NONE
+
+
+def _model() -> str:
+    (model,) = _readers()
+    return model
+
+
+def test_a_vector_that_tells_a_change_raises_what_words_leave_open():
+    old, new = statement_of("gate code 2093"), statement_of("gate's 4410 tonight")
+    direction = _readers()[_model()].direction
+    told, silent = (told_by(np.array(sign * direction, np.float32), _model()) for sign in (1.0, -1.0))
+    assert told is not None
+    assert silent is not None
+    assert likelihood(old, new, NEAR, told) > likelihood(old, new, NEAR)
+    assert likelihood(old, new, NEAR, silent) == pytest.approx(likelihood(old, new, NEAR))
+    assert may_follow(old, new, NEAR, told)
+    assert not may_follow(old, new, NEAR, silent)
+    # By its vector alone nothing takes the place of another.
+    assert likelihood(old, new, NEAR, told) < SURE
+
+
+def test_the_length_of_a_vector_does_not_matter():
+    direction = _readers()[_model()].direction
+    one, other = (told_by(np.array(length * direction, np.float32), _model()) for length in (0.5, 2.0))
+    assert one is not None
+    assert other is not None
+    assert one.logit == pytest.approx(other.logit)
+
+
+def test_without_a_vector_or_for_another_model_words_decide():
+    assert told_by(None, _model()) is None
+    assert told_by(np.ones(384, np.float32), "ab" * 32) is None
