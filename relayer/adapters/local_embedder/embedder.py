@@ -19,7 +19,7 @@ import numpy as np
 from relayer.adapters.local_embedder import e5, minilm
 from relayer.adapters.local_embedder.e5 import E5
 from relayer.adapters.local_embedder.minilm import MiniLm
-from relayer.adapters.local_embedder.runtime import LocalModel, Vectors
+from relayer.adapters.local_embedder.runtime import LocalModel, Vectors, give_back
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
 from relayer.ports import EmbeddingModel
 
@@ -135,6 +135,7 @@ class LocalEmbedder:
         with self._loading:
             if self._model is None:
                 self._model = self._kind(weights=self._weights, threads=self._threads)
+                give_back()
             return self._model
 
     def _vector(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
