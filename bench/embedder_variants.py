@@ -1,170 +1,113 @@
-"""The local model as delivered against the same model quantised dynamically: what each costs and how well it finds.
+"""The default model's products in float32, in the 4-bit blocks of its file and in int8: what each costs, and what it changes.
 
-    pip install onnx
-    python bench/embedder_variants.py --data PATH --work DIRECTORY
+    python -m bench.embedder_variants
 
-`onnx` is needed here alone. The data (LoCoMo, CC BY-NC 4.0) is for measuring only.
+Time of one thread, all variants in turn, so that a busy machine slows them alike and none keeps the caches to itself. Cosines
+are to the vectors of float32, over texts and prompts of ``bench/sets/day`` in fourteen languages, others than those that
+`bench.multilingual_divisors` measures over.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import logging
-import subprocess
-import sys
 import time
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
-import onnxruntime
-from locomo_retrieval import Scores, namespaces
+import typer
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
 
-from relayer.adapters.local_embedder.embedder import batches
-from relayer.adapters.local_embedder.minilm import MiniLm, model_file
-from relayer.search.rows import search_row
-from relayer.search.terms import context_text
+from bench.multilingual_divisors import Float32, texts
+from relayer.adapters.local_embedder import e5, runtime
+from relayer.adapters.local_embedder.e5 import E5, Product, WeightsFile
+from relayer.adapters.local_embedder.onnx_graph import CONTRIB, Graph
 
-QUERY = "what do I drink in the morning?"
-TURN = "Mara (8 May 2023): " + "we walked along the river and talked about the summer in Porto " * 3
-
-
-class Variant:
-    """A weights file run as the embedder runs its own, without the check of its hash."""
-
-    def __init__(self, weights: Path, threads: int) -> None:
-        delivered = MiniLm(threads=1)
-        self._encode = delivered.encode
-        started, before = time.perf_counter(), resident()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = False
-        options.log_severity_level = 4
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session: Any = onnxruntime.InferenceSession(
-            str(weights), options, providers=["CPUExecutionProvider"]
-        )
-        self.load_seconds, self.resident = time.perf_counter() - started, resident() - before
-        delivered._session = self._session  # noqa: SLF001 - the same pooling over another graph is what is compared
-        self._run = delivered.run
-
-    def embed(self, texts: list[str]) -> NDArray[np.float32]:
-        encoded = [self._encode(text) for text in texts]
-        rows = np.empty((len(texts), 384), dtype=np.float32)
-        for batch in batches([len(ids) for ids in encoded]):
-            rows[batch] = self._run([encoded[at] for at in batch])
-        return rows
+TIMED = {
+    "query": "what do I drink in the morning?",
+    "statement": "I moved to Lisbon in March with my sister and her dog",
+    "turn": "Mara (8 May 2023): " + "we walked along the river and talked about the summer in Porto " * 3,
+}
+_OTHERS = slice(7, None, 12)
+_BLOCK = 32
 
 
-def resident() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
-
-
-def quantised(directory: Path) -> Path:
-    """Fold the delivered int8 weights to float32, then quantise the products dynamically, per channel."""
-    target = directory / "quantised.onnx"
-    if not target.exists():
-        started = time.perf_counter()
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        folded = directory / "folded.onnx"
-        options.optimized_model_filepath = str(folded)
-        onnxruntime.InferenceSession(str(model_file()), options, providers=["CPUExecutionProvider"])
-        tools = importlib.import_module("onnxruntime.quantization")
-        logging.disable(logging.WARNING)
-        tools.quantize_dynamic(
-            str(folded),
-            str(target),
-            per_channel=True,
-            weight_type=tools.QuantType.QInt8,
-            op_types_to_quantize=["MatMul", "Gather"],
-        )
-        print(f"folding and quantising took {time.perf_counter() - started:.1f} s")
-    return target
-
-
-def cost(variant: Variant, text: str, repeats: int = 60) -> tuple[float, float]:
-    variant.embed([text])
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(repeats):
-        variant.embed([text])
-    return (time.perf_counter() - wall) / repeats * 1e3, (time.process_time() - cpu) / repeats * 1e3
-
-
-def quality(variant: Variant, data: Path) -> tuple[Scores, float]:
-    scores = Scores()
-    texts = 0
-    started = time.perf_counter()
-    for space in namespaces(data):
-        own = variant.embed(space.texts)
-        context = variant.embed(
-            [
-                text if before is None else context_text(before, text)
-                for before, text in zip(space.previous, space.texts, strict=True)
-            ]
-        )
-        texts += 2 * len(own)
-        rows = np.array([search_row(one, other) for one, other in zip(own, context, strict=True)])
-        queries = variant.embed([question for question, _, _ in space.questions])
-        for (_, _, evidence), query in zip(space.questions, queries, strict=True):
-            scores.add([space.ids[at] for at in np.argsort(-(rows @ query), kind="stable")], evidence)
-    return scores, texts / (time.perf_counter() - started)
-
-
-def batch_dependence(variant: Variant) -> float:
-    """The lowest cosine between a text's vector alone and its vector in a batch."""
-    texts = [
-        QUERY,
-        TURN,
-        "ok",
-        "I keep bees behind the garage.",
-        "12345 67890",
-        "An entirely different subject: tax law.",
+def four_bits(
+    graph: Graph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
+) -> str:
+    """Weights in blocks of 32 with 4 bits each, as the file has them; activations in int8 with a scale for each block."""
+    blocks = matrix.reshape(len(matrix), -1, _BLOCK)
+    # The file has the largest number of a block at -8, so its scale may be negative; this finds its numbers again.
+    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=-1)[..., None], axis=-1)
+    scales = np.where(largest == 0, 1, largest / -8).astype(np.float32)
+    numbers = (np.clip(np.rint(blocks / scales), -8, 7) + 8).astype(np.uint8)
+    given = [
+        rows,
+        graph.constant(f"{name}.numbers", numbers[..., 0::2] | numbers[..., 1::2] << 4),
+        graph.constant(f"{name}.scales", scales.ravel()),
     ]
-    alone = np.concatenate([variant.embed([text]) for text in texts])
-    encoded = [variant._encode(text) for text in texts]  # noqa: SLF001 - one batch whatever the lengths
-    return float((alone * variant._run(encoded)).sum(axis=1).min())  # noqa: SLF001
+    sizes = {"N": len(matrix), "K": matrix.shape[1], "bits": 4, "block_size": _BLOCK, "accuracy_level": 4}
+    product = graph.node("MatMulNBits", given, f"{name}.product", domain=CONTRIB, **sizes)
+    return graph.node("Add", [product, graph.constant(f"{name}.bias", bias)], name)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="where the quantised file goes")
-    parser.add_argument(
-        "--only", choices=["delivered", "quantised"], help="measure one variant, in this process"
-    )
-    options = parser.parse_args()
-    if options.only is None:
-        # A process each, so that the second does not reuse memory that the first gave back.
-        for name in ("delivered", "quantised"):
-            command = [
-                sys.executable,
-                __file__,
-                "--data",
-                options.data,
-                "--work",
-                options.work,
-                "--only",
-                name,
-            ]
-            subprocess.run([str(part) for part in command], check=True)
-        return
-    weights = model_file() if options.only == "delivered" else quantised(options.work)
-    for threads in (1, 2):
-        variant = Variant(weights, threads)
-        for name, text in (("query", QUERY), ("turn", TURN)):
-            wall, cpu = cost(variant, text)
-            print(f"{options.only}, {threads} thread(s), {name}: {wall:.2f} ms, {cpu:.2f} ms of CPU")
-        print(
-            f"{options.only}, {threads} thread(s): loaded in {variant.load_seconds:.2f} s, {variant.resident:.0f} MB"
+def loaded(file: WeightsFile, product: Product) -> Any:
+    return runtime.session(e5.encoder(file, product), 1, e5.INSTALL, as_written=True)
+
+
+def milliseconds(work: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """Median time of the processor of each, in ms, one after the other in each round."""
+    taken: list[list[float]] = [[] for _ in work]
+    for _ in range(rounds):
+        for one, times in zip(work, taken, strict=True):
+            start = time.thread_time()
+            one()
+            times.append(time.thread_time() - start)
+    return [1e3 * median(times) for times in taken]
+
+
+def main(rounds: int = 60) -> None:
+    file, model = WeightsFile(e5.model_file()), E5()
+    divided, centre = e5.divisors(file), np.load(e5.centre_file()).astype(np.float32)
+    variants = {
+        "float32": loaded(file, Float32()),
+        "4 bits": loaded(file, four_bits),
+        "int8": loaded(file, e5.int8_products({})),
+        "int8, evened": loaded(file, e5.int8_products(divided)),
+        "uint8, evened": loaded(file, e5.int8_products(divided, signed=False)),
+    }
+
+    def vectors(session: Any) -> NDArray[np.float32]:
+        made = [
+            runtime.mean_row(
+                runtime.hidden_states(session, {"rows": model.rows(model.encode(text, query=query))})
+            )
+            - centre[int(query)]
+            for text, query in texts()[_OTHERS]
+        ]
+        return np.stack([runtime.unit(row) for row in made])
+
+    exact = vectors(variants["float32"])
+    table = Table("variant", *(f"{name}, ms" for name in TIMED), "cosine, mean", "lowest")
+    columns = []
+    for text in TIMED.values():
+        rows = {"rows": model.rows(model.encode(text, query=True))}
+        work = [lambda session=session, rows=rows: session.run(None, rows) for session in variants.values()]
+        columns.append(milliseconds(work, rounds))
+    for (name, session), *times in zip(variants.items(), *columns, strict=True):
+        cosines = (vectors(session) * exact).sum(axis=1)
+        table.add_row(name, *(f"{ms:.2f}" for ms in times), f"{cosines.mean():.4f}", f"{cosines.min():.4f}")
+    for name, text in TIMED.items():
+        tokens = model.encode(text, query=True)
+        encoded, row = milliseconds(
+            [lambda text=text: model.encode(text, query=True), lambda tokens=tokens: model.rows(tokens)],
+            rounds,
         )
-    print(f"{options.only}: lowest cosine of a text alone and in a batch {batch_dependence(variant):.4f}")
-    scores, rate = quality(variant, options.data)
-    print(f"{options.only}: LoCoMo, dense with header and context: {scores}; {rate:.0f} texts/s at 2 threads")
+        table.caption = f"{table.caption or ''}{name}: {len(tokens)} tokens, {encoded:.2f} ms to find them, {row:.2f} for their rows. "
+    Console().print(table)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -47,7 +47,7 @@ def prompts(persona: Persona) -> list[str]:
 def mean(model: E5, texts: dict[str, list[str]], *, query: bool) -> NDArray[np.float32]:
     """Mean of the languages' mean vectors."""
     means = [
-        np.mean([model.raw([model.encode(text, query=query)])[0] for text in some], axis=0)
+        np.mean([model.raw(model.encode(text, query=query)) for text in some], axis=0)
         for some in texts.values()
     ]
     whole: NDArray[np.float32] = np.mean(means, axis=0)

@@ -103,7 +103,7 @@ class Models:
         if chosen != "openai":
             return EmbeddingShares(embedder)
         at_once = self.settings.model_at_once
-        limits = ShareLimits(at_once, of_account=max(1, at_once // 2), call_characters=None)
+        limits = ShareLimits(at_once, of_account=max(1, at_once // 2), one_by_one=False)
         return EmbeddingShares(embedder, limits)
 
     async def _remote_former(self) -> Embedder:

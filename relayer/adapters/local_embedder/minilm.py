@@ -47,7 +47,7 @@ class MiniLm:
     """all-MiniLM-L6-v2 on onnxruntime: mean pooling over the attention mask, rows of length 1.
 
     The delivered weights are int8 and unfolded to float32 by the runtime when it loads them; activations stay
-    float32, so a text's vector does not depend on the texts that happen to share its batch (docs/adr/0002).
+    float32 (docs/adr/0002).
 
     Args:
         weights: ``model.onnx``; None finds the installed package's.
@@ -65,7 +65,7 @@ class MiniLm:
         runtime.verify(path, MINILM.sha256, INSTALL)
         runtime.verify(words, TOKENIZER_SHA256, INSTALL)
         self._tokenizer: Any = tokenizers.Tokenizer.from_str(words.read_text("utf-8"))
-        # The file asks for 128 tokens, always padded; batches here are padded to their own longest text.
+        # The file asks for 128 tokens, always padded; here texts run alone.
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(runtime.MAX_TOKENS)
         self._session: Any = runtime.session(path.read_bytes(), threads, INSTALL)
@@ -75,12 +75,16 @@ class MiniLm:
         ids: list[int] = self._tokenizer.encode(runtime.clean(text)).ids
         return ids
 
-    def run(self, encoded: Sequence[Sequence[int]], *, query: bool = False) -> runtime.Vectors:  # noqa: ARG002 - alike
-        """Vectors of encoded texts, one run of the model; shape (len(encoded), 384).
+    def vector(self, ids: Sequence[int], *, query: bool = False) -> runtime.Vectors:  # noqa: ARG002 - alike
+        """Vector of an encoded text, of length 1; shape (384,).
 
         Raises:
             EmbedderUnavailable: the runtime failed, for want of memory for example.
         """
-        tokens, mask = runtime.padded(encoded, np.int64)
-        inputs = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
-        return runtime.mean_rows(runtime.hidden_states(self._session, inputs), mask)
+        tokens = np.array([ids], np.int64)
+        inputs = {
+            "input_ids": tokens,
+            "attention_mask": np.ones_like(tokens),
+            "token_type_ids": np.zeros_like(tokens),
+        }
+        return runtime.mean_row(runtime.hidden_states(self._session, inputs))

@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 # TensorProto.DataType and AttributeProto.AttributeType.
-_DATA_TYPES = {"float32": 1, "uint8": 2, "int32": 6}
+_DATA_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6}
 _FLOAT, _INT = 1, 2
 # The newest of the standard operators that onnxruntime 1.20 knows in the form used here, and the IR that goes with it.
 _OPSET, _IR_VERSION = 18, 9
@@ -28,7 +28,7 @@ class Graph:
         self._parts: list[bytes] = []
 
     def constant(self, name: str, values: NDArray[Any]) -> str:
-        """Add a tensor (float32 or uint8); returns its name."""
+        """Add a tensor (float32, uint8 or int8); returns its name."""
         shape = b"".join(_field(1, size) for size in values.shape)
         kind = _field(2, _DATA_TYPES[values.dtype.name])
         self._parts.append(_field(5, shape + kind + _field(8, name) + _field(9, values.tobytes())))
@@ -43,16 +43,16 @@ class Graph:
         self._parts.append(_field(1, names + _field(4, operator) + attributes + _field(7, domain)))
         return outputs[0]
 
-    def model(self, inputs: dict[str, tuple[str, Sequence[int | str]]], output: str) -> bytes:
+    def model(self, inputs: dict[str, tuple[str, Sequence[int | str]]], outputs: Sequence[str]) -> bytes:
         """The whole as a ModelProto.
 
         Args:
             inputs: type and shape by name; a dimension with a name is of any size.
-            output: name of the one tensor that is asked for.
+            outputs: names of the tensors that are asked for.
         """
         graph = b"".join(self._parts) + _field(2, "graph")
         graph += b"".join(_field(11, _value(name, *given)) for name, given in inputs.items())
-        graph += _field(12, _field(1, output))
+        graph += b"".join(_field(12, _field(1, name)) for name in outputs)
         opsets = [_field(1, domain) + _field(2, version) for domain, version in (("", _OPSET), (CONTRIB, 1))]
         return _field(1, _IR_VERSION) + _field(7, graph) + b"".join(_field(8, opset) for opset in opsets)
 

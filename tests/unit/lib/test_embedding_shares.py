@@ -118,9 +118,9 @@ async def test_an_account_with_too_much_waiting_is_told_to_come_back_and_others_
     await _rest(gated, tasks)
 
 
-async def test_many_texts_are_divided_so_that_others_come_in_between_and_keep_their_order() -> None:
+async def test_a_query_waits_for_one_text_of_many_and_these_keep_their_order() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated, ShareLimits(at_once=1, call_characters=200))
+    shares = EmbeddingShares(gated, ShareLimits(at_once=1))
     texts = [f"{'word ' * (number % 7)}{number}" for number in range(30)]
     bulk = _ask(shares, "bulk", *texts, urgent=False)
     await _idle()
@@ -128,9 +128,41 @@ async def test_many_texts_are_divided_so_that_others_come_in_between_and_keep_th
     gated.another.clear()
     await gated.finish(0)
     await gated.another.wait()
-    assert gated.begun[1] == "query"
+    assert gated.begun == ["0", "query"]
     await _rest(gated, [bulk, query])
     assert np.array_equal(bulk.result(), await HashingEmbedder().embed(texts))
+
+
+async def test_a_query_waits_for_one_text_of_its_own_account_too() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated)
+    bulk = _ask(shares, "one", *(f"turn {number}" for number in range(100)), urgent=False)
+    await _idle()
+    query = _ask(shares, "one", "query")
+    await _idle()
+    assert gated.begun == ["turn 0"]
+    await gated.finish(0)
+    assert gated.begun == ["turn 0", "query"]
+    await _rest(gated, [bulk, query])
+
+
+async def test_a_call_that_has_begun_is_not_refused_when_others_fill_the_queue() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated, ShareLimits(at_once=1, waiting=2, waiting_of_account=2))
+    bulk = _ask(shares, "one", "turn 0", "turn 1", "turn 2", urgent=False)
+    await _idle()
+    others = [_ask(shares, "one", f"query {number}") for number in range(2)]
+    await _rest(gated, [bulk, *others])
+    assert gated.begun == ["turn 0", "query 0", "query 1", "turn 1", "turn 2"]
+    assert bulk.result().shape == (3, HashingEmbedder().model.dimension)
+
+
+async def test_an_endpoint_is_given_the_texts_of_a_call_at_once() -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated, ShareLimits(at_once=1, one_by_one=False))
+    bulk = _ask(shares, "one", "turn 0", "turn 1", urgent=False)
+    await _rest(gated, [bulk])
+    assert gated.begun == ["turn 0"]
 
 
 async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
