@@ -126,6 +126,22 @@ def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
     return stop
 
 
+def stop_of_worker(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """Return an event that SIGTERM sets, however often: a service manager may tell a whole group what its supervisor says, too."""
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    return stop
+
+
+def cores() -> int:
+    """Return how many cores this process may keep busy: by its affinity, and by what its control group is allowed."""
+    allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        allowed = min(allowed, max(1, int(quota) // int(period)))
+    return allowed
+
+
 def tls_context(settings: RelayerSettings) -> ssl.SSLContext | None:
     """Return the context of ``--tls-cert`` and ``--tls-key``, or None without them.
 

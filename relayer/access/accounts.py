@@ -30,6 +30,7 @@ from relayer.errors import (
     StoreUnavailable,
     UpgradeRequired,
 )
+from relayer.lib.shared import Shared
 from relayer.lib.work import Buckets, Limit, take
 from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
@@ -166,6 +167,7 @@ class Accounts:
         ports: the store of the account objects, and what reading them takes.
         served: the ids that are served; None serves every account, up to ``caps``.
         caps: see `AccountCaps`.
+        shared: what this worker knows together with others; None for a process that is alone.
 
     Attributes:
         on_revoked: told each account of which this replica learns that it took something back: opened keys must go.
@@ -177,6 +179,7 @@ class Accounts:
         *,
         served: frozenset[str] | None = None,
         caps: AccountCaps | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self._ports = ports
         self._clock = ports.clock
@@ -186,7 +189,10 @@ class Accounts:
         self._known: LRUCache[str, _KnownAccount] = LRUCache(_MOST_KNOWN)
         self._total: int | None = None
         hourly = float(self._caps.per_address_and_hour)
-        self._newcomers = Buckets(Limit(hourly, hourly / 3600))
+        newcomers = None if shared is None else shared.levels.named("newcomers")
+        self._newcomers = Buckets(Limit(hourly, hourly / 3600), levels=newcomers)
+        # The counters of lists that a worker beside this one knows.
+        self._told = None if shared is None else shared.levels.named("revocations")
 
     def serves(self, account: str) -> bool:
         """Whether an account may come in at all; touches nothing."""
@@ -207,6 +213,7 @@ class Accounts:
             and self.serves(account)
             and self._age(known) < _FRESH_SECONDS
             and not _revoked(known, certificate)
+            and not self._is_behind(account, known)
         )
 
     async def admit(self, certificate: Certificate, *, revokes: bool = False) -> None:
@@ -227,9 +234,10 @@ class Accounts:
         if not self.serves(account):
             raise NotAccepted("account_not_served")
         known = self._entry(account)
-        if self._age(known) >= _FRESH_SECONDS:
+        behind = self._is_behind(account, known)
+        if behind or self._age(known) >= _FRESH_SECONDS:
             try:
-                await self._refresh(account, known)
+                await self._refresh(account, known, force=behind)
             except AccountLost:
                 if not revokes:
                     raise
@@ -371,8 +379,16 @@ class Accounts:
         return isinstance(await store.create(place, data), Created)
 
     async def _learnt(self, account: str, known: _KnownAccount, before: int) -> None:
-        if known.counter > before and self.on_revoked is not None:
+        if known.counter <= before:
+            return
+        if self._told is not None:
+            self._told[account] = (float(known.counter), self._clock.monotonic())
+        if self.on_revoked is not None:
             await self.on_revoked(account)
+
+    def _is_behind(self, account: str, known: _KnownAccount) -> bool:
+        """Whether another worker of this relayer knows a newer list: what it took back counts here from the next request on."""
+        return self._told is not None and self._told.get(account, (0.0, 0.0))[0] > known.counter
 
     def _entry(self, account: str) -> _KnownAccount:
         return self._known.setdefault(account, _KnownAccount())

@@ -182,6 +182,7 @@ ModelUrl = Annotated[
     ),
     AfterValidator(lambda url: url.rstrip("/")),
 ]
+Workers = Annotated[int, Field(ge=1, le=64)] | Literal["auto"]
 CompatLimits = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(/[1-9][0-9]{0,8}){2}$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+$")]
 
@@ -222,6 +223,9 @@ class _Serving(_Group):
         (), description="Networks whose X-Forwarded-For is believed, separated by commas."
     )
     rate_limits: Switch = Field("on", description="on or off.")
+    workers: Workers = Field(
+        1, description="Processes on the one port, which share their limits; auto: one for each core."
+    )
     connections: int = Field(1024, ge=8, le=65_536, description="At once, in all.")
     connections_per_address: int | None = Field(
         None, ge=0, le=65_536, description="At once, of one peer address; 0: any number."
