@@ -266,6 +266,8 @@ def test_a_worker_that_is_killed_is_started_again_and_requests_go_on_meanwhile(
 def test_a_supervisor_that_is_killed_leaves_no_worker_and_no_port_behind(
     two: Workers, serve: Callable[..., Served]
 ) -> None:
+    # One that can do nothing for its own end ends as well.
+    os.kill(two.processes[1], signal.SIGSTOP)
     two.served.process.kill()
     wait_until(lambda: all(map(is_gone, two.processes.values())))
     two.served.process.wait(10)
