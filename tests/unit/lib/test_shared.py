@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -40,35 +41,36 @@ def test_what_one_process_added_another_does_not_add_again() -> None:
     assert slices.add(8, b"agent", b"another"), "a later slice is another one"
 
 
+class Hesitating(SharedSlices):
+    """Lets the others go first at the worst moment: what it found is no longer true when it writes."""
+
+    def _put(self, place: int, number: int) -> None:
+        time.sleep(0.001)
+        super()._put(place, number)
+
+
 @pytest.mark.tier("all")
-def test_many_processes_that_add_the_same_at_once_add_each_thing_once() -> None:
-    slices, wins = SharedSlices(places=4, most=10_000), SharedLevels()
-    begin = time.monotonic() + 0.2
+def test_processes_that_add_the_same_at_once_add_each_thing_once() -> None:
+    slices, wins = Hesitating(places=4, most=1_000), SharedLevels()
 
     def race(racer: int) -> None:
-        while time.monotonic() < begin:
-            pass
-        won = 0
-        for number in range(1_000):
-            while True:
-                try:
-                    won += slices.add(3, number.to_bytes(4, "big"))
-                except QueueFull:
-                    continue
-                break
+        won, left = 0, list(range(100))
+        while left:
+            with suppress(QueueFull):
+                won += slices.add(3, bytes([left[-1]]))
+                left.pop()
         wins.put(str(racer), (float(won), 1.0))
 
     processes = []
-    for racer in range(4):
+    for racer in range(3):
         process = os.fork()
         if not process:
             race(racer)
             os._exit(0)
         processes.append(process)
-    assert [os.waitpid(process, 0)[1] for process in processes] == [0] * 4
-    counts = [wins.get(str(racer)) for racer in range(4)]
-    assert sum(count[0] for count in counts if count) == 1_000
-    assert not any(slices.add(3, number.to_bytes(4, "big")) for number in range(1_000))
+    assert [os.waitpid(process, 0)[1] for process in processes] == [0] * 3
+    counts = [wins.get(str(racer)) for racer in range(3)]
+    assert sum(count[0] for count in counts if count) == 100
 
 
 def test_a_slice_gives_its_place_to_a_later_one_and_never_to_an_earlier() -> None:
