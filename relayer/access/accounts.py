@@ -31,7 +31,7 @@ from relayer.errors import (
     UpgradeRequired,
 )
 from relayer.lib.shared import Shared
-from relayer.lib.work import Buckets, Limit, take
+from relayer.lib.work import Buckets, Levels, Limit, take
 from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
 from relayer.wire.errors import NotAccepted, UnsealError
@@ -100,6 +100,7 @@ _FRESH_SECONDS = 15.0
 _PATIENCE_SECONDS = 300.0
 _MOST_KNOWN = 10_000
 _SWAPS = 5
+_ALL, _UNCOUNTED = "", (-1.0, 0.0)
 _LOST = (
     "the object of this account is gone, and its memories are there: its operator puts it back (memrelay repair, or a "
     "backup), or its owner sends the list of revocations again (memrelay-gateway keys revoke)"
@@ -187,10 +188,11 @@ class Accounts:
         self._caps = caps or AccountCaps()
         self.on_revoked: Callable[[str], Awaitable[None]] | None = None
         self._known: LRUCache[str, _KnownAccount] = LRUCache(_MOST_KNOWN)
-        self._total: int | None = None
         hourly = float(self._caps.per_address_and_hour)
         newcomers = None if shared is None else shared.levels.named("newcomers")
         self._newcomers = Buckets(Limit(hourly, hourly / 3600), levels=newcomers)
+        # How many accounts there are, once they were counted.
+        self._totals: Levels = {} if shared is None else shared.levels.named("accounts_in_all")
         # The counters of lists that a worker beside this one knows.
         self._told = None if shared is None else shared.levels.named("revocations")
 
@@ -499,12 +501,12 @@ class Accounts:
             wait = take(((self._newcomers, address),), 1.0, now)
             if wait:
                 raise RateLimited("this address made as many accounts as it may", retry_after=wait)
-        self._total = (self._total or 0) + 1
+        self._add_to_total(1)
 
     def _give_place(self, address: str) -> None:
         if self._served is not None:
             return
-        self._total = (self._total or 1) - 1
+        self._add_to_total(-1)
         if self._counts(address):
             self._newcomers.spend(address, -1.0, self._clock.monotonic())
 
@@ -512,10 +514,17 @@ class Accounts:
         return bool(address and self._caps.per_address_and_hour)
 
     async def _count(self) -> int:
-        if self._total is None:
+        total, _ = self._totals.get(_ALL, _UNCOUNTED)
+        if total < 0:
             listing = self._ports.store.list(self._ports.layout.at("acct/"))
-            self._total = len([info async for info in listing if info.key.endswith("/account")])
-        return self._total
+            total = len([info async for info in listing if info.key.endswith("/account")])
+            self._totals[_ALL] = float(total), self._clock.monotonic()
+        return int(total)
+
+    def _add_to_total(self, accounts: int) -> None:
+        total, _ = self._totals.get(_ALL, _UNCOUNTED)
+        if total >= 0:
+            self._totals[_ALL] = max(0.0, total + accounts), self._clock.monotonic()
 
     def _key(self, account: str) -> str:
         return Layout.account(self._ports.keys.tag("account", account))
