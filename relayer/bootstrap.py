@@ -47,7 +47,7 @@ from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness, Traces
-from relayer.process import connections_within, free_bytes, product_version
+from relayer.process import connections_within, free_bytes, give_back_memory, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
 from relayer.search.prompt_reader import read_prompt
@@ -63,6 +63,7 @@ STOP_SECONDS = 10.0
 API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
 _EXPIRY_SECONDS = 15.0
+_MEMORY_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,8 @@ async def build(
         _start_background(scheduler, relayer, settings.forget_inactive_days if is_first else 0)
         if traces is not None:
             scheduler.start(traces.task)
+        if line is not None:
+            scheduler.start(Periodic("memory", _give_back_memory, _MEMORY_SECONDS))
         yield relayer
 
 
@@ -419,6 +422,10 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
         tasks.append(forgetting_inactive(context, forget_inactive_days))
     for task in tasks:
         scheduler.start(task)
+
+
+async def _give_back_memory(_: OnError) -> None:
+    await asyncio.to_thread(give_back_memory)
 
 
 def _report(task: str, error: BaseException) -> None:
