@@ -135,6 +135,8 @@ async def worker_rates(lab: Lab) -> list[Section]:
                         rates[kind.name, one.name].append(load.rate)
                         costs[kind.name, one.name].append(cost)
                         waits[kind.name, one.name].append(percentile(load.latencies, 0.5))
+        lab.say("workers: waiting for what is given back")
+        await asyncio.sleep(lab.count(30, 0))
         used = {one.name: one.memory() for one in relayers}
         for one in relayers:
             await one.gateway.client.aclose()

@@ -16,7 +16,7 @@ from relayer.commands.console import NOT_WELL, UNAVAILABLE, explained
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
 from relayer.process import cores
 from relayer.serving import Start
-from relayer.settings.config import PREFIX, load_settings
+from relayer.settings.config import MOST_WORKERS, PREFIX, load_settings
 from relayer.settings.keys import (
     find_relayer_key,
     generated_key_file,
@@ -49,7 +49,7 @@ def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
     """
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
-    workers = cores() if settings.workers == "auto" else settings.workers
+    workers = min(cores(), MOST_WORKERS) if settings.workers == "auto" else settings.workers
     if workers == 1:
         _run(serving.serve(settings, say))
         return 0
