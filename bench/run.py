@@ -20,6 +20,7 @@ from bench.http_recall import recall_cost
 from bench.memory import resident_memory
 from bench.quality import recall_quality
 from bench.report import Lab, Section, machine, show, write
+from bench.workers import worker_rates
 from bench.writes import write_rates
 
 __all__ = ["Part", "main"]
@@ -32,6 +33,7 @@ class Part(StrEnum):
     WRITES = "writes"
     QUALITY = "quality"
     MEMORY = "memory"
+    WORKERS = "workers"
 
 
 _MEASURES: dict[Part, Callable[[Lab], Awaitable[list[Section]]]] = {
@@ -39,6 +41,7 @@ _MEASURES: dict[Part, Callable[[Lab], Awaitable[list[Section]]]] = {
     Part.WRITES: write_rates,
     Part.QUALITY: recall_quality,
     Part.MEMORY: resident_memory,
+    Part.WORKERS: worker_rates,
 }
 
 

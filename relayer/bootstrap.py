@@ -33,6 +33,7 @@ from relayer.http.routes import Services, table
 from relayer.http.server import RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
+from relayer.lib.shared import Shared
 from relayer.lib.work import WorkPool
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
@@ -46,7 +47,7 @@ from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness, Traces
-from relayer.process import connections_within, free_bytes, product_version
+from relayer.process import connections_within, free_bytes, give_back_memory, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
 from relayer.search.prompt_reader import read_prompt
@@ -56,11 +57,13 @@ from relayer.stores import check_promises, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.schemas import VersionResponse
+from relayer.worker_line import WorkerLine
 
 STOP_SECONDS = 10.0
 API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
 _EXPIRY_SECONDS = 15.0
+_MEMORY_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ async def build(
     embedder: Embedder | None = None,
     clock: Clock | None = None,
     randomness: Randomness | None = None,
+    line: WorkerLine | None = None,
 ) -> AsyncIterator[Relayer]:
     """Put a relayer together, with its background work running, and take it apart again.
 
@@ -99,6 +103,7 @@ async def build(
         embedder: instead of the local model; closed by the caller.
         clock: instead of the machine's.
         randomness: instead of the machine's.
+        line: to the supervisor, where this is one of several workers; None for a relayer that is one process.
 
     Raises:
         ConfigurationError: the model is missing.
@@ -106,20 +111,23 @@ async def build(
         StoreError: the store cannot be used, or does not keep its promises.
     """
     clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
+    seat = None if line is None else line.seat
+    shared = None if seat is None else seat.shared
+    tried = seat is not None and not seat.anew
     async with AsyncExitStack() as stack:
         if store is None:
-            store = await open_store(settings, clock)
+            store = await open_store(settings, clock, tried=tried)
             stack.push_async_callback(store.close)
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
         ports = ports_over(metered, settings, relayer_key, clock, randomness)
         await check_relayer_key(ports)
-        if settings.store is not None:
+        if settings.store is not None and not tried:
             await check_promises(settings, ports)
         fleet = FleetKeys(ports, partial(_warn, "fleet_keys_left"))
         await fleet.start()
         readiness = Readiness(ports, fleet)
-        models = Models(settings, clock, randomness, readiness, stack)
+        models = Models(settings, clock, randomness, readiness, stack, shared)
         if embedder is None:
             embedder = await models.embedder()
         former = await models.former(embedder)
@@ -128,7 +136,9 @@ async def build(
             None if former is None else models.shared(former, former=True),
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
-        accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
+        accounts = Accounts(
+            ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly), shared=shared
+        )
         own = read_quotas(settings.quotas)
         # The operator names an account by the id that is shown; the same id may be one of gateways and one of MemWal's.
         also = {inner_account(account): quota for account, quota in own.items()}
@@ -137,7 +147,7 @@ async def build(
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await models.chat()
-        limits = Limits(clock, enabled=settings.rate_limits == "on")
+        limits = Limits(clock, enabled=settings.rate_limits == "on", shared=shared)
         context = Context(
             ports=ports,
             embedder=embedder,
@@ -165,6 +175,7 @@ async def build(
             metrics=metrics,
             traces=traces,
             port=port,
+            line=line,
         )
         scheduler = await stack.enter_async_context(Scheduler(clock, randomness, _report))
         metrics.counter(
@@ -172,9 +183,12 @@ async def build(
             "Failures beside the requests; the log says of what, and it is tried again.",
             scheduler.failures.total,
         )
-        _start_background(scheduler, relayer, settings.forget_inactive_days)
+        is_first = seat is None or seat.is_first
+        _start_background(scheduler, relayer, settings.forget_inactive_days if is_first else 0)
         if traces is not None:
             scheduler.start(traces.task)
+        if line is not None:
+            scheduler.start(Periodic("memory", _give_back_memory, _MEMORY_SECONDS))
         yield relayer
 
 
@@ -190,7 +204,7 @@ async def _namespaces(
     async def making(access: Access) -> None:
         await accounts.make(access.account, access.principal.peer)
 
-    await asyncio.to_thread(_load_readers)
+    await asyncio.to_thread(load_readers)
     return OpenNamespaces(
         ports,
         embedder.model,
@@ -202,7 +216,7 @@ async def _namespaces(
     )
 
 
-def _load_readers() -> None:
+def load_readers() -> None:
     """Read the weights and word lists of what reads texts: the first request would hold the loop for 25 ms by it."""
     read_prompt("")
     read_message("", Role.USER)
@@ -230,6 +244,7 @@ def _assemble(
     metrics: Metrics,
     traces: Traces | None,
     port: int,
+    line: WorkerLine | None,
 ) -> Relayer:
     async def revoked(account: str) -> None:
         acceptance.drop_keys_of(account)
@@ -238,6 +253,7 @@ def _assemble(
 
     accounts.on_revoked = revoked
     routes, version, clock = table(), _version(context), context.clock
+    shared = None if line is None else line.seat.shared
     acceptance = Acceptance(
         routes,
         authorities=accepted_authorities(
@@ -251,8 +267,18 @@ def _assemble(
         connections=Connections(_connection_limits(settings)),
         clock=clock,
         trusted=settings.trusted_proxy,
+        shared=shared,
     )
-    token = find_metrics_token(settings)
+    page = MetricsPage(
+        metrics,
+        readiness,
+        clock,
+        token=find_metrics_token(settings),
+        proxied=settings.behind_proxy,
+        gathered=None if line is None else line.page,
+    )
+    if line is not None:
+        line.collect = page.families
     services = Services(
         context,
         accounts,
@@ -260,7 +286,7 @@ def _assemble(
         streams=ChangeStreams(context),
         fleet=fleet,
         readiness=readiness,
-        metrics=MetricsPage(metrics, readiness, clock, token=token, proxied=settings.behind_proxy),
+        metrics=page,
         version=version,
         document=cache(partial(document, routes, version.version)),
     )
@@ -269,10 +295,12 @@ def _assemble(
         services,
         metrics=metrics,
         randomness=context.randomness,
-        compat=_compat(settings, services, acceptance.connections, limits, metrics),
+        compat=_compat(settings, services, acceptance.connections, limits, metrics, shared=shared),
         traces=traces,
     )
-    indexes, upkeep, idle = IndexMaintenance(context), _upkeep(settings, context), _idle(settings, context)
+    indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
+    # One worker is enough for what is about all namespaces; what is about open ones, each does for its own.
+    idle = _idle(settings, context) if line is None or line.seat.is_first else None
     relayer = Relayer(context, handler, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
     metrics.build(version=version.version, model=version.model, extractor=version.extractor)
     _publish_gauges(metrics, relayer, settings)
@@ -281,7 +309,13 @@ def _assemble(
 
 
 def _compat(
-    settings: RelayerSettings, native: Services, connections: Connections, limits: Limits, metrics: Metrics
+    settings: RelayerSettings,
+    native: Services,
+    connections: Connections,
+    limits: Limits,
+    metrics: Metrics,
+    *,
+    shared: Shared | None,
 ) -> CompatFront | None:
     """Return the front for MemWal's clients, where they are served."""
     if not settings.serves_memwal:
@@ -296,9 +330,15 @@ def _compat(
         native.accounts,
         context.keys,
         limits,
-        points=Points(Rates(*settings.compat_rates), context.clock, enabled=settings.rate_limits == "on"),
+        points=Points(
+            Rates(*settings.compat_rates),
+            context.clock,
+            enabled=settings.rate_limits == "on",
+            shared=shared,
+        ),
         window=Window(settings.compat_clock_drift, legacy=settings.compat_legacy),
         clock=context.clock,
+        shared=shared,
     )
     services = CompatServices(
         context,
@@ -382,6 +422,10 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
         tasks.append(forgetting_inactive(context, forget_inactive_days))
     for task in tasks:
         scheduler.start(task)
+
+
+async def _give_back_memory(_: OnError) -> None:
+    await asyncio.to_thread(give_back_memory)
 
 
 def _report(task: str, error: BaseException) -> None:

@@ -35,7 +35,7 @@ def serve(**flags: object) -> None:
     """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on."""
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-    server.serve(flags, typer.echo)
+    raise typer.Exit(server.serve(flags, typer.echo))
 
 
 @settings_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import importlib.metadata
 import json
@@ -104,6 +105,16 @@ def spare_the_collector() -> None:
     gc.set_threshold(*_COLLECTOR)
 
 
+def give_back_memory() -> None:
+    """Give the machine back what was freed: the C library keeps what a large run of the model took, of each process by itself.
+
+    Blocks for some milliseconds. Where there is no such call, nothing is done.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
 def take_turns() -> None:
     """Let a thread that computes give way to the event loop after a millisecond, not five: it takes several turns a request.
 
@@ -124,6 +135,22 @@ def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     return stop
+
+
+def stop_of_worker(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """Return an event that SIGTERM sets, however often: a service manager may tell a whole group what its supervisor says, too."""
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    return stop
+
+
+def cores() -> int:
+    """Return how many cores this process may keep busy: by its affinity, and by what its control group is allowed."""
+    allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        allowed = min(allowed, max(1, int(quota) // int(period)))
+    return allowed
 
 
 def tls_context(settings: RelayerSettings) -> ssl.SSLContext | None:

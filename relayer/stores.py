@@ -18,15 +18,20 @@ from relayer.telemetry import log
 Say = Callable[[str], None]
 
 
-async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
+async def open_store(settings: RelayerSettings, clock: Clock, *, tried: bool = False) -> ObjectStore:
     """Open the store that the settings name; the caller closes it.
+
+    Args:
+        settings: checked.
+        clock: for honest times.
+        tried: whether a process of this relayer has tried the file system already.
 
     Raises:
         StoreError: it cannot be used. A bucket is asked nothing yet.
     """
     address = settings.bucket
     if address is None:
-        return await DirectoryStore.open(objects_directory(settings.data), clock=clock)
+        return await DirectoryStore.open(objects_directory(settings.data), clock=clock, tried=tried)
     # boto3 takes its time and memory; a relayer over a directory has no use for it.
     from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 
@@ -37,6 +42,12 @@ async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
         region=settings.region,
         client=settings.s3_client or "direct",
     )
+
+
+def preload(settings: RelayerSettings) -> None:
+    """Import what `open_store` will take, in the process whose memory others will share."""
+    if settings.bucket is not None:
+        import relayer.adapters.s3_store  # noqa: F401, PLC0415 - as in `open_store`
 
 
 def layout_of(settings: RelayerSettings) -> Layout:

@@ -9,10 +9,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import typer
+
 from relayer import serving, stores
-from relayer.commands.console import NOT_WELL, UNAVAILABLE
+from relayer.commands.console import NOT_WELL, UNAVAILABLE, explained
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
-from relayer.settings.config import PREFIX, load_settings
+from relayer.process import cores
+from relayer.serving import Start
+from relayer.settings.config import MOST_WORKERS, PREFIX, load_settings
 from relayer.settings.keys import (
     find_relayer_key,
     generated_key_file,
@@ -37,11 +41,31 @@ _CREDENTIALS = (
 )
 
 
-def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
-    """Run a relayer until it is told to stop; raises `relayer.errors.RelayerError` when it cannot start."""
+def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
+    """Run a relayer until it is told to stop; returns the exit code.
+
+    Raises:
+        relayer.errors.RelayerError: it cannot start.
+    """
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
-    _run(serving.serve(settings, say))
+    workers = min(cores(), MOST_WORKERS) if settings.workers == "auto" else settings.workers
+    if workers == 1:
+        _run(serving.serve(settings, say))
+        return 0
+    from relayer import supervisor  # noqa: PLC0415 - for several workers only
+
+    return supervisor.supervise(settings, workers, say, _work)
+
+
+def _work(start: Start) -> int:
+    """Be one worker, which says itself why it cannot start; returns its exit code."""
+    try:
+        with explained():
+            _run(serving.work(start))
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
 
 
 def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,6 +25,7 @@ from relayer.access.fleet import FleetKeys
 from relayer.access.relayer_check import check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
 from relayer.http.problems import HttpProblem
+from relayer.http.summed_metrics import families_of
 from relayer.log.objects import LogPorts
 from relayer.ports import Clock
 from relayer.telemetry import log
@@ -263,12 +265,20 @@ _METRICS_SECONDS = 1.0
 class MetricsPage:
     """The metrics for who may read them: whoever shows the token; without one, programs of this machine, unless ``proxied``.
 
-    Behind a proxy everybody comes from the proxy's address.
+    Behind a proxy everybody comes from the proxy's address. ``gathered`` returns those of all workers, where there are several.
     """
 
     def __init__(
-        self, metrics: Metrics, readiness: Readiness, clock: Clock, *, token: str, proxied: bool
+        self,
+        metrics: Metrics,
+        readiness: Readiness,
+        clock: Clock,
+        *,
+        token: str,
+        proxied: bool,
+        gathered: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
+        self._gathered = gathered
         self._metrics = metrics
         self._readiness = readiness
         self._clock = clock
@@ -298,6 +308,15 @@ class MetricsPage:
         if self._clock.monotonic() - self._rendered_at >= _METRICS_SECONDS:
             # Before the checks are waited for: whoever asks meanwhile gets what there was.
             self._rendered_at = self._clock.monotonic() if self._rendered else self._rendered_at
-            self._metrics.observe_checks((await self._readiness.check()).checks)
-            self._rendered, self._rendered_at = self._metrics.render(), self._clock.monotonic()
+            self._rendered = await (self._own() if self._gathered is None else self._gathered())
+            self._rendered_at = self._clock.monotonic()
         return self._rendered
+
+    async def families(self) -> list[Any]:
+        """Return what this process has to show, for the page of the relayer whose worker it is."""
+        self._metrics.observe_checks((await self._readiness.check()).checks)
+        return families_of(self._metrics.registry)
+
+    async def _own(self) -> bytes:
+        self._metrics.observe_checks((await self._readiness.check()).checks)
+        return self._metrics.render()

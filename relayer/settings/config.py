@@ -45,6 +45,7 @@ _LONGEST_PREFIX = 512
 _SHORTEST_COLLECT_AFTER = 1200
 # A gateway has at most a hundred; a building may be behind one address.
 _PER_ADDRESS = 256
+MOST_WORKERS = 64
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _ANY = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound to
 # The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
@@ -111,6 +112,14 @@ def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str |
     if public_url is not None:
         accepted.insert(0, public_authority(public_url))
     return tuple(dict.fromkeys(accepted))
+
+
+def _workers(given: object) -> object:
+    """Return a number of workers, or auto; raises `ValueError`."""
+    number = str(given)
+    if number != "auto" and not (number.isdecimal() and 1 <= int(number) <= MOST_WORKERS):
+        raise ValueError(f"give a number from 1 to {MOST_WORKERS}, or auto")
+    return number if number == "auto" else int(number)
 
 
 def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
@@ -182,6 +191,7 @@ ModelUrl = Annotated[
     ),
     AfterValidator(lambda url: url.rstrip("/")),
 ]
+Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
 CompatLimits = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(/[1-9][0-9]{0,8}){2}$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+$")]
 
@@ -222,6 +232,9 @@ class _Serving(_Group):
         (), description="Networks whose X-Forwarded-For is believed, separated by commas."
     )
     rate_limits: Switch = Field("on", description="on or off.")
+    workers: Workers = Field(
+        1, description="Processes on the one port, which share their limits; auto: one for each core."
+    )
     connections: int = Field(1024, ge=8, le=65_536, description="At once, in all.")
     connections_per_address: int | None = Field(
         None, ge=0, le=65_536, description="At once, of one peer address; 0: any number."

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from s3_servers import BUCKET, CREDENTIALS, S3Server
+from store_processes import two_processes
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
@@ -38,6 +39,13 @@ async def directory(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore
         yield store
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def directory_of_two(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
+    """What one of two processes was told, the other must know: they are asked in turn."""
+    async with two_processes(request.getfixturevalue("tmp_path") / "data") as store:
+        yield store
 
 
 @pytest.fixture(scope="session")
@@ -85,6 +93,7 @@ def _emptied(server: str, opened: str) -> StoreFactory:
 STORES: dict[str, StoreFactory] = {
     "memory": memory,
     "directory": directory,
+    "directory-of-two-processes": directory_of_two,
     "seaweedfs": _emptied("seaweed", "in_seaweedfs"),
     "seaweedfs-by-boto3": _emptied("seaweed", "in_seaweedfs_by_boto3"),
     "moto": _emptied("moto_server", "in_moto"),

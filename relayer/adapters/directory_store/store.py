@@ -116,8 +116,10 @@ print(*won)
 """
 
 
-def open_tree(where: str | Path, now_ms: int) -> Tree:
+def open_tree(where: str | Path, now_ms: int, *, tried: bool = False) -> Tree:
     """Return the tree at ``where``, ready for use; blocks. ``now_ms`` decides which leftovers are old.
+
+    With ``tried``, what correctness rests on is not tried again: this machine's process beside it just did.
 
     Raises `StoreMisconfigured` naming the fix, `StoreFull`, or `StoreUnavailable`.
     """
@@ -132,7 +134,8 @@ def open_tree(where: str | Path, now_ms: int) -> Tree:
     except OSError as error:
         raise nothing_written(error, path) from error
     try:
-        _probe(tree)
+        if not tried:
+            _probe(tree)
         _sweep(tree, now_ms)
     except OSError as error:
         tree.close()
@@ -273,13 +276,13 @@ class DirectoryStore:
         self._closed = False
 
     @classmethod
-    async def open(cls, path: str | Path, *, clock: Clock) -> Self:
-        """Open the store in ``path``, made if need be, after trying there what correctness rests on.
+    async def open(cls, path: str | Path, *, clock: Clock, tried: bool = False) -> Self:
+        """Open the store in ``path``, made if need be, after trying there what correctness rests on, unless that was ``tried``.
 
         Also removes what crashed writers left in ``.staging`` more than an hour ago. Raises `StoreMisconfigured`
         when the directory cannot be used or its file system lacks something, `StoreFull` when it has no room.
         """
-        tree = await asyncio.to_thread(open_tree, path, clock.now_ms())
+        tree = await asyncio.to_thread(partial(open_tree, tried=tried), path, clock.now_ms())
         return cls(tree, clock)
 
     @property

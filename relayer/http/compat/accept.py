@@ -25,6 +25,7 @@ from relayer.http.compat import names
 from relayer.http.compat.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.limits import Limits, SeenReads, peer_name
 from relayer.http.problems import HttpProblem
+from relayer.lib.shared import Shared
 from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
 
@@ -88,17 +89,17 @@ class Rates:
 class Points:
     """Counts points in three layers at once: a request is charged to all of them, or to none."""
 
-    def __init__(self, rates: Rates, clock: Clock, *, enabled: bool) -> None:
+    def __init__(self, rates: Rates, clock: Clock, *, enabled: bool, shared: Shared | None = None) -> None:
+        def layer(name: str, points: int, seconds: int, unit: str) -> tuple[str, str, Buckets]:
+            levels = None if shared is None else shared.levels.named(name)
+            return name, f"{points} weighted-requests/{unit}", Buckets(_per(points, seconds), levels=levels)
+
         self.enabled = enabled
         self._clock = clock
         self._layers = (
-            ("delegate_key", f"{rates.key} weighted-requests/min", Buckets(_per(rates.key, 60))),
-            ("account_burst", f"{rates.burst} weighted-requests/min", Buckets(_per(rates.burst, 60))),
-            (
-                "account_sustained",
-                f"{rates.sustained} weighted-requests/hour",
-                Buckets(_per(rates.sustained, 3600)),
-            ),
+            layer("delegate_key", rates.key, 60, "min"),
+            layer("account_burst", rates.burst, 60, "min"),
+            layer("account_sustained", rates.sustained, 3600, "hour"),
         )
 
     def charge(self, key: str, account: str, points: float) -> None:
@@ -196,6 +197,7 @@ class CompatAcceptance:
         points: of keys and accounts.
         window: how clients may sign.
         clock: local time.
+        shared: what this worker knows together with others; None for a process that is alone.
     """
 
     def __init__(
@@ -207,6 +209,7 @@ class CompatAcceptance:
         points: Points,
         window: Window,
         clock: Clock,
+        shared: Shared | None = None,
     ) -> None:
         self._accounts = accounts
         self._keys = keys
@@ -214,7 +217,7 @@ class CompatAcceptance:
         self.points = points
         self._window = window
         self._clock = clock
-        self._nonces = SeenReads()
+        self._nonces = SeenReads(shared=None if shared is None else shared.compat)
         self._unread = 0
 
     @property

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import os
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,6 +211,7 @@ async def swap_manifest(ports: LogPorts, pointer: Pointer, disk: Disk, **changes
     manifest: Manifest = sealer.unseal_manifest(ACCOUNT, pointer.incarnation, key, found.data)
     changed = msgspec.structs.replace(manifest, **changes)
     data = sealer.seal_manifest(ACCOUNT, pointer.incarnation, key, changed)
+    disk.mark(InDoubt(key))
     assert isinstance(await ports.store.swap(key, data, found.etag), Swapped)
     disk.mark(Held(key, data))
 
@@ -245,6 +247,60 @@ async def live(disk: Disk, data: Path) -> None:
     await other.close()
     await dying.close()
     await store.close()
+
+
+class HeldBackTree(Tree):
+    """Its process is slow: what it named is not synced before it is let go on, and others see the name meanwhile."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.named, self.may_sync = threading.Event(), threading.Event()
+
+    def _settle_name(self, key: str) -> None:
+        self.named.set()
+        assert self.may_sync.wait(30), "nobody let it go on"
+        super()._settle_name(key)
+
+
+async def live_as_two(disk: Disk, data: Path) -> None:
+    """What two processes of one relayer do to one namespace at the same time, each with what it remembers of the disk."""
+    first = await DirectoryStore.open(data, clock=SystemClock())
+    second = DirectoryStore(Tree(str(data)), SystemClock())
+    opened = await creation.open_or_create(ports_over(first, 1), NEW, SECRET)
+    disk.mark(Made(opened.pointer))
+    logs = [
+        NamespaceLog(ports_over(store, seed), ACCOUNT, opened.pointer)
+        for seed, store in ((1, first), (2, second))
+    ]
+    for log in logs:
+        await log.start()
+    # Both at once, so that they meet at slots, and then in turn, so that each goes on from what the other wrote.
+    await asyncio.gather(*(write(logs[number % 2], disk, number) for number in range(1, 9)))
+    for number in range(9, 13):
+        await write(logs[number % 2], disk, number)
+    await swap_manifest(ports_over(first, 3), opened.pointer, disk, live_count=12)
+    await swap_manifest(ports_over(second, 4), opened.pointer, disk, live_count=13)
+
+    # One has named its entry, and not synced it; the other reads that, and its own acknowledged entry rests on it.
+    tree = HeldBackTree(str(data))
+    slow = DirectoryStore(tree, SystemClock())
+    third = NamespaceLog(ports_over(slow, 5), ACCOUNT, opened.pointer)
+    await third.start()
+    under_way = asyncio.create_task(write(third, disk, 13))
+    assert await asyncio.to_thread(tree.named.wait, 30)
+    await logs[1].read()
+    seen = logs[1].state.outcome_of(a_put(13))
+    assert seen is not None
+    # Whoever asks the second process is shown it from now on.
+    disk.mark(Kept(a_put(13), seen))
+    await write(logs[1], disk, 14)
+    assert not under_way.done()
+    tree.may_sync.set()
+    await under_way
+    for log in (*logs, third):
+        await log.close()
+    for store in (slow, second, first):
+        await store.close()
 
 
 def promises(events: Sequence[Any]) -> list[Any]:
@@ -324,6 +380,36 @@ async def test_a_whole_log_keeps_its_promises_wherever_the_power_fails(a_life: D
     kinds = [type(event) for event in a_life.events]
     assert (kinds.count(Kept), kinds.count(Made), kinds.count(Held)) == (9, 1, 4)
     assert not await first_broken(a_life.events, a_life.directories, tmp_path)
+
+
+@pytest.fixture
+async def a_life_of_two(tmp_path: Path) -> Disk:
+    """The record of two writers' life over one disk."""
+    root = tmp_path / "disk"
+    await asyncio.to_thread(root.mkdir)
+    with pytest.MonkeyPatch.context() as patched, recording(root, patched) as disk:
+        await live_as_two(disk, root / "data")
+    return disk
+
+
+async def test_two_writers_of_one_log_keep_their_promises_wherever_the_power_fails(
+    a_life_of_two: Disk, tmp_path: Path
+) -> None:
+    kinds = [type(event) for event in a_life_of_two.events]
+    assert (kinds.count(Kept), kinds.count(Made), kinds.count(Held)) == (15, 1, 2)
+    assert not await first_broken(a_life_of_two.events, a_life_of_two.directories, tmp_path)
+
+
+async def test_two_writers_need_what_each_reads_of_the_other_synced(
+    a_life_of_two: Disk, tmp_path: Path
+) -> None:
+    for number, site in enumerate(("read: read", "create: _settle_name")):
+        assert site in sites_of(a_life_of_two)
+        folder = tmp_path / f"without-{number}"
+        await asyncio.to_thread(folder.mkdir)
+        events = without(a_life_of_two.events, site)
+        found = await first_broken(events, a_life_of_two.directories, folder, luck=(None,))
+        assert found, f"nobody misses the sync of {site}"
 
 
 def sites_of(disk: Disk) -> set[str]:
