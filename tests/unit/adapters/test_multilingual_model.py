@@ -23,7 +23,7 @@ def pieces() -> Pieces:
 
 
 def _embedded(model: E5, *texts: str, query: bool = False) -> np.ndarray:
-    return np.concatenate([model.run([model.encode(text, query=query)], query=query) for text in texts])
+    return np.array([model.vector(model.encode(text, query=query), query=query) for text in texts])
 
 
 @pytest.mark.parametrize(
@@ -47,17 +47,6 @@ def test_unrelated_cosines_lie_where_those_of_the_default_model_do(model):
     )
     assert abs(float(found.mean())) < 0.1
     assert float(found.std()) < 0.1
-
-
-def test_a_text_s_vector_is_the_same_to_the_bit_in_any_batch(model):
-    encoded = [
-        model.encode(text, query=False) for text in ("short", "a longer note about a garden " * 4, "ok")
-    ]
-    together = model.run(encoded, query=False)
-    assert all(
-        np.array_equal(model.run([ids], query=False)[0], row)
-        for ids, row in zip(encoded, together, strict=True)
-    )
 
 
 def test_its_null_ships_with_it(model):
