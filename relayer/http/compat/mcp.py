@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -29,7 +30,7 @@ BEAT_SECONDS: Final = 3.0
 SESSION_MS: Final = 24 * 3600 * 1000
 SESSION_HEADER: Final = "mcp-session-id"
 EVENTS: Final = "text/event-stream"
-_STREAMED = {"x-accel-buffering": "no", "cache-control": "no-cache, no-transform"}
+_STREAMED = {"X-Accel-Buffering": "no", "Cache-Control": "no-cache, no-transform"}
 _BEAT = b": working\n\n"
 _PARSE, _INVALID, _NO_METHOD, _PARAMS, _INTERNAL = -32700, -32600, -32601, -32602, -32603
 _CANCELLED, _VERSION = -32800, -32022
@@ -86,9 +87,14 @@ async def end(call: Call) -> Reply:
 async def stream(call: Call) -> Reply:
     """``GET /api/mcp/sse``: a session, as long as the stream lasts; its first event says where messages go."""
     _check_origin(call)
-    session = replace(_new_session(call), streams=True)
+    session = replace(_new_session(call), streams=True, gone=partial(_is_gone, call))
     call.to.sessions.begin(session, call.to.context.clock.monotonic())
     return _stream(call, _events(call, session))
+
+
+def _is_gone(call: Call) -> bool:
+    transport = call.request.transport
+    return transport is None or transport.is_closing()
 
 
 async def messages(call: Call) -> Reply:

@@ -50,6 +50,10 @@ def refusal(status: int, message: str) -> Json:
     return rpc_error(None, _CODES.get(status, FAILED), message or _TEXTS.get(status, "Request refused"))
 
 
+def _is_there() -> bool:
+    return False
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """A session.
@@ -63,6 +67,7 @@ class Session:
         namespace: for calls that name none.
         used: when something was last heard of it, on the monotonic clock.
         streams: whether its answers are sent as events of the one stream that it is.
+        gone: whether the connection of its stream is closed.
         calls: under way, by the type and value of their ids.
         sending: what sends the answers of calls as events.
         waiting: what is to be sent as events; None ends them.
@@ -76,6 +81,7 @@ class Session:
     namespace: str = ""
     used: float = 0.0
     streams: bool = False
+    gone: Callable[[], bool] = _is_there
     calls: dict[tuple[type, Any], asyncio.Task[Json]] = field(default_factory=dict)
     sending: set[asyncio.Task[None]] = field(default_factory=set)
     waiting: asyncio.Queue[Json | None] = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
@@ -172,7 +178,7 @@ class Sessions:
     def _sweep(self, now: float) -> None:
         for one in list(self._open.values()):
             # A stream is heard of with each of its beats, unless it never began.
-            if now - one.used > (_MINUTE if one.streams else _IDLE_SECONDS) and not one.calls:
+            if one.gone() or (now - one.used > (_MINUTE if one.streams else _IDLE_SECONDS) and not one.calls):
                 self._drop(one)
 
 
