@@ -35,7 +35,7 @@ def run(place: Path, module: str, right: str, wrong: str, test: str) -> int:
     for name in [name for name in sys.modules if name.startswith(_ANEW)]:
         del sys.modules[name]
     try:
-        files = [f"tests/contract/test_memwal_{name}.py" for name in ("acceptance", "routes")]
+        files = [f"tests/contract/test_memwal_{name}.py" for name in ("acceptance", "routes", "bounds", "mcp")]
         return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", test, *files]))
     finally:
         file.write_text(source)

@@ -30,7 +30,7 @@ from relayer.lib.shared import Shared
 from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
 
-# A nonce is remembered until no window that its stamp could lie in is open any more.
+# How long the log knows a request by its nonce: longer than any window that its stamp could lie in is open.
 NONCE_SECONDS = 660
 CHALLENGE = 'Bearer realm="memwal", error="invalid_token"'
 # What a refusal that depends on secrets or state waits, so that its time tells nothing.
@@ -337,7 +337,9 @@ class CompatAcceptance:
 
     def _note(self, signed: _Signed, now: int) -> None:
         try:
-            self._nonces.note(signed.key, signed.nonce, expires=now + NONCE_SECONDS, now=now)
+            # By what is signed, so that whenever the same request comes, it runs out at the same time, and is looked for there.
+            expires = int(signed.stamp) + self._window.drift
+            self._nonces.note(signed.key, signed.nonce, expires=expires, now=now)
         except HttpProblem as error:
             if error.code != "replayed":
                 raise
@@ -370,7 +372,7 @@ class CompatAcceptance:
 
     def _caller(self, signer: bytes, shown: str, nonce: bytes, peer: str, *, legacy: bool = False) -> Caller:
         now = self._clock.now_ms()
-        key, until = names.account_key(shown), now // 1000 + NONCE_SECONDS
+        key, until = names.account_key(shown), now // 1000 + max(NONCE_SECONDS, 2 * self._window.drift + 60)
         principal = names.principal_of(key, signer, nonce, until, peer_name(peer))
         return Caller(shown, principal, legacy, self._keys, now + _HELD_MS)
 
