@@ -136,3 +136,15 @@ def test_its_middleware_finds_and_saves(relayer_url: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_sync_client_works(relayer_url: str, version: str) -> None:
     assert _run(relayer_url, version, "sync") == ["The sync client wrote this."]
+
+
+@pytest.mark.row("MW-41", level="e2e")
+@pytest.mark.row("MW-37", level="e2e")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_in_a_loop_is_told_to_wait_and_a_heard_request_is_not_answered_twice(version: str) -> None:
+    with threaded_relayer(lambda: local_relayer(compat_limits="20/600/6000")) as relayer:
+        told = _run(relayer.url, version, "limited")
+    # A point comes back every three seconds.
+    assert 20 <= told["passed"] <= 30
+    assert "429" in told["error"] or "rate limit" in told["error"].lower()
+    assert told["again"] == 401
