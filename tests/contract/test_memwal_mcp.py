@@ -300,7 +300,7 @@ def wrong_headers() -> list[dict[str, str]]:
     return [
         {"Authorization": ""},
         {"X-MemWal-Account-Id": ""},
-        {"Authorization": "Basic abc"},
+        {"Authorization": "Basic OWN"},
         {"Authorization": "Bearer " + "g" * 64},
         {"Authorization": "Bearer " + "11" * 31},
         {"Authorization": f"Bearer {bytes(other).hex()}"},
@@ -311,6 +311,7 @@ def wrong_headers() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("wrong", wrong_headers(), ids=range(8))
 async def test_a_wrong_key_is_a_401_that_says_what_to_send(holder: Holder, wrong: dict[str, str]) -> None:
+    wrong = {name: value.replace("OWN", bytes(holder.key).hex()) for name, value in wrong.items()}
     for answer in (
         await holder.post(INITIALIZE, **wrong),
         await holder.relayer.http.get(
@@ -379,6 +380,14 @@ async def test_a_session_is_its_keys_alone_and_ends_when_its_client_says_so(rela
     )
     assert end.status_code == 204
     assert (await mine.post(ping, **{"Mcp-Session-Id": session})).status_code == 404
+
+
+async def test_a_session_lasts_a_day(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, ping = await holder.begun(), {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    assert mcp.SESSION_MS == 86_400_000
+    assert (await holder.post(ping, **{"Mcp-Session-Id": session})).status_code == 200
+    monkeypatch.setattr(mcp, "SESSION_MS", -1)
+    assert (await holder.post(ping, **{"Mcp-Session-Id": session})).status_code == 404
 
 
 async def test_a_session_goes_on_with_another_relayer_of_the_store(relayer: LocalRelayer) -> None:
@@ -485,6 +494,8 @@ async def test_a_call_that_takes_too_long_says_so(holder: Holder) -> None:
     assert text_of(result) == "timeout: Recall timed out during auth"
 
 
+# A stream that should have ended would be read for ever.
+@pytest.mark.timeout(30)
 async def test_a_stream_of_events_begins_with_where_messages_go_and_beats(
     holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -530,6 +541,8 @@ async def test_too_many_sessions_are_refused_with_the_time_to_wait(holder: Holde
     assert 0 < int(answer.headers["retry-after"]) <= 60
 
 
+# A stream that should have ended would be read for ever.
+@pytest.mark.timeout(30)
 async def test_a_peer_may_have_so_many_streams_and_others_have_theirs(
     holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

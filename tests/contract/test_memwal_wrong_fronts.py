@@ -85,26 +85,24 @@ _WRONG = (
     Wrong("public", 'forwarded if forwarded in {"http", "https"} else', "", "what_is_open"),
     Wrong("front", 'for name in ("x-request-id", "x-correlation-id"):', 'for name in ("x-request-id",):', "known_by_its_clients_id"),
     Wrong("front", "and _CLIENT_ID.fullmatch(given)", "", "known_by_its_clients_id"),
-    Wrong("accept", "int(signed.stamp) + self._window.drift", "now + NONCE_SECONDS", "nonce_is_remembered"),
     Wrong("accept", "int(signed.stamp) + self._window.drift", "int(signed.stamp) - 300", "nonce_is_remembered"),
     Wrong("accept", "if len(values) > 1:", "if False:", "comes_twice"),
     Wrong("accept", '{"x-auth-error": "AUTH_UPSTREAM_UNAVAILABLE"}', "{}", "store_is_silent"),
     Wrong("accept", "longest = max(range", "longest = min(range", "points_run_out"),
     Wrong("accept", '"retry_after_seconds": seconds}', "}", "points_run_out"),
-    Wrong("accept", 'raise _refused("signature", steady=True) from error', 'raise _refused(request.headers["x-signature"]) from error', "never_reaches_a_log"),
+    Wrong("accept", 'raise _refused("signature", steady=True) from error', 'raise _refused(request.headers["x-signature"]) from error', "no_header_of_a_refused"),
     Wrong("accept", '"/api/remember/bulk": 10.0', '"/api/remember/bulk": 1.0', "every_route_costs"),
     Wrong("accept", '"/api/ask": 2.0', '"/api/ask": 1.0', "every_route_costs"),
     Wrong("accept", '"/api/restore": 3.0', '"/api/restore": 1.0', "every_route_costs"),
     Wrong("accept", '"/api/analyze": 5.0', '"/api/analyze": 1.0', "every_route_costs"),
     Wrong("accept", '"/api/remember/manual": 3.0', '"/api/remember/manual": 1.0', "every_route_costs"),
-    Wrong("storing", "place.account != call.caller.account", "False", "job_looks_like_none"),
-    Wrong("storing", "check_text(body.text, \"text\", contract.MAX_REMEMBERED)", "check_text(body.text, \"text\", 1 << 40)", "bad_input"),
+    Wrong("storing", 'check_text(body.text, "text", contract.MAX_REMEMBERED)', 'check_text(body.text, "text", 1 << 40)', "bad_input"),
     Wrong("storing", "if not 1 <= len(body.job_ids) <= contract.MAX_BULK:", "if False:", "bad_input"),
     Wrong("storing", "if not key or len(key) > _LONGEST_KEY:", "if False:", "key_of_idempotency"),
     Wrong("storing", "occurred_at=body.occurred_at", "occurred_at=None", "dated_by_when"),
     Wrong("storing", "call.to.acceptance.points.spend(", "(lambda *_: None)(", "costs_a_point_more"),
     Wrong("storing", "if not call.caller.legacy:", "if True:", "legacy_clients"),
-    Wrong("finding", 'shown | {"created_at"', 'shown | {"at"', "best_first"),
+    Wrong("finding", 'shown | {"created_at"', 'shown | {"at"', "weights_rank"),
     Wrong("finding", "min(max(5 * limit, 50), contract.MAX_RESULTS) if recent else limit", "limit", "recent_orders"),
     Wrong("finding", "min(MOST_SECONDS, body.deadline_ms / 1000 * 0.95)", "MOST_SECONDS", "may_take_no_time"),
     Wrong("finding", "if one.hit.distance <= _RELEVANT]", "if one.hit.distance < 0]", "ask_without"),
@@ -125,8 +123,7 @@ _WRONG = (
     Wrong("public", '"owner": "Immutable",', "", "first_version"),
     Wrong("public", "if wanted.lower() != PACKAGE_ID:", "if False:", "first_version"),
     # What MCP clients see.
-    Wrong("accept", 'if kind.lower() == "bearer" else None', 'if token else None', "wrong_key_is"),
-    Wrong("accept", "if key is None or not account:", "if key is None:", "wrong_key_is"),
+    Wrong("accept", 'if kind.lower() == "bearer" else None', "if token else None", "wrong_key_is"),
     Wrong("accept", 'error.headers["WWW-Authenticate"] = CHALLENGE', "pass", "wrong_key_is"),
     Wrong("accept", "await self._admit(key, account, peer)\n        except", "pass\n        except", "wrong_key_is"),
     Wrong("front", "told = refusal(problem.status, message)", "pass", "wrong_key_is"),
@@ -154,12 +151,11 @@ _WRONG = (
     Wrong("mcp", "if origin is not None and", "if False and", "another_site"),
     Wrong("mcp", "session.cancel(_params(message)", "print(_params(message)", "cancelled"),
     Wrong("mcp", "_named(call) or session.namespace or", "", "calls_or_the_headers"),
-    Wrong("mcp", 'if name not in TOOLS:', 'if not name:', "no_tool_or_method"),
+    Wrong("mcp", "if name not in TOOLS:", "if not name:", "no_tool_or_method"),
     Wrong("mcp", "if token is None:", "if True:", "every_beat"),
     Wrong("tools", "html.escape(", "str(lambda quote: 0) and (lambda text, quote: text)(", "harmless"),
     Wrong("tools", '" ".join(text.split())', "text", "harmless"),
     Wrong("tools", 'f\'<memwal-memories note="{_NOTE}">\', ', "'', ", "harmless"),
-    Wrong("tools", "text=text, namespace=asked.namespace, idempotency_key=asked.key(text)", "text=text, namespace=asked.namespace", "sent_again"),
     Wrong("tools", "items=items, idempotency_key=key", "items=items", "sent_again"),
     Wrong("tools", "to.acceptance.points.charge(author.hex(), signer.account, tool.points)", "pass", "tools_cost"),
     Wrong("tools", "not 1 <= value <= most", "False", "bad_arguments"),
@@ -189,7 +185,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
         env=os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=1500,
+        timeout=3000,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -197,13 +193,13 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
 
 
 @pytest.mark.tier("prove")
-@pytest.mark.timeout(1600)
+@pytest.mark.timeout(3100)
 @pytest.mark.parametrize("place", range(len(_WRONG)), ids=lambda place: str(_WRONG[place]))
 def test_a_front_without_one_of_its_rules_is_noticed(ends: list[int], place: int) -> None:
     assert ends[place] == 1
 
 
 @pytest.mark.tier("prove")
-@pytest.mark.timeout(1600)
+@pytest.mark.timeout(3100)
 def test_the_right_front_passes_where_the_wrong_ones_fail(ends: list[int]) -> None:
     assert ends[-1] == 0

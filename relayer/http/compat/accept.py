@@ -262,7 +262,7 @@ class CompatAcceptance:
         try:
             key = _shown_key(_one(request, "authorization"))
             account = _one(request, "x-memwal-account-id").lower()
-            if key is None or not account:
+            if key is None:
                 raise _refused("bearer")
             await self._admit(key, account, peer)
         except CompatError as error:
