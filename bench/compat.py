@@ -48,14 +48,17 @@ def installed() -> Path:
     return place
 
 
-async def timed(work: Callable[[int], Awaitable[object]], rounds: int) -> list[float]:
-    """Return how long each round took, in ms; the first two warm up and do not count."""
-    took = []
+async def taking_turns(
+    works: dict[str, Callable[[int], Awaitable[object]]], rounds: int
+) -> dict[str, list[float]]:
+    """Return how long each round of each took, in ms, one after the other, so that a busy machine slows all alike; two warm up."""
+    took: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 2):
-        started = time.perf_counter()
-        await work(number)
-        took.append((time.perf_counter() - started) * 1000)
-    return took[2:]
+        for name, work in works.items():
+            started = time.perf_counter()
+            await work(number)
+            took[name].append((time.perf_counter() - started) * 1000)
+    return {name: each[2:] for name, each in took.items()}
 
 
 class Direct:
@@ -104,14 +107,21 @@ async def measure(rounds: int) -> dict[str, list[float]]:
             key=bytes(key).hex(), account_id=account, server_url=relayer.url, namespace="c"
         )
         direct = Direct(relayer.url, key)
-        took = {
-            "client, remember and wait": await timed(
-                lambda number: client.remember_and_wait(f"Client note {number} about lamps."), rounds
-            ),
-            "direct, remember and ask": await timed(direct.remember, rounds),
-            "client, recall": await timed(lambda number: client.recall(f"note {number}"), rounds),
-            "direct, recall": await timed(direct.recall, rounds),
-        }
+        took = await taking_turns(
+            {
+                "client, remember and wait": lambda number: client.remember_and_wait(
+                    f"Client note {number} about lamps."
+                ),
+                "direct, remember and ask": direct.remember,
+            },
+            rounds,
+        ) | await taking_turns(
+            {
+                "client, recall": lambda number: client.recall(f"note {number}"),
+                "direct, recall": direct.recall,
+            },
+            rounds,
+        )
         await client.close()
         await direct.http.aclose()
         return took
@@ -130,9 +140,15 @@ def main() -> None:
     print(
         f"memwal {VERSION} against a relayer on this machine, the default model, {rounds} rounds each, in ms"
     )
-    print(f"{'':28} {'p50':>8} {'p95':>8}")
-    for name, each in took.items():
-        print(f"{name:28} {np.percentile(each, 50):8.1f} {np.percentile(each, 95):8.1f}")
+    print(
+        f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; the ratio is the client's time to that of the same requests alone"
+    )
+    print(f"{'':28} {'p50':>8} {'p95':>8} {'ratio':>8}")
+    names = list(took)
+    for client, direct in zip(names[::2], names[1::2], strict=True):
+        middle, alone = np.percentile(took[client], 50), np.percentile(took[direct], 50)
+        print(f"{client:28} {middle:8.1f} {np.percentile(took[client], 95):8.1f} {middle / alone:8.2f}")
+        print(f"{direct:28} {alone:8.1f} {np.percentile(took[direct], 95):8.1f}")
     print(PUBLISHED)
 
 

@@ -115,6 +115,39 @@ async def refused(url: str, key: str, account: str) -> dict[str, str]:
     return told
 
 
+async def limited(url: str, key: str, account: str) -> dict[str, Any]:
+    """What a client in a loop is told, and what somebody is who heard a request and sends it once more."""
+    from httpx import AsyncClient
+
+    told: dict[str, Any] = {}
+    heard: list[Any] = []
+    right = AsyncClient.send
+
+    async def listening(self: Any, request: Any, **more: Any) -> Any:
+        answer = await right(self, request, **more)
+        heard.append((request, answer.status_code))
+        return answer
+
+    AsyncClient.send = listening  # type: ignore[method-assign]
+    client = MemWal.create(key=key, account_id=account, server_url=url)
+    try:
+        for number in range(1, 100):
+            await client.recall("anything")
+            told["passed"] = number
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is shown
+        told["error"] = f"{type(error).__name__} {error}"
+    await client.close()
+    last = next(
+        request for request, status in reversed(heard) if status == 200 and "recall" in str(request.url)
+    )
+    async with AsyncClient() as http:
+        again = await right(
+            http, http.build_request("POST", last.url, content=last.content, headers=last.headers)
+        )
+    told["again"] = again.status_code
+    return told
+
+
 async def middleware(url: str, key: str, account: str) -> dict[str, Any]:
     """An OpenAI client, and one of LangChain where that is installed, each of a model that repeats what it was sent."""
     seen: list[Any] = []
@@ -183,5 +216,7 @@ def in_sync() -> None:
 
 if sys.argv[-1] == "sync":
     in_sync()
+elif sys.argv[-1] == "limited":
+    print(json.dumps(asyncio.run(limited(*sys.argv[1:4]))))
 else:
     asyncio.run(main())

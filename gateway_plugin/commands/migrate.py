@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
-import httpx
 import typer
 
 from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.commands.hosts import bridge_command
 from gateway_plugin.commands.index import index
 from gateway_plugin.commands.run import FAILED, USAGE, Output, UrlOption, ask, fail, guarded
@@ -30,12 +30,10 @@ from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME
 from gateway_plugin.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.settings import safe_load
 from gateway_plugin.transfer.indexed import RootKind
-from gateway_plugin.transfer.memwal import MemWalAccess, Walked, import_memwal
+from gateway_plugin.transfer.memwal import MemWalAccess
 from gateway_plugin.transfer.sending import send_items
 from relayer.wire import names
 
-_KEY: Final = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
-_ACCOUNT: Final = re.compile(r"0x[0-9a-fA-F]{10,128}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 
@@ -160,7 +158,7 @@ def _import_memwal(output: Output, host: HostConfig, former: Mapping[str, object
 
 
 def _import_namespace(output: Output, access: MemWalAccess, agent: str, namespace: str) -> bool:
-    walked = guarded(lambda: asyncio.run(_walk(output, access, namespace)))
+    walked = guarded(lambda: asyncio.run(read_namespace(access, namespace, output.say)))
     if walked.known:
         counts = ask(None, agent, lambda client, whose: send_items(client, whose, walked.items))
         told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
@@ -173,11 +171,6 @@ def _import_namespace(output: Output, access: MemWalAccess, agent: str, namespac
     return walked.complete
 
 
-async def _walk(output: Output, access: MemWalAccess, namespace: str) -> Walked:
-    async with httpx.AsyncClient() as http:
-        return await import_memwal(access, namespace, clock=SystemClock(), http=http, say=output.say)
-
-
 def _namespaces(agent: str, default: str) -> tuple[str, ...]:
     """Return what MemWal may call an agent's memories: as its first versions do, and as later ones (MW-36)."""
     if agent == DEFAULT_AGENT:
@@ -188,16 +181,8 @@ def _namespaces(agent: str, default: str) -> tuple[str, ...]:
 def _access(former: Mapping[str, object]) -> MemWalAccess:
     """Return service and key of the old settings; what is missing is named with the fix."""
     found = {name: _filled(former.get(name), name) for name in ("privateKey", "accountId", "serverUrl")}
-    key, account = _KEY.fullmatch(found["privateKey"]), _ACCOUNT.fullmatch(found["accountId"])
-    checked = safe_load({"url": found["serverUrl"]}, {})
     fix = "set it in plugins.entries.memory-memwal.config, or move the settings alone: --no-import"
-    if key is None:
-        fail(USAGE, "privateKey: is no key of 64 hexadecimal digits", fix)
-    if account is None:
-        fail(USAGE, "accountId: is no account id (0x and hexadecimal digits)", fix)
-    if checked.settings is None:
-        fail(USAGE, f"serverUrl: {checked.error}", fix)
-    return MemWalAccess(checked.settings.url, key[1], account[0])
+    return checked_access(tuple(found.values()), tuple(found), fix)
 
 
 def _filled(value: object, name: str) -> str:

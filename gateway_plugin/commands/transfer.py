@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,6 +21,7 @@ import typer
 from gateway_plugin.bounded_files import named
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.from_memwal import find_access, import_all
 from gateway_plugin.commands.index import watch_files
 from gateway_plugin.commands.run import (
     FAILED,
@@ -122,9 +124,31 @@ def export(
         Output(as_json=False).say(f"exported: {len(memories)} memories{also} to {target}")
 
 
+class ImportSource(StrEnum):
+    """What memories come from that is no file."""
+
+    MEMWAL = "memwal"
+
+
 def import_files(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Files or directories.", show_default=False)
+    ] = None,
     *,
+    source: Annotated[
+        ImportSource | None,
+        typer.Option(
+            "--from",
+            help="In place of files: memwal, the service that MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL "
+            "or ~/.memwal/credentials.json name.",
+        ),
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace", metavar="NAME", help="With --from: this one, not all; may be given again."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and count, and send nothing.")] = False,
     as_backup: Annotated[
         bool,
@@ -138,16 +162,14 @@ def import_files(
     as_json: JsonOption = False,
 ) -> None:
     """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
-    if unsigned and not as_backup:
-        fail(
-            USAGE,
-            "--unsigned: it goes with --as-backup",
-            "leave it out: what files claim is not taken over anyway",
-        )
+    _check_together(source, paths or (), namespace or (), as_backup=as_backup, unsigned=unsigned)
+    if source is not None:
+        _import_service(namespace or (), agent, url, dry_run=dry_run, as_json=as_json)
+        return
     holder = find_context(url, agent).holder if as_backup and not unsigned else None
     if unsigned:
         as_error("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
-    roots = [named(path) for path in paths]
+    roots = [named(path) for path in paths or ()]
     below = [files_of(root) for root in roots]
     found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
     problems = [str(error) for listed in below for error in listed.left_out]
@@ -173,6 +195,42 @@ def import_files(
             f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
             "--as-backup restores an export of this account as it was."
         )
+    _end(problems)
+
+
+def _check_together(
+    source: ImportSource | None,
+    paths: Sequence[Path],
+    namespaces: Sequence[str],
+    *,
+    as_backup: bool,
+    unsigned: bool,
+) -> None:
+    """End the command where its options do not go together."""
+    if source is not None and (paths or as_backup or unsigned):
+        fail(USAGE, "--from: it goes without PATH, --as-backup and --unsigned", "leave them out")
+    if source is None and namespaces:
+        fail(USAGE, "--namespace: it goes with --from", "--agent says whose memories these become")
+    if source is None and not paths:
+        fail(USAGE, "PATH: it is missing", "name files or directories, or --from memwal")
+    if unsigned and not as_backup:
+        fail(
+            USAGE,
+            "--unsigned: it goes with --as-backup",
+            "leave it out: what files claim is not taken over anyway",
+        )
+
+
+def _import_service(
+    wanted: Sequence[str], agent: str | None, url: str | None, *, dry_run: bool, as_json: bool
+) -> None:
+    access = find_access(os.environ, Path.home())
+    output = Output(as_json=as_json)
+    # One document is all that goes to standard output then.
+    say = (lambda _: None) if as_json else output.say
+    total, problems = import_all(access, wanted, agent, url, dry_run=dry_run, say=say)
+    if as_json:
+        output.json({**total, "problems": problems})
     _end(problems)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import httpx
 from nacl.signing import SigningKey
@@ -42,6 +43,7 @@ _QUERY_CHARS: Final = 200
 _MOST_BYTES: Final = 2_000
 _SECONDS: Final = 30.0
 _TRIES: Final = 8
+_MOST_PAGES: Final = 100
 _LONGEST_WAIT: Final = 300.0
 _SESSION_MINUTES: Final = 5
 _SESSION_SECONDS: Final = 240.0
@@ -54,6 +56,10 @@ class MemWalProblem(GatewayError):
     """Raised when a MemWal service does not answer, refuses, or says what it should not; the text names the fix."""
 
 
+class _NoRoute(MemWalProblem):
+    """Raised when a service is older than what it is asked for."""
+
+
 class _Read(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -64,6 +70,17 @@ class _Config(_Read):
 
 class _Stats(_Read):
     memory_count: int
+    owner: str = ""
+
+
+class _Namespace(_Read):
+    name: str
+
+
+class _Namespaces(_Read):
+    namespaces: tuple[_Namespace, ...]
+    next_cursor: str | None = None
+    has_more: bool = False
 
 
 class _Hit(_Read):
@@ -105,6 +122,32 @@ class Walked:
     def complete(self) -> bool:
         """Whether every memory of the namespace was seen."""
         return self.found >= self.known
+
+
+async def list_memwal(
+    access: MemWalAccess,
+    *,
+    clock: Clock,
+    http: httpx.AsyncClient,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[str, ...]:
+    """Return the names of an account's namespaces, those with memories; ``default`` alone where the service lists none.
+
+    Args and errors as `import_memwal` has them.
+    """
+    service = _Service(access, clock, http, say)
+    owner = (await service.ask("/api/stats", {"namespace": "default"}, _Stats)).owner or access.account
+    found: list[str] = []
+    after = ""
+    for _ in range(_MOST_PAGES):
+        page = await service.read(f"/v1/owners/{owner}/namespaces?limit=500{after}", _Namespaces)
+        if page is None:
+            break
+        found += [one.name for one in page.namespaces]
+        if not page.has_more or not page.next_cursor:
+            break
+        after = f"&updated_after={quote(page.next_cursor)}"
+    return tuple(dict.fromkeys(found)) or ("default",)
 
 
 async def import_memwal(
@@ -188,6 +231,13 @@ class _Service:
             self._package = (await self._sent("GET", "/config", b"", _Config, signed=False)).packageId
         return await self._sent("POST", path, json.dumps(body).encode(), shape)
 
+    async def read(self, path: str, shape: type[_Answer]) -> _Answer | None:
+        """Return what is listed; None where the service has no such route."""
+        try:
+            return await self._sent("GET", path, b"", shape)
+        except _NoRoute:
+            return None
+
     async def _sent(
         self, method: str, path: str, body: bytes, shape: type[_Answer], *, signed: bool = True
     ) -> _Answer:
@@ -242,6 +292,8 @@ def _parsed(answer: httpx.Response, path: str, shape: type[_Answer]) -> _Answer:
         )
     if answer.status_code == 404 and path == "/config":
         return shape.model_validate({})  # a service before SEAL sessions
+    if answer.status_code == 404:
+        raise _NoRoute(f"MemWal's service has no {path.partition('?')[0]}")
     if answer.status_code != 200:
         raise MemWalProblem(
             f"MemWal's service answers {path} with {answer.status_code}; run this again later"

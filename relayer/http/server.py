@@ -153,9 +153,10 @@ class RequestHandler:
             rule=answered.rule,
             started=started,
         )
-        answer = web.Response(
-            body=answered.body, status=answered.status, headers={**answered.headers, **_common(request_id)}
-        )
+        headers = {**_common(request_id), **answered.headers}
+        if answered.events is not None:
+            return await self._send_events(request, answered.events, headers, endless=answered.endless)
+        answer = web.Response(body=answered.body, status=answered.status, headers=headers)
         with self.unread.counted(answered.account, len(answered.body)):
             await self._send(request, answer)
         return answer
@@ -223,6 +224,35 @@ class RequestHandler:
         finally:
             stopping.cancel()
             await _ended(chunks)
+        return response
+
+    async def _send_events(
+        self,
+        request: web.BaseRequest,
+        events: AsyncIterator[bytes],
+        headers: dict[str, str],
+        *,
+        endless: bool,
+    ) -> web.StreamResponse:
+        """Send events as they come, until there are no more, the caller is gone or, if endless, the relayer stops."""
+        seconds = self.connections.limits.answer_seconds
+        response = web.StreamResponse(headers=headers)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await response.prepare(request)
+            while (
+                event := await (_before(stopping, events) if endless else anext(events, None))
+            ) is not None:
+                await taken(request, response.write(event), len(event), seconds)
+            await taken(request, response.write_eof(), 0, seconds)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
+            if isinstance(error, NotTaken) or not isinstance(error, ConnectionError):
+                self._log.warning("answer_broken_off", **describe(error))
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            stopping.cancel()
+            await _ended(events)
         return response
 
     async def _next(

@@ -44,8 +44,8 @@ _WRONG = (
     Wrong("accept", "self._nonces.note(signed.key,", "self._nonces.note(bytes(32),", "nonce_counts_once"),
     Wrong("accept", "nonce = hashlib.sha256(raw_signature).digest()[:16]", "nonce = uuid.uuid4().bytes", "legacy_clients"),
     Wrong("accept", "STEADY_SECONDS = 0.1", "STEADY_SECONDS = 0.0", "after_the_same_time"),
-    Wrong("accept", "if not registered.admits(signed.key):", "if not registered.active:", "revoked_one_is_out"),
-    Wrong("accept", "elif shown != names.address_of(signed.key) or not", "elif not", "own_account_alone"),
+    Wrong("accept", "if not registered.admits(key):", "if not registered.active:", "revoked_one_is_out"),
+    Wrong("accept", "elif shown != names.address_of(key) or not", "elif not", "own_account_alone"),
     Wrong("accept", "or not self._accounts.serves(shown):", "or False:", "accounts_are_listed"),
     Wrong("accept", "seconds = max(1, -int(-wait // 1))", "seconds = 60", "points_run_out"),
     Wrong("accept", 'if plain == "/api/remember/bulk/status" or (', 'if plain == "x" and (', "points_run_out"),
@@ -85,6 +85,84 @@ _WRONG = (
     Wrong("public", 'forwarded if forwarded in {"http", "https"} else', "", "what_is_open"),
     Wrong("front", 'for name in ("x-request-id", "x-correlation-id"):', 'for name in ("x-request-id",):', "known_by_its_clients_id"),
     Wrong("front", "and _CLIENT_ID.fullmatch(given)", "", "known_by_its_clients_id"),
+    Wrong("accept", "int(signed.stamp) + self._window.drift", "int(signed.stamp) - 300", "nonce_is_remembered"),
+    Wrong("accept", "if len(values) > 1:", "if False:", "comes_twice"),
+    Wrong("accept", '{"x-auth-error": "AUTH_UPSTREAM_UNAVAILABLE"}', "{}", "store_is_silent"),
+    Wrong("accept", "longest = max(range", "longest = min(range", "points_run_out"),
+    Wrong("accept", '"retry_after_seconds": seconds}', "}", "points_run_out"),
+    Wrong("accept", 'raise _refused("signature", steady=True) from error', 'raise _refused(request.headers["x-signature"]) from error', "no_header_of_a_refused"),
+    Wrong("accept", '"/api/remember/bulk": 10.0', '"/api/remember/bulk": 1.0', "every_route_costs"),
+    Wrong("accept", '"/api/ask": 2.0', '"/api/ask": 1.0', "every_route_costs"),
+    Wrong("accept", '"/api/restore": 3.0', '"/api/restore": 1.0', "every_route_costs"),
+    Wrong("accept", '"/api/analyze": 5.0', '"/api/analyze": 1.0', "every_route_costs"),
+    Wrong("accept", '"/api/remember/manual": 3.0', '"/api/remember/manual": 1.0', "every_route_costs"),
+    Wrong("storing", 'check_text(body.text, "text", contract.MAX_REMEMBERED)', 'check_text(body.text, "text", 1 << 40)', "bad_input"),
+    Wrong("storing", "if not 1 <= len(body.job_ids) <= contract.MAX_BULK:", "if False:", "bad_input"),
+    Wrong("storing", "if not key or len(key) > _LONGEST_KEY:", "if False:", "key_of_idempotency"),
+    Wrong("storing", "occurred_at=body.occurred_at", "occurred_at=None", "dated_by_when"),
+    Wrong("storing", "call.to.acceptance.points.spend(", "(lambda *_: None)(", "costs_a_point_more"),
+    Wrong("storing", "if not call.caller.legacy:", "if True:", "legacy_clients"),
+    Wrong("finding", 'shown | {"created_at"', 'shown | {"at"', "weights_rank"),
+    Wrong("finding", "min(max(5 * limit, 50), contract.MAX_RESULTS) if recent else limit", "limit", "recent_orders"),
+    Wrong("finding", "min(MOST_SECONDS, body.deadline_ms / 1000 * 0.95)", "MOST_SECONDS", "may_take_no_time"),
+    Wrong("finding", "if one.hit.distance <= _RELEVANT]", "if one.hit.distance < 0]", "ask_without"),
+    Wrong("contract", "limit: _Count = 5", "limit: _Count = 10", "ask_takes"),
+    Wrong("contract", "occurred_at: Annotated[int | None, BeforeValidator(_at)] = None", "occurred_at: Any = None", "bad_input"),
+    Wrong("contract", "{k: v for k, v in value.items() if v is not None} if", "value if", "null_is"),
+    Wrong("contract", "base64.b64decode(value, validate=True)", "base64.b64decode(value)", "client_sealed or bad_input"),
+    Wrong("contract", 'raise bad("namespace must not be empty")', "pass", "bad_input"),
+    Wrong("listings", 'raise bad("invalid cursor") from error', "return -1, '', None", "five_hundred"),
+    Wrong("listings", "min(max(int(text), 1), contract.MAX_PAGE)", "int(text)", "five_hundred"),
+    Wrong("listings", "deleted = len(await _live_in(call, access))", "deleted = 0", "forget_destroys"),
+    Wrong("listings", '"skipped": total - lacking', '"skipped": 0', "restore_counts"),
+    Wrong("front", "raise CompatError(422,", "raise CompatError(400,", "bad_input"),
+    Wrong("front", 'more = {"code": "RECALL_TIMEOUT", "step": step}', "more = {}", "may_take_no_time"),
+    Wrong("front", 'message = f"{message} (traceId: {request_id})"', "pass", "fails_inside"),
+    Wrong("front", 'return CompatError(500, "Internal server error"', "return CompatError(500, str(error)", "fails_inside"),
+    Wrong("public", '"version": "1",', '"version": "2",', "first_version"),
+    Wrong("public", '"owner": "Immutable",', "", "first_version"),
+    Wrong("public", "if wanted.lower() != PACKAGE_ID:", "if False:", "first_version"),
+    # What MCP clients see.
+    Wrong("accept", 'if kind.lower() == "bearer" else None', "if token else None", "wrong_key_is"),
+    Wrong("accept", 'error.headers["WWW-Authenticate"] = CHALLENGE', "pass", "wrong_key_is"),
+    Wrong("accept", "await self._admit(key, account, peer)\n        except", "pass\n        except", "wrong_key_is"),
+    Wrong("front", "told = refusal(problem.status, message)", "pass", "wrong_key_is"),
+    Wrong("sessions", "_CODES = {401: UNAUTHORISED,", "_CODES = {401: FAILED,", "wrong_key_is"),
+    Wrong("sessions", "429: TOO_MANY}", "}", "too_many_sessions"),
+    Wrong("sessions", "if len(begun) == MOST_NEW_A_MINUTE and now - begun[0] < _MINUTE:", "if False:", "too_many_sessions"),
+    Wrong("sessions", ">= MOST_OF_PEER:", ">= 10_000:", "so_many_streams"),
+    Wrong("sessions", "and not one.streams and not one.calls]", "]", "so_many_streams"),
+    Wrong("sessions", "if one.gone() or (", "if (", "so_many_streams"),
+    Wrong("sessions", "self._ended[session.id] = True", "pass", "keys_alone"),
+    Wrong("mcp", "if read[0] != _owner(call.caller):", "if False:", "keys_alone"),
+    Wrong("mcp", "or now.now_ms() - read[1] > SESSION_MS", "", "lasts_a_day"),
+    Wrong("mcp", 'raise CompatError(404, rule="no session")\n    if read[0]', 'raise CompatError(400, rule="no session")\n    if read[0]', "keys_alone"),
+    Wrong("mcp", "# Another relayer of this store opened it, or this one before it began anew.", "raise CompatError(404)", "another_relayer"),
+    Wrong("mcp", "if _owner(caller) != session.owner:", "if False:", "where_messages_go"),
+    Wrong("mcp", "caller = await to.acceptance.readmit(session.key, session.account, peer, nonce)", "raise CompatError(401)", "where_messages_go"),
+    Wrong("mcp", "if session is None or not session.streams:", "if session is None:", "none_of_the_other"),
+    Wrong("mcp", 'Reply(b"Accepted", 202,', 'Reply(b"Accepted", 200,', "where_messages_go"),
+    Wrong("mcp", "event: endpoint\\ndata:", "event: place\\ndata:", "where_messages_go"),
+    Wrong("mcp", 'yield b": beat\\n\\n"', "pass", "where_messages_go"),
+    Wrong("mcp", '"Cache-Control": "no-cache, no-transform"', '"Cache-Control": "no-store"', "where_messages_go"),
+    Wrong("mcp", "if not await _is_admitted(call, session):", "if False:", "middle_of_a_session and sse"),
+    Wrong("mcp", "if version is not None and version not in VERSIONS:", "if False:", "version_is"),
+    Wrong("mcp", "asked if asked in VERSIONS else VERSIONS[-1]", "VERSIONS[-1]", "version_is"),
+    Wrong("mcp", "if origin is not None and", "if False and", "another_site"),
+    Wrong("mcp", "session.cancel(_params(message)", "print(_params(message)", "cancelled"),
+    Wrong("mcp", "_named(call) or session.namespace or", "", "calls_or_the_headers"),
+    Wrong("mcp", "if name not in TOOLS:", "if not name:", "no_tool_or_method"),
+    Wrong("mcp", "if token is None:", "if True:", "every_beat"),
+    Wrong("tools", "html.escape(", "str(lambda quote: 0) and (lambda text, quote: text)(", "harmless"),
+    Wrong("tools", '" ".join(text.split())', "text", "harmless"),
+    Wrong("tools", 'f\'<memwal-memories note="{_NOTE}">\', ', "'', ", "harmless"),
+    Wrong("tools", "items=items, idempotency_key=key", "items=items", "sent_again"),
+    Wrong("tools", "to.acceptance.points.charge(author.hex(), signer.account, tool.points)", "pass", "tools_cost"),
+    Wrong("tools", "not 1 <= value <= most", "False", "bad_arguments"),
+    Wrong("tools", '"isError": bool(failed)', '"isError": False', "bad_arguments"),
+    Wrong("tools", "[score={1 - one['distance']:.3f}]", "[{1 - one['distance']:.3f}]", "every_tool"),
+    Wrong("tools", '"readOnlyHint": self.reads', '"readOnlyHint": True', "every_tool"),
+    Wrong("tools", "outcome=failed or", "said=dict(arguments), outcome=failed or", "reaches_a_log"),
 )  # fmt: skip
 
 
@@ -107,7 +185,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
         env=os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=1500,
+        timeout=3000,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -115,13 +193,13 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
 
 
 @pytest.mark.tier("prove")
-@pytest.mark.timeout(1600)
+@pytest.mark.timeout(3100)
 @pytest.mark.parametrize("place", range(len(_WRONG)), ids=lambda place: str(_WRONG[place]))
 def test_a_front_without_one_of_its_rules_is_noticed(ends: list[int], place: int) -> None:
     assert ends[place] == 1
 
 
 @pytest.mark.tier("prove")
-@pytest.mark.timeout(1600)
+@pytest.mark.timeout(3100)
 def test_the_right_front_passes_where_the_wrong_ones_fail(ends: list[int]) -> None:
     assert ends[-1] == 0

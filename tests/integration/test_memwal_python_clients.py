@@ -5,10 +5,12 @@ Each version is installed once below ~/.cache/memrelay-tests; where no registry 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -27,25 +29,23 @@ _SCENARIO = Path(__file__).parents[1] / "memwal_scenario.py"
 
 
 def _installed(name: str, *packages: str) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memrelay-tests" / name
-    if not (cache / "done").exists():
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--disable-pip-version-check",
-            "--target",
-            str(cache),
-        ]
+    below = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memrelay-tests"
+    place = below / name
+    if (place / "done").exists():
+        return place
+    below.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=below) as draft:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target"]
         found = subprocess.run(
-            [*command, *packages], capture_output=True, text=True, timeout=110, check=False
+            [*command, f"{draft}/whole", *packages], capture_output=True, text=True, timeout=110, check=False
         )
         if found.returncode:
             pytest.skip(f"{name} cannot be installed here: {found.stderr.strip()[-200:]}")
-        (cache / "done").touch()
-    return cache
+        # Whole or not at all: another process may be importing from there by now.
+        with contextlib.suppress(OSError):
+            Path(draft, "whole").rename(place)
+        (place / "done").touch()
+    return place
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +136,15 @@ def test_its_middleware_finds_and_saves(relayer_url: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_sync_client_works(relayer_url: str, version: str) -> None:
     assert _run(relayer_url, version, "sync") == ["The sync client wrote this."]
+
+
+@pytest.mark.row("MW-41", level="e2e")
+@pytest.mark.row("MW-37", level="e2e")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_in_a_loop_is_told_to_wait_and_a_heard_request_is_not_answered_twice(version: str) -> None:
+    with threaded_relayer(lambda: local_relayer(compat_limits="20/600/6000")) as relayer:
+        told = _run(relayer.url, version, "limited")
+    # A point comes back every three seconds.
+    assert 20 <= told["passed"] <= 30
+    assert "429" in told["error"] or "rate limit" in told["error"].lower()
+    assert told["again"] == 401

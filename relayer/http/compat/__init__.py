@@ -9,4 +9,7 @@ storing    remember, bulk, analyze, and what became of them
 finding    recall, ask, embed
 opaque     what its clients sealed themselves: bytes and a vector
 listings   namespaces, memories, counts; and deletion
+sessions   of MCP clients: how many, and whose
+tools      what MCP clients are offered, by the handlers above
+mcp        their protocol: Streamable HTTP and a stream of events
 """

@@ -1,7 +1,8 @@
 """Who asks: the headers, the signature and its window, the nonce, the account, the points; in the order of the contract.
 
 What is signed is what was received: the raw target and the raw bytes of the body. Nothing of a header is ever logged or quoted;
-two of them, ``x-seal-session`` and ``x-delegate-key``, hold private keys, and are not even read.
+two of them, ``x-seal-session`` and ``x-delegate-key``, hold private keys, and are not even read. MCP clients sign nothing: they show
+the private key itself, of which the public half is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 
 from aiohttp.web import BaseRequest
 from nacl.exceptions import CryptoError
-from nacl.signing import VerifyKey
+from nacl.signing import SigningKey, VerifyKey
 
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.crypto import RelayerKeys
@@ -29,8 +30,9 @@ from relayer.lib.shared import Shared
 from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
 
-# A nonce is remembered until no window that its stamp could lie in is open any more.
+# How long the log knows a request by its nonce: longer than any window that its stamp could lie in is open.
 NONCE_SECONDS = 660
+CHALLENGE = 'Bearer realm="memwal", error="invalid_token"'
 # What a refusal that depends on secrets or state waits, so that its time tells nothing.
 STEADY_SECONDS = 0.1
 _HELD_MS = 15 * 60 * 1000
@@ -241,12 +243,39 @@ class CompatAcceptance:
             self._verify(request, signed, digest)
             # Only what somebody signed takes a place among the nonces, so that nobody can burn another's.
             self._note(signed, now)
-            await self._admit(signed, peer)
+            account = signed.account or names.address_of(signed.key)
+            await self._admit(signed.key, account, peer)
         except CompatError as error:
             if error.status == 401:
                 self._limits.note_failure(peer)
             raise
-        return self._caller(signed, now, peer), body
+        return self._caller(signed.key, account, signed.nonce, peer, legacy=signed.legacy), body
+
+    async def accept_bearer(self, request: BaseRequest, peer: str, nonce: bytes) -> Caller:
+        """Decide on a request of an MCP client, which shows its private key; ``nonce`` is what the request is known by.
+
+        Raises:
+            CompatError: the request ends here.
+            HttpProblem: its peer failed too often.
+        """
+        self._limits.check_peer(peer)
+        try:
+            key = _shown_key(_one(request, "authorization"))
+            account = _one(request, "x-memwal-account-id").lower()
+            if key is None:
+                raise _refused("bearer")
+            await self._admit(key, account, peer)
+        except CompatError as error:
+            if error.status == 401:
+                self._limits.note_failure(peer)
+                error.headers["WWW-Authenticate"] = CHALLENGE
+            raise
+        return self._caller(key, account, nonce, peer)
+
+    async def readmit(self, key: bytes, account: str, peer: str, nonce: bytes) -> Caller:
+        """Decide anew on a key that was let in before; raises as `accept_bearer`."""
+        await self._admit(key, account, peer)
+        return self._caller(key, account, nonce, peer)
 
     async def open_body(self, request: BaseRequest) -> bytes:
         """Return the body of a request that needs no signature."""
@@ -308,14 +337,15 @@ class CompatAcceptance:
 
     def _note(self, signed: _Signed, now: int) -> None:
         try:
-            self._nonces.note(signed.key, signed.nonce, expires=now + NONCE_SECONDS, now=now)
+            # By what is signed, so that whenever the same request comes, it runs out at the same time, and is looked for there.
+            expires = int(signed.stamp) + self._window.drift
+            self._nonces.note(signed.key, signed.nonce, expires=expires, now=now)
         except HttpProblem as error:
             if error.code != "replayed":
                 raise
             raise _refused("replayed", steady=True) from error
 
-    async def _admit(self, signed: _Signed, peer: str) -> None:
-        shown = signed.account or names.address_of(signed.key)
+    async def _admit(self, key: bytes, shown: str, peer: str) -> None:
         if not names.is_shown_account(shown):
             raise _refused("account", steady=True)
         inner = names.inner_account(shown)
@@ -335,16 +365,16 @@ class CompatAcceptance:
         if stranger and self._accounts.knows(inner):
             self._limits.credit_stranger(peer_name(peer), 1.0)
         if registered is not None:
-            if not registered.admits(signed.key):
+            if not registered.admits(key):
                 raise _refused("key not registered", steady=True)
-        elif shown != names.address_of(signed.key) or not self._accounts.serves(shown):
+        elif shown != names.address_of(key) or not self._accounts.serves(shown):
             raise _refused("account not served", steady=True)
 
-    def _caller(self, signed: _Signed, now: int, peer: str) -> Caller:
-        shown = signed.account or names.address_of(signed.key)
-        key, until = names.account_key(shown), now + NONCE_SECONDS
-        principal = names.principal_of(key, signed.key, signed.nonce, until, peer_name(peer))
-        return Caller(shown, principal, signed.legacy, self._keys, self._clock.now_ms() + _HELD_MS)
+    def _caller(self, signer: bytes, shown: str, nonce: bytes, peer: str, *, legacy: bool = False) -> Caller:
+        now = self._clock.now_ms()
+        key, until = names.account_key(shown), now // 1000 + max(NONCE_SECONDS, 2 * self._window.drift + 60)
+        principal = names.principal_of(key, signer, nonce, until, peer_name(peer))
+        return Caller(shown, principal, legacy, self._keys, now + _HELD_MS)
 
 
 def _one(request: BaseRequest, name: str) -> str:
@@ -360,6 +390,13 @@ def _nonce(text: str) -> bytes | None:
         return uuid.UUID(text).bytes if len(text) == 36 else None
     except ValueError:
         return None
+
+
+def _shown_key(header: str) -> bytes | None:
+    """Return the public half of the private key that a bearer shows; None for anything else."""
+    kind, _, token = header.partition(" ")
+    seed = _hex(token.strip(), _KEY_DIGITS) if kind.lower() == "bearer" else None
+    return None if seed is None else bytes(SigningKey(seed).verify_key)
 
 
 def _hex(text: str, digits: int) -> bytes | None:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeAlias, TypeVar
@@ -26,6 +26,7 @@ from relayer.http.compat import contract
 from relayer.http.compat.accept import STEADY_SECONDS, Caller, CompatAcceptance, points_of, too_many
 from relayer.http.compat.contract import CompatError
 from relayer.http.compat.names import Tokens
+from relayer.http.compat.sessions import MCP_PATH, Sessions, refusal
 from relayer.http.health import Readiness
 from relayer.http.limits import Connections, Limits, Network
 from relayer.http.problems import HttpProblem, problem_of
@@ -44,11 +45,17 @@ B = TypeVar("B", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: ``body`` is what JSON makes of it, unless it is bytes already."""
+    """An answer: ``body`` is what JSON makes of it, unless it is bytes already.
 
-    body: Any
+    ``events`` are sent in place of a body, as they come; ``endless`` ones end when the relayer stops.
+    """
+
+    body: Any = b""
     status: int = 200
     media_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    events: AsyncIterator[bytes] | None = None
+    endless: bool = False
 
     @property
     def encoded(self) -> bytes:
@@ -75,6 +82,7 @@ class Services:
         public_url: by which clients reach it; None takes what they asked for.
         trusted: proxies that are believed whom they forward.
         jobs: of idempotency keys, by account: the log knows a key within its namespace alone.
+        sessions: of MCP clients.
     """
 
     context: Context
@@ -91,6 +99,7 @@ class Services:
     jobs: TTLCache[tuple[str, str], tuple[str, ...]] = field(
         default_factory=lambda: TTLCache(20_000, ttl=3600)
     )
+    sessions: Sessions = field(default_factory=Sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +140,17 @@ Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
 
 @dataclass(frozen=True, slots=True)
 class CompatRoute:
-    """One method of one path with at most one ``{id}``; ``seconds`` is the longest that it may take."""
+    """One method of one path with at most one ``{id}``.
+
+    ``seconds`` is the longest that it may take; with ``bearer`` it is an MCP client's, which shows a key and signs nothing.
+    """
 
     method: str
     path: str
     handle: Handler
     seconds: float = 29.0
     signed: bool = True
+    bearer: bool = False
     urgent: bool = False
 
 
@@ -152,6 +165,8 @@ class Answered:
     code: str
     rule: str = ""
     account: str = ""
+    events: AsyncIterator[bytes] | None = None
+    endless: bool = False
 
 
 class CompatMetrics:
@@ -236,18 +251,24 @@ class CompatFront:
         deadline = Deadline.after(to.context.clock, route.seconds)
         fields = dict(parse_qsl(query, keep_blank_values=True))
         signer, raw = None, b""
-        if route.signed:
-            signer, raw = await to.acceptance.accept(request, peer_of(request, to.trusted))
+        peer = peer_of(request, to.trusted)
+        if route.bearer:
+            signer = await to.acceptance.accept_bearer(request, peer, to.context.randomness.bytes(16))
+            # What a tool costs is charged where it is called.
+            to.limits.charge(signer.account, signer.principal.author, 1.0)
+        elif route.signed:
+            signer, raw = await to.acceptance.accept(request, peer)
             author = signer.principal.author
             points = points_of(request.method, request.raw_path.partition("?")[0])
             to.acceptance.points.charge(author.hex(), signer.account, points)
             # Asking what became of a write costs no points, and is no way to keep a relayer busy either.
             to.limits.charge(signer.account, author, max(points, 1.0))
-            to.limits.charge_body(signer.account, author, len(raw) // 4096)
+        if request.method == "POST" and not route.signed:
+            raw = await to.acceptance.open_body(request)
+        if signer is not None:
+            to.limits.charge_body(signer.account, signer.principal.author, len(raw) // 4096)
             to.connections.accepted(protocol, signer.account)
             on_behalf_of.set(OnBehalfOf(signer.account, urgent=route.urgent))
-        elif request.method == "POST":
-            raw = await to.acceptance.open_body(request)
         call = Call(to, deadline, request, raw, parameter, fields, signer)
         try:
             async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
@@ -256,7 +277,14 @@ class CompatFront:
             raise errors.DeadlineExceeded("answer") from error
         account = signer.account if signer is not None else ""
         return Answered(
-            reply.status, reply.encoded, {"Content-Type": reply.media_type}, route.path, "ok", account=account
+            reply.status,
+            reply.encoded,
+            {"Content-Type": reply.media_type, **reply.headers},
+            route.path,
+            "ok",
+            account=account,
+            events=reply.events,
+            endless=reply.endless,
         )
 
     def _find(self, request: BaseRequest) -> tuple[CompatRoute, str, str]:
@@ -285,7 +313,10 @@ class CompatFront:
         message = problem.message
         if problem.status in {500, 503} and message:
             message = f"{message} (traceId: {request_id})"
-        body = Reply({"error": message, **problem.more}).encoded if message else b""
+        told = {"error": message, **problem.more} if message else {}
+        if template.startswith(MCP_PATH):
+            told = refusal(problem.status, message)
+        body = Reply(told).encoded if told else b""
         headers = {"Content-Type": JSON, **problem.headers} if body else dict(problem.headers)
         code = problem.rule or str(problem.status)
         return Answered(problem.status, body, headers, template, f"http_{problem.status}", code)

@@ -68,6 +68,7 @@ class What(StrEnum):
 
     JOB = "job"
     BLOB = "blob"
+    SESSION = "session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +104,27 @@ class Tokens:
 
     def read(self, what: What, token: str) -> Place | None:
         """Return what a token names; None for what this store's relayers did not make."""
-        try:
-            raw = self._siv.decrypt(base64url.decode(token), [what.encode()])
-        except (Malformed, InvalidTag, ValueError):
+        raw = self._opened(what, token)
+        if raw is None:
             return None
         return Place(raw[:_ACCOUNT], raw[_ACCOUNT : _ACCOUNT + _TAG].hex(), raw[-_RECORD:])
+
+    def session(self, owner: bytes, opened_at: int, random: bytes) -> str:
+        """Return the id of a session of an MCP client: every relayer of the store knows whose it is; ``opened_at`` in ms."""
+        return base64url.encode(
+            self._siv.encrypt(owner + opened_at.to_bytes(8, "big") + random, [What.SESSION.encode()])
+        )
+
+    def read_session(self, token: str) -> tuple[bytes, int] | None:
+        """Return whose a session is, and when it was opened (ms); None for what this store's relayers did not make."""
+        raw = self._opened(What.SESSION, token)
+        return None if raw is None else (raw[:_ACCOUNT], int.from_bytes(raw[_ACCOUNT : _ACCOUNT + 8], "big"))
+
+    def _opened(self, what: What, token: str) -> bytes | None:
+        try:
+            return self._siv.decrypt(base64url.decode(token), [what.encode()])
+        except (Malformed, InvalidTag, ValueError):
+            return None
 
 
 def principal_of(account_key: bytes, signer: bytes, nonce: bytes, until: int, peer: str) -> Principal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relayer.http.compat import finding, listings, opaque, public, storing
+from relayer.http.compat import finding, listings, mcp, opaque, public, storing
 from relayer.http.compat.front import CompatRoute
 
 _RECALL_SECONDS = 13.8
@@ -36,6 +36,11 @@ def table() -> tuple[CompatRoute, ...]:
         CompatRoute("GET", "/v1/owners/{id}/namespaces", listings.list_namespaces),
         CompatRoute("GET", "/v1/owners/{id}/memories", listings.list_owned),
         CompatRoute("GET", "/v1/owners/{id}/agents", listings.list_agents),
+        CompatRoute("POST", "/api/mcp", mcp.post, seconds=_LONG_SECONDS, signed=False, bearer=True),
+        CompatRoute("GET", "/api/mcp", mcp.listen, signed=False, bearer=True),
+        CompatRoute("DELETE", "/api/mcp", mcp.end, signed=False, bearer=True),
+        CompatRoute("GET", "/api/mcp/sse", mcp.stream, signed=False, bearer=True),
+        CompatRoute("POST", "/api/mcp/messages", mcp.messages, signed=False),
         CompatRoute("GET", "/v1/blobs/{id}", opaque.blob, signed=False),
     )
     # fmt: on

@@ -39,6 +39,13 @@ def test_a_read_is_remembered_until_the_last_second_in_which_it_is_accepted() ->
         seen.note(AGENT, _nonce(1), expires=expires, now=last)
 
 
+def test_a_nonce_counts_once_whenever_it_is_said_to_run_out() -> None:
+    seen = SeenReads()
+    seen.note(AGENT, _nonce(1), expires=NOW + 300, now=NOW)
+    with pytest.raises(HttpProblem, match="replayed"):
+        seen.note(AGENT, _nonce(1), expires=NOW + 420, now=NOW + 120)
+
+
 def test_what_is_over_makes_room() -> None:
     seen = SeenReads()
     for second in range(0, 6000, 30):

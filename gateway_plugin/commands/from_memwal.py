@@ -1,0 +1,125 @@
+"""Memories out of a MemWal service: which one and with whose key, what is read of it, and where that is kept here.
+
+The key is the one that MemWal's own programs use: of the variables ``MEMWAL_PRIVATE_KEY``, ``MEMWAL_ACCOUNT_ID`` and
+``MEMWAL_SERVER_URL``, or of the file that its MCP package keeps. It is used to read, and saved nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from gateway_plugin.clock import SystemClock
+from gateway_plugin.commands.run import USAGE, ask, fail, guarded
+from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME
+from gateway_plugin.settings import safe_load
+from gateway_plugin.transfer.memwal import MemWalAccess, Walked, import_memwal, list_memwal
+from gateway_plugin.transfer.sending import send_items
+from relayer.wire import names
+
+CREDENTIALS: Final = ".memwal/credentials.json"
+_KEY: Final = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
+_ACCOUNT: Final = re.compile(r"0x[0-9a-fA-F]{10,128}")
+_VARIABLES: Final = ("MEMWAL_PRIVATE_KEY", "MEMWAL_ACCOUNT_ID", "MEMWAL_SERVER_URL")
+_IN_THE_FILE: Final = ("delegatePrivateKey", "accountId", "relayerUrl")
+_MOST_BYTES: Final = 64 * 1024
+
+
+def checked_access(given: Sequence[str], called: Sequence[str], fix: str) -> MemWalAccess:
+    """Return service and key; what is wrong ends the command, by the name that it is called by.
+
+    Args:
+        given: private key, account id, URL.
+        called: their names where they come from.
+        fix: what to do.
+    """
+    key, account = _KEY.fullmatch(given[0]), _ACCOUNT.fullmatch(given[1])
+    checked = safe_load({"url": given[2]}, {})
+    if key is None:
+        fail(USAGE, f"{called[0]}: is no key of 64 hexadecimal digits", fix)
+    if account is None:
+        fail(USAGE, f"{called[1]}: is no account id (0x and hexadecimal digits)", fix)
+    if checked.settings is None:
+        fail(USAGE, f"{called[2]}: {checked.error}", fix)
+    return MemWalAccess(checked.settings.url, key[1], account[0])
+
+
+def find_access(environ: Mapping[str, str], home: Path) -> MemWalAccess:
+    """Return service and key of the variables, or of the file of MemWal's MCP package; ends the command without either."""
+    if any(environ.get(name) for name in _VARIABLES):
+        given = [environ.get(name, "") for name in _VARIABLES]
+        return checked_access(given, _VARIABLES, "set it for this command")
+    file = home / CREDENTIALS
+    if not file.exists():
+        fail(
+            USAGE,
+            f"{', '.join(_VARIABLES)}: they are not set, and there is no {file}",
+            "set them for this command",
+        )
+    try:
+        with file.open("rb") as opened:
+            saved = json.loads(opened.read(_MOST_BYTES))
+    except (OSError, ValueError):
+        fail(USAGE, f"{file}: cannot be read as JSON", "set the variables instead")
+    fields = saved if isinstance(saved, dict) else {}
+    given = [str(fields.get(name) or "") for name in _IN_THE_FILE]
+    return checked_access(given, _IN_THE_FILE, f"mend {file}, or set {', '.join(_VARIABLES)}")
+
+
+def import_all(
+    access: MemWalAccess,
+    wanted: Sequence[str],
+    agent: str | None,
+    url: str | None,
+    *,
+    dry_run: bool,
+    say: Callable[[str], None],
+) -> tuple[Counter[str], list[str]]:
+    """Read namespaces, all if none is named, and keep them; what is kept already is not kept twice.
+
+    Returns:
+        How many were found and what became of them; a sentence for each namespace of which not all was seen.
+    """
+    total: Counter[str] = Counter()
+    problems: list[str] = []
+    for namespace in wanted or guarded(lambda: asyncio.run(_listed(access, say))):
+        walked = guarded(partial(asyncio.run, read_namespace(access, namespace, say)))
+        counts = Counter({"found": walked.found})
+        if walked.items and not dry_run:
+            counts += ask(url, _whose(agent, namespace), partial(send_items, items=walked.items))
+        total += counts
+        say(
+            f"{namespace}: {', '.join(f'{count} {word}' for word, count in sorted(counts.items())) or 'none'}"
+        )
+        if not walked.complete:
+            problems.append(
+                f"{namespace}: {walked.found} of {walked.known} were read, and no recall shows the others; "
+                "MemWal's own restore may bring them into its index, then run this again"
+            )
+    return total, problems
+
+
+def _whose(agent: str | None, namespace: str) -> str | None:
+    """Return where a namespace's memories go: its default is the agent's own, every other a set below it."""
+    if namespace == DEFAULT_NAME:
+        return agent
+    return f"{agent or DEFAULT_AGENT}/{names.normalise(namespace)}"
+
+
+async def _listed(access: MemWalAccess, say: Callable[[str], None]) -> tuple[str, ...]:
+    async with httpx.AsyncClient() as http:
+        return await list_memwal(access, clock=SystemClock(), http=http, say=say)
+
+
+async def read_namespace(access: MemWalAccess, namespace: str, say: Callable[[str], None]) -> Walked:
+    """Return what a namespace holds; raises as `import_memwal`."""
+    async with httpx.AsyncClient() as http:
+        return await import_memwal(access, namespace, clock=SystemClock(), http=http, say=say)
