@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from time import perf_counter
 
 from aiohttp import web
 
@@ -23,7 +26,7 @@ from relayer.process import (
 )
 from relayer.settings.config import RelayerSettings
 from relayer.settings.keys import require_relayer_key
-from relayer.telemetry import log, loop_error
+from relayer.telemetry import log, loop_error, name_instance
 
 Say = Callable[[str], None]
 
@@ -40,7 +43,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(loop_error)
-    stop = stop_event(loop)
+    stop, began = stop_event(loop), perf_counter()
     raise_descriptor_limit()
     tls = tls_context(settings)
     listening = bind(settings)
@@ -58,6 +61,15 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         model = relayer.context.embedder.model.name
         spare_the_collector()
         take_turns()
+        name_instance(f"{socket.gethostname()}:{port}")
+        log.info(
+            "started",
+            version=product_version(),
+            url=url,
+            store=relayer.context.ports.store.description,
+            model=model,
+            pid=os.getpid(),
+        )
         say(
             f"memrelay {product_version()} serves {url}, store {relayer.context.ports.store.description}, model {model}"
         )
@@ -66,3 +78,4 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         await stop.wait()
         relayer.readiness.drain()
         log.info("stopping", within_seconds=STOP_SECONDS)
+    log.info("stopped", version=product_version(), served_seconds=round(perf_counter() - began, 1))
