@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from relayer.domain.outcomes import Refusal
 from relayer.http.accept import DEADLINE_HEADER, LONGEST_DEADLINE_MS
 from relayer.http.problems import CODES, MEDIA_TYPE
 from relayer.http.routes import EVENTS, JSON, SEGMENT, Route
@@ -64,9 +65,21 @@ _WHEN_SIGNED = (401, 409, 422, 429, 504)
 _WITH_BODY = (413, 415)
 _WHEN_WRITTEN = (507,)
 _WITH_MODEL = (502,)
+# What a state or a budget refuses, whose detail says more.
+_REFUSED = (
+    *(f"`{refusal}`" for refusal in Refusal if refusal not in {Refusal.UNKNOWN_RECORD, Refusal.MALFORMED}),
+    *(
+        "`quota_exceeded`",
+        "`no_model`",
+        "`over_budget`",
+        "`nonce_reused`",
+        "`stale_counter`",
+        "`wrong_confirmation`",
+    ),
+)
 # Codes that another status than the table's may have.
 _ALSO = {
-    409: "quota_exceeded",
+    409: ", ".join(_REFUSED),
     414: "header_too_large",
     422: "bad_vector, bad_cursor, revocations_invalid, malformed",
 }
