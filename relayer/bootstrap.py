@@ -13,7 +13,8 @@ from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.otlp import OtlpTraces
-from relayer.adapters.system import MeteredStore, SystemClock, SystemRandomness
+from relayer.adapters.system import MeteredEmbedder, MeteredStore, SystemClock, SystemRandomness
+from relayer.admin.last_backup import last_backup
 from relayer.domain.operations import Role
 from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.changes import statement_of
@@ -132,8 +133,10 @@ async def build(
             embedder = await models.embedder()
         former = await models.former(embedder)
         embedder, former = (
-            models.shared(embedder),
-            None if former is None else models.shared(former, former=True),
+            models.shared(MeteredEmbedder(embedder, metrics.observe_embedding)),
+            None
+            if former is None
+            else models.shared(MeteredEmbedder(former, metrics.observe_embedding), former=True),
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(
@@ -275,6 +278,7 @@ def _assemble(
         clock,
         token=find_metrics_token(settings),
         proxied=settings.behind_proxy,
+        backed_up=partial(last_backup, context.ports),
         gathered=None if line is None else line.page,
     )
     if line is not None:
@@ -477,6 +481,10 @@ def _publish_counters(metrics: Metrics, relayer: Relayer) -> None:
     counter("memories_embedded_later", later, lambda: namespaces.embedded)
     broken_off = "Connections broken off: to make room, or because no request came."
     counter("connections_ended", broken_off, lambda: connections.ended)
+    answered = (
+        "Recalls by what they found: answered, empty, or degraded, which is whatever words alone found."
+    )
+    metrics.counters("recalls", answered, "outcome", lambda: relayer.context.recalls)
     judged = "Turns of captures, and parts of long ones: kept, or left and why."
     metrics.counters("capture_verdicts", judged, "reason", lambda: relayer.context.verdicts)
     counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)

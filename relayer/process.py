@@ -127,13 +127,14 @@ def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
     """Return an event that SIGTERM or SIGINT sets; a second signal ends the process at once."""
     stop = asyncio.Event()
 
-    def on_signal() -> None:
+    def on_signal(number: signal.Signals) -> None:
         if stop.is_set():
             os._exit(1)
+        log.info("told_to_stop", cause=number.name)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     return stop
 
 

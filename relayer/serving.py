@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from time import perf_counter
 
 from aiohttp import web
 
@@ -27,7 +29,7 @@ from relayer.process import (
 )
 from relayer.settings.config import RelayerSettings
 from relayer.settings.keys import require_relayer_key
-from relayer.telemetry import log, loop_error
+from relayer.telemetry import log, loop_error, name_instance
 from relayer.worker_line import WorkerLine
 
 Say = Callable[[str], None]
@@ -45,7 +47,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(loop_error)
-    stop = stop_event(loop)
+    stop, began = stop_event(loop), perf_counter()
     raise_descriptor_limit()
     # Before the port is taken: whoever waits for it to answer should not wait for a mistake.
     tls_context(settings)
@@ -56,6 +58,15 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         relayer = await stack.enter_async_context(_answering(settings, listening, key))
         url = url_of(settings, listening.getsockname()[1])
         model = relayer.context.embedder.model.name
+        name_instance(f"{socket.gethostname()}:{listening.getsockname()[1]}")
+        log.info(
+            "started",
+            version=product_version(),
+            url=url,
+            store=relayer.context.ports.store.description,
+            model=model,
+            pid=os.getpid(),
+        )
         say(
             f"memrelay {product_version()} serves {url}, store {relayer.context.ports.store.description}, model {model}"
         )
@@ -64,6 +75,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         await stop.wait()
         relayer.readiness.drain()
         log.info("stopping", within_seconds=STOP_SECONDS)
+    log.info("stopped", version=product_version(), served_seconds=round(perf_counter() - began, 1))
 
 
 @dataclass(frozen=True, slots=True)

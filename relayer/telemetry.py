@@ -2,7 +2,7 @@
 
 A log shows what happened and never what was said: no text, key, certificate, vector or namespace. Exceptions are logged
 by type and place, because their messages may quote what they were given; for the same reason records of other
-libraries are cut to their first line.
+libraries are cut to their first line. What the system and our own errors about a store say is told in words: they quote nobody.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 import traceback
 from typing import Any, Literal, TextIO
 
 import structlog
+
+from relayer.errors import StoreError
 
 LogFormat = Literal["auto", "console", "json"]
 _MOST_FRAMES = 12
@@ -43,6 +46,7 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _with_instance,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             renderer,
@@ -56,23 +60,52 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     root.setLevel(max(number, logging.WARNING))
 
 
+def name_instance(name: str) -> None:
+    """Have every line from now on say which process it is of; the lines of several come together somewhere."""
+    _instance["instance"] = name
+
+
+_instance: dict[str, str] = {}
+
+
+def _with_instance(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    event.update(_instance)
+    return event
+
+
 def describe(error: BaseException) -> dict[str, Any]:
-    """Return type and frames of an exception and of its causes, and nothing that it carries."""
+    """Return type and frames of an exception and of its causes, and nothing that it carries.
+
+    Of an error of the system there are its cause in the system's own words and the path, if it was about one (``No space left on
+    device``; names below ``objects/`` are hashes), of one about the store the sentence for its operator.
+    """
     causes: list[str] = []
+    words = _in_words(error)
     cause: BaseException | None = error.__cause__ or error.__context__
     while cause is not None and len(causes) < _MOST_CAUSES:
         causes.append(type(cause).__name__)
+        words = words or _in_words(cause)
         cause = cause.__cause__ or cause.__context__
     frames = [
         f"{frame.f_globals.get('__name__', '?')}:{line} {frame.f_code.co_name}"
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    described: dict[str, Any] = {"error": type(error).__name__, "frames": frames[-_MOST_FRAMES:]}
+    described: dict[str, Any] = {"error": type(error).__name__, **words, "frames": frames[-_MOST_FRAMES:]}
     if causes:
         described["causes"] = causes
     if isinstance(error, BaseExceptionGroup):
         described["inner"] = [describe(inner) for inner in error.exceptions[:_MOST_CAUSES]]
     return described
+
+
+def _in_words(error: BaseException) -> dict[str, str]:
+    if isinstance(error, StoreError):
+        return {"cause": str(error)}
+    if not isinstance(error, OSError) or error.errno is None:
+        return {}
+    path = {"path": os.fsdecode(error.filename)} if isinstance(error.filename, str | bytes) else {}
+    # Not its own text: that is whatever it was made with.
+    return {"cause": os.strerror(error.errno), **path}
 
 
 def loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

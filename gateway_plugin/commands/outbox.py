@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -34,25 +36,59 @@ def open_file_outbox(url: str | None) -> Outbox:
 
 
 @outbox.command("status")
-def outbox_status(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Show how much waits, how much was refused, and whether somebody delivers."""
+def outbox_status(
+    *,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+    as_metrics: Annotated[
+        bool,
+        typer.Option("--prometheus", help="Print the numbers as metrics, for node_exporter's textfiles."),
+    ] = False,
+) -> None:
+    """Show how much waits and for how long, how much was refused, and whether somebody delivers."""
     found = open_file_outbox(url)
     dead = guarded(found.dead_letters)
     waiting = found.waiting()
+    oldest = _seconds_waited(guarded(found.queued))
     idle = found.claim()
     found.close()
     others = sorted(set(found.path.parent.glob("outbox-*.db")) - {found.path})
+    if as_metrics:
+        Output(as_json=False).say(_metrics(waiting, len(dead), oldest))
+        return
     rows = {
         "file": str(found.path),
         "waiting": str(waiting),
+        "oldest_seconds": str(oldest),
         "dead_letters": str(len(dead)),
         "delivering": "no process at the moment" if idle else "a running gateway",
         "other_outboxes": ", ".join(place.name for place in others) or "none",
     }
     if as_json:
-        Output(as_json=True).json({**rows, "waiting": waiting, "dead_letters": len(dead)})
+        Output(as_json=True).json(
+            {**rows, "waiting": waiting, "oldest_seconds": oldest, "dead_letters": len(dead)}
+        )
     else:
         Output(as_json=False).pairs((name.replace("_", " "), value) for name, value in rows.items())
+
+
+def _seconds_waited(queued: Sequence[QueuedItem]) -> int:
+    """Return for how long the oldest item has waited; 0 where nothing waits, or nothing of it opens."""
+    since = min((letter.item.queued_at for letter in queued if letter.item), default=None)
+    return 0 if since is None else max(0, int(time.time() - since / 1000))
+
+
+def _metrics(waiting: int, dead: int, oldest: int) -> str:
+    """Return the numbers in Prometheus' text format."""
+    rows = (
+        ("outbox_waiting", "Captured turns that wait for the relayer.", waiting),
+        ("outbox_oldest_seconds", "For how long the oldest of them has waited.", oldest),
+        ("outbox_dead_letters", "Captured turns that the relayer refused for good.", dead),
+    )
+    return "\n".join(
+        f"# HELP memrelay_gateway_{name} {text}\n# TYPE memrelay_gateway_{name} gauge\nmemrelay_gateway_{name} {number}"
+        for name, text, number in rows
+    )
 
 
 @outbox.command("list")

@@ -50,7 +50,7 @@ def up(
         int | None, typer.Option(help=f"First of {PORTS} ports; default {FIRST_PORT}.", min=1024, max=65000)
     ] = None,
 ) -> None:
-    """Start SeaweedFS, three relayers and nginx on loopback; start again what has ended meanwhile."""
+    """Start SeaweedFS, three relayers, nginx and a daily backup on loopback; start again what has ended meanwhile."""
     with _held(data) as (folder, processes):
         alive = processes.alive()
         if alive and port not in {None, processes.port}:
@@ -58,10 +58,10 @@ def up(
         topology = Topology(folder, port or processes.port or FIRST_PORT)
         topology.prepare()
         try:
-            store, relayers, proxy = topology.store(), topology.relayers(), topology.proxy()
+            store, *relayers, proxy, backup = _parts_of(topology)
         except Missing as error:
             _fail(str(error), USAGE)
-        wanted = [part for part in (store, *relayers, proxy) if part.name not in alive]
+        wanted = [part for part in (store, *relayers, proxy, backup) if part.name not in alive]
         if not alive:
             _check_ports(topology)
         began = time.monotonic()
@@ -70,6 +70,7 @@ def up(
             # The first relayer probes a new bucket; the others find its note.
             for group in (relayers[:1], relayers[1:], [proxy]):
                 _start(processes, topology, [part for part in group if part in wanted], _relayer_answers)
+            _start(processes, topology, [part for part in (backup,) if part in wanted], _runs)
         except _NotUp as error:
             for part in reversed(wanted):
                 processes.stop(part.name, STOP_SECONDS)
@@ -105,7 +106,7 @@ def down(
     with _held(data) as (folder, processes):
         stopped = [
             name
-            for name in ("nginx", *(f"relayer-{number}" for number in (1, 2, 3)), "store")
+            for name in ("backup", "nginx", *(f"relayer-{number}" for number in (1, 2, 3)), "store")
             if processes.stop(name, STOP_SECONDS)
         ]
         typer.echo(f"ended: {', '.join(stopped)}" if stopped else "nothing ran")
@@ -145,6 +146,11 @@ def _relayer_answers(part: Part, _: Topology) -> bool:
     return True
 
 
+def _runs(_: Part, __: Topology) -> bool:
+    """Whether a part that answers nobody is there: what it does stands in its log and, after a backup, in the metrics."""
+    return True
+
+
 def _store_answers(part: Part, topology: Topology) -> bool:
     """Whether a signed write and its deletion succeed; the server's own health page says yes too early."""
     credentials = topology.credentials()
@@ -169,6 +175,8 @@ def _store_answers(part: Part, topology: Topology) -> bool:
 def _state(part: Part, topology: Topology, alive: dict[str, int]) -> str:
     if part.name not in alive:
         return "not running"
+    if part.name == "backup":
+        return "ready"
     if part.name == "store":
         return "ready" if _store_answers(part, topology) else "does not answer"
     try:
@@ -180,9 +188,13 @@ def _state(part: Part, topology: Topology, alive: dict[str, int]) -> str:
 
 def _parts(topology: Topology) -> list[Part]:
     try:
-        return [topology.store(), *topology.relayers(), topology.proxy()]
+        return _parts_of(topology)
     except Missing as error:
         _fail(str(error), USAGE)
+
+
+def _parts_of(topology: Topology) -> list[Part]:
+    return [topology.store(), *topology.relayers(), topology.proxy(), topology.backup()]
 
 
 def _check_ports(topology: Topology) -> None:
@@ -206,6 +218,7 @@ def _how_to(topology: Topology, processes: Processes) -> str:
            memrelay-gateway search "How do I take my coffee?"
 relayers   127.0.0.1, ports {relayers}; each has /ready and /metrics
 store      {topology.store_url}, bucket {BUCKET}
+backup     {topology.backup().url}, daily
 key        {topology.relayer_key}: without it the store is noise
 logs       {processes.log("*")}
 end        infra/local/down; infra/local/down --purge removes the memories too"""

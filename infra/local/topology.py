@@ -122,15 +122,13 @@ class Topology:
 
     def relayers(self) -> list[Part]:
         """Return the relayers, all alike but for their ports."""
-        environment = _own_environment() | self.credentials()
-        environment["MEMRELAY_RELAYER_KEY_FILE"] = str(self.relayer_key)
+        environment = self._relayer_environment()
         return [
             Part(
                 f"relayer-{number}",
                 (
-                    *(sys.executable, "-m", "relayer", "serve"),
-                    *("--store", f"s3://{BUCKET}/memrelay", "--endpoint-url", self.store_url),
-                    *("--port", str(self.port + number), "--log-format", "json"),
+                    *(sys.executable, "-m", "relayer", "serve", *self._store_options()),
+                    *("--port", str(self.port + number)),
                     # Gateways address the proxy, and what they sign names it. Only this machine reaches it.
                     *("--public-url", self.url, "--accounts", "open", "--trusted-proxy", "127.0.0.1"),
                 ),
@@ -139,6 +137,22 @@ class Topology:
             )
             for number in range(1, RELAYERS + 1)
         ]
+
+    def backup(self) -> Part:
+        """Return what backs the bucket up to a directory, daily."""
+        place = self.data / "backup"
+        command = (
+            *(sys.executable, "-m", "relayer", "backup", *self._store_options()),
+            *("--to", str(place), "--keep", "14", "--every", "86400"),
+        )
+        return Part("backup", command, self._relayer_environment(), str(place))
+
+    def _store_options(self) -> tuple[str, ...]:
+        return ("--store", f"s3://{BUCKET}/memrelay", "--endpoint-url", self.store_url)
+
+    def _relayer_environment(self) -> dict[str, str]:
+        key = {"MEMRELAY_RELAYER_KEY_FILE": str(self.relayer_key), "MEMRELAY_LOG_FORMAT": "json"}
+        return _own_environment() | self.credentials() | key
 
     def proxy(self) -> Part:
         """Return nginx with the configuration that a real service uses."""

@@ -1,16 +1,19 @@
-"""The machine's own clock and randomness, and a store that is watched for metrics."""
+"""The machine's own clock and randomness, and a store and an embedder that are watched for metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
 
 from relayer.errors import StoreError
 from relayer.lib.wrapped_store import T, WrappedStore
-from relayer.ports import ObjectInfo, ObjectStore
+from relayer.ports import Embedder, EmbeddingModel, ObjectInfo, ObjectStore
 
 
 class SystemClock:
@@ -77,6 +80,30 @@ class MeteredStore(WrappedStore):
             return outcome
         finally:
             self._observe(operation, end, perf_counter() - began)
+
+
+class MeteredEmbedder:
+    """Tells ``observe`` about each call that succeeds: what was embedded, ``query`` or ``memory``, and the seconds it took."""
+
+    def __init__(self, inner: Embedder, observe: Callable[[str, float], None]) -> None:
+        self._inner = inner
+        self._observe = observe
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """Identity of the model in use."""
+        return self._inner.model
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        """As the port says; time in an account's queue is not counted, the model's own is."""
+        began = perf_counter()
+        vectors = await self._inner.embed(texts, query=query)
+        self._observe("query" if query else "memory", perf_counter() - began)
+        return vectors
+
+    async def close(self) -> None:
+        """Release what the embedder holds."""
+        await self._inner.close()
 
 
 def _name(error: StoreError) -> str:

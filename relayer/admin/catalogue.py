@@ -105,6 +105,7 @@ class Kind(Enum):
     FLEET = "fleet"
     RELAYER = "relayer"
     PROBE = "probe"
+    BACKED_UP = "backed_up"
     ERASURE = "erasure"
     QUARANTINE = "quarantine"
     OTHER = "other"
@@ -123,6 +124,7 @@ _PATTERNS = {
     Kind.FLEET: r"fleet/\d{8}",
     Kind.RELAYER: r"relayer",
     Kind.PROBE: r"probed?/.+",
+    Kind.BACKED_UP: r"backed_up",
     Kind.QUARANTINE: r"quarantine/.+",
 }
 

@@ -20,10 +20,10 @@ _Accounts = Annotated[
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only say what would be done.")]
-_BackupEndpoint = Annotated[
-    str | None, typer.Option(help="URL of the backup's S3 server, when it is not the store's.")
-]
-_BackupRegion = Annotated[str | None, typer.Option(help="Region of the backup's bucket.")]
+_BACKUP_ENDPOINT = "URL of the backup's S3 server, when it is not the store's."
+_BACKUP_REGION = "Region of the backup's bucket."
+_BackupEndpoint = Annotated[str | None, typer.Option(help=_BACKUP_ENDPOINT)]
+_BackupRegion = Annotated[str | None, typer.Option(help=_BACKUP_REGION)]
 
 # The settings that name a store.
 PLACE = ("data", "store", "endpoint_url", "region", "config")
@@ -98,11 +98,28 @@ def upgrade(*, apply: _Apply = False) -> None:
 
 def backup(
     *,
-    to: Annotated[str, typer.Option(help="Directory, or s3://BUCKET/PREFIX; of this store alone.")],
-    to_endpoint_url: _BackupEndpoint = None,
-    to_region: _BackupRegion = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            envvar="MEMRELAY_BACKUP_TO", help="Directory, or s3://BUCKET/PREFIX; of this store alone."
+        ),
+    ],
+    to_endpoint_url: Annotated[
+        str | None, typer.Option(envvar="MEMRELAY_BACKUP_ENDPOINT_URL", help=_BACKUP_ENDPOINT)
+    ] = None,
+    to_region: Annotated[
+        str | None, typer.Option(envvar="MEMRELAY_BACKUP_REGION", help=_BACKUP_REGION)
+    ] = None,
     keep: Annotated[
         int | None, typer.Option(min=1, help="Destroy all but so many of the newest runs.")
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="Go on until SIGTERM, with so long between the ends and beginnings of backups; said in the log.",
+        ),
     ] = None,
     as_json: _Json = False,
 ) -> None:

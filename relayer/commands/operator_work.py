@@ -7,8 +7,8 @@ import math
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,10 +22,11 @@ from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import probe
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin import reports
-from relayer.admin.backup import back_up, prune
+from relayer.admin.backup import Backup, back_up, prune
 from relayer.admin.backup_store import BackupStore
 from relayer.admin.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
 from relayer.admin.inspect import Lines, describe_key, describe_namespace
+from relayer.admin.last_backup import note_backup
 from relayer.admin.repair import repair_namespace
 from relayer.admin.reports import Report
 from relayer.admin.restore import restore
@@ -33,13 +34,14 @@ from relayer.admin.stats import Prices, measure, parse_traffic
 from relayer.admin.upgrade import at_each, compact_namespace, upgrade_store
 from relayer.admin.verify import StoreReport, verify_namespace, verify_store
 from relayer.commands import account_work
-from relayer.errors import ConfigurationError
+from relayer.errors import ConfigurationError, RelayerError
 from relayer.log.collector import Collector, Stage
 from relayer.log.objects import LogPorts
+from relayer.process import stop_event
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
 from relayer.settings.keys import find_relayer_key
 from relayer.stores import layout_of, open_store, ports_over
-from relayer.telemetry import configure
+from relayer.telemetry import configure, describe, log
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.sealing import is_account_id, parse_secret
 
@@ -49,6 +51,9 @@ else:
     from uvloop import run as _run
 
 T = TypeVar("T")
+
+# How soon a backup that failed is tried again; daily ones shall not wait for the next day.
+_RETRY_SECONDS = 600.0
 
 # What ``memrelay-gateway keys export`` prints.
 _EXPORTED = "MEMRELAY_AGENT_SECRET="
@@ -334,12 +339,51 @@ async def _upgrade(site: Site, *, apply: bool) -> Report:
 
 
 async def _backup(
-    site: Site, *, to: str, to_endpoint_url: str | None, to_region: str | None, keep: int | None
+    site: Site,
+    *,
+    to: str,
+    to_endpoint_url: str | None,
+    to_region: str | None,
+    keep: int | None,
+    every: float | None,
 ) -> Report:
-    async with opened_backup(site, "to", to, to_endpoint_url, to_region) as target:
-        done = await back_up(site.ports, target, progress=site.progress)
-        dropped = await prune(target, keep) if keep is not None else 0
-    return reports.backup(done, dropped)
+    async def once() -> tuple[Backup, Report]:
+        async with opened_backup(site, "to", to, to_endpoint_url, to_region) as target:
+            done = await back_up(site.ports, target, progress=site.progress)
+            dropped = await prune(target, keep) if keep is not None else 0
+        if not done.findings:
+            await note_backup(site.ports)
+        return done, reports.backup(done, dropped)
+
+    return (await once())[1] if every is None else await _again_and_again(once, every)
+
+
+async def _again_and_again(once: Callable[[], Awaitable[tuple[Backup, Report]]], every: float) -> Report:
+    """Back up until SIGTERM or SIGINT: now, and so many seconds after each end; sooner again after one that failed.
+
+    A setting that is wrong ends it: that does not get better by itself.
+    """
+    stop, made = stop_event(asyncio.get_running_loop()), 0
+    while not stop.is_set():
+        pause = every
+        try:
+            done, _ = await once()
+        except RelayerError as error:
+            if isinstance(error, ConfigurationError):
+                raise
+            pause = min(every, _RETRY_SECONDS)
+            log.error("backup_failed", why=str(error), again_in_seconds=pause, **describe(error))
+        else:
+            made += 1
+            told = {"run": done.run, "objects": done.objects, "copied_bytes": done.copied_bytes}
+            if done.findings:
+                log.error("backup_not_whole", **told, problems=len(done.findings), fix="memrelay verify")
+            else:
+                log.info("backed_up", **told, next_in_seconds=pause)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await stop.wait()
+    return Report([("result", f"stopped after {made} backups")], {"backups": made})
 
 
 async def _restore(

@@ -373,7 +373,7 @@ MAX_TARGET = 2048
 _BASE64_CERTIFICATE = (MAX_CERTIFICATE * 4 + 2) // 3
 _BASE64_KEY = (MAX_SEALED_KEY * 4 + 2) // 3
 DEADLINE_HEADER = "x-deadline-ms"
-_LONGEST_DEADLINE_MS = 600_000
+LONGEST_DEADLINE_MS = 600_000
 
 # The longest value of each header that decides something; a second one of any of them is refused.
 _SINGLE: dict[bytes, tuple[str, int]] = {
@@ -439,8 +439,8 @@ class RequestHead:
         text = self.values.get(DEADLINE_HEADER)
         if text is None:
             return bound
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _LONGEST_DEADLINE_MS):
-            raise HttpProblem("malformed", f"{DEADLINE_HEADER} must be 1..{_LONGEST_DEADLINE_MS}.")
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= LONGEST_DEADLINE_MS):
+            raise HttpProblem("malformed", f"{DEADLINE_HEADER} must be 1..{LONGEST_DEADLINE_MS}.")
         return min(bound, int(text) / 1000)
 
 

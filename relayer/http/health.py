@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from relayer.access.fleet import FleetKeys
 from relayer.access.relayer_check import check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
+from relayer.http.limits import RATE_CAUSES
 from relayer.http.problems import HttpProblem
 from relayer.http.summed_metrics import families_of
 from relayer.log.objects import LogPorts
@@ -185,6 +186,22 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        self._embedding_seconds = Histogram(
+            "memrelay_embedding_seconds",
+            "Time of the embedding model for a call, by what it read: a query, or memories.",
+            ("of",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._rate_limited = Counter(
+            "memrelay_rate_limited",
+            "Requests answered 429, by what was too much.",
+            ("cause",),
+            registry=self.registry,
+        )
+        for cause in RATE_CAUSES:
+            # From nothing to one is an increase only where there was a nothing.
+            self._rate_limited.labels(cause)
         self._checks = Gauge(
             "memrelay_ready_check", "1 while a check of /ready is ok.", ("check",), registry=self.registry
         )
@@ -198,6 +215,14 @@ class Metrics:
         """Count one answered request; ``route`` is a template, ``code`` is ``ok`` or a problem's."""
         self._requests_of(route, method, str(status), code).inc()
         self._seconds_of(route).observe(seconds)
+
+    def observe_limited(self, cause: str) -> None:
+        """Count a 429; ``cause`` names a bucket of `relayer.http.limits`, or a layer of MemWal's."""
+        self._rate_limited.labels(cause).inc()
+
+    def observe_embedding(self, of: str, seconds: float) -> None:
+        """Count a call of the embedding model; see `relayer.adapters.system`."""
+        self._embedding_seconds.labels(of).observe(seconds)
 
     def observe_store(self, call: str, end: str, seconds: float) -> None:
         """Count one call of the object store; see `relayer.adapters.system`."""
@@ -258,6 +283,33 @@ class _KeptByLabel(Collector):
         yield family
 
 
+# Asked about as often as a scraper comes, and only while one does.
+_LOOK_SECONDS = 10.0
+
+
+class _LastBackup:
+    """When the store was last backed up, as it was known when it was last asked."""
+
+    def __init__(self, clock: Clock, ask: Callable[[], Awaitable[int]]) -> None:
+        self._clock = clock
+        self._ask = ask
+        self._known_ms = 0
+        self._asked_at = float("-inf")
+
+    def seconds(self) -> float:
+        """Return it in seconds since the epoch; 0 for never."""
+        return self._known_ms / 1000
+
+    async def look(self) -> None:
+        """Ask the store unless that was done a moment ago; a store that does not answer leaves what was known."""
+        if self._clock.monotonic() - self._asked_at < _LOOK_SECONDS:
+            return
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_PROBE_SECONDS):
+                self._known_ms = await self._ask()
+            self._asked_at = self._clock.monotonic()
+
+
 # Rendering takes about 15 ms, and scrapes are seconds apart.
 _METRICS_SECONDS = 1.0
 
@@ -276,10 +328,17 @@ class MetricsPage:
         *,
         token: str,
         proxied: bool,
+        backed_up: Callable[[], Awaitable[int]],
         gathered: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         self._gathered = gathered
         self._metrics = metrics
+        self._backups = _LastBackup(clock, backed_up)
+        metrics.gauge(
+            "backup_last_success_timestamp_seconds",
+            "When the last backup of everything in the store ended, in seconds since 1970; 0 if none is noted.",
+            self._backups.seconds,
+        )
         self._readiness = readiness
         self._clock = clock
         self._token = token
@@ -314,9 +373,14 @@ class MetricsPage:
 
     async def families(self) -> list[Any]:
         """Return what this process has to show, for the page of the relayer whose worker it is."""
-        self._metrics.observe_checks((await self._readiness.check()).checks)
+        await self._look()
         return families_of(self._metrics.registry)
 
     async def _own(self) -> bytes:
-        self._metrics.observe_checks((await self._readiness.check()).checks)
+        await self._look()
         return self._metrics.render()
+
+    async def _look(self) -> None:
+        self._metrics.observe_checks((await self._readiness.check()).checks)
+        if self._readiness.store_usable:
+            await self._backups.look()

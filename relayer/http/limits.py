@@ -33,6 +33,8 @@ ACCOUNT = Limit(capacity=6_000, per_second=600)
 # A misconfigured gateway retries a few times a minute; guessing needs millions.
 FAILURES = Limit(capacity=60, per_second=1)
 PEER_FAILURES = "peer_failures"
+# What can be too much: the rules of a 429, which metrics count by. MemWal's front has its own besides.
+RATE_CAUSES = ("account", "agent", "new_accounts", PEER_FAILURES, "peer_strangers")
 # One account gets at most six tenths of the one thread that reads texts, for as long as it likes.
 _TOKENS_PER_SECOND = 1_000
 _MOST_FOR_A_BODY = 250
@@ -117,10 +119,11 @@ class Limits:
         """
         if not self._enabled or not cost:
             return
-        buckets = ((self._accounts, account), (self._agents, agent_key.hex()))
-        wait = take(buckets, cost, self._clock.monotonic())
+        buckets, now = ((self._accounts, account), (self._agents, agent_key.hex())), self._clock.monotonic()
+        wait = take(buckets, cost, now)
         if wait:
-            raise HttpProblem("rate_limited", retry_after=wait)
+            whole = self._accounts.wait(account, cost, now) >= wait
+            raise HttpProblem("rate_limited", retry_after=wait, rule="account" if whole else "agent")
 
     def charge_body(self, account: str, agent_key: bytes, cost: float) -> None:
         """Charge a request for its body's length, as `charge`; the longest costs what an agent can pay several times over."""

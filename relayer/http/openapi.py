@@ -3,35 +3,85 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from relayer.http.accept import DEADLINE_HEADER
+from relayer.domain.outcomes import Refusal
+from relayer.http.accept import DEADLINE_HEADER, LONGEST_DEADLINE_MS
 from relayer.http.problems import CODES, MEDIA_TYPE
-from relayer.http.routes import JSON, Route
+from relayer.http.routes import EVENTS, JSON, SEGMENT, Route
 from relayer.wire import signing
 from relayer.wire.service import Problem
 from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE
 
 _REFERENCE = "#/components/schemas/{model}"
-_HEADERS = {
-    signing.CERTIFICATE_HEADER: (True, "base64url of the certificate that the account issued to the agent"),
-    signing.SIGNATURE_HEADER: (True, "base64url of created u64, expires u64, nonce 16, Ed25519 signature 64"),
-    signing.DIGEST_HEADER: (False, "sha-256=:base64: of the body; needed with a body"),
-    signing.KEY_HEADER: (False, "base64url of the namespace's secret, sealed for the key of the day"),
+_PROBLEM = "#/components/responses/problem{status}"
+
+
+def _in_header(name: str, description: str) -> dict[str, str]:
+    return {"type": "apiKey", "in": "header", "name": name, "description": description}
+
+
+_DIGEST = "sha-256=:base64: of the body; needed with a body"
+# Who signs shows all of these; the key only where the namespace's secret is its own.
+_SCHEMES: dict[str, dict[str, str]] = {
+    "certificate": _in_header(
+        signing.CERTIFICATE_HEADER, "base64url of the certificate that the account issued to the agent"
+    ),
+    "signature": _in_header(
+        signing.SIGNATURE_HEADER, "base64url of created u64, expires u64, nonce 16, Ed25519 signature 64"
+    ),
+    "namespaceKey": _in_header(
+        signing.KEY_HEADER, "base64url of the namespace's secret, sealed for the key of the day"
+    ),
+    "metricsToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "the relayer's MEMRELAY_METRICS_TOKEN; without one, /metrics is for its own machine",
+    },
 }
+_SIGNED: dict[str, list[str]] = {"certificate": [], "signature": []}
 _PROOF = (
     "base64url of what proves that the relayer answers this request: 32 bytes made with the namespace's secret, or 64 signed by "
     "the relayer; a stream has its proofs among its lines"
 )
 _PROOF_HEADERS = {"headers": {PROOF_HEADER: {"description": _PROOF, "schema": {"type": "string"}}}}
-_COMMON_HEADERS = {
-    DEADLINE_HEADER: "milliseconds after which the answer is of no use; the relayer's own bounds hold as well",
-    "x-request-id": "echoed when it matches [A-Za-z0-9_.:-]{1,128}",
-    "x-correlation-id": "taken for the x-request-id where that is left out",
+_NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$"}
+_COMMON_HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
+    DEADLINE_HEADER: (
+        "milliseconds after which the answer is of no use; the relayer's own bounds hold as well",
+        {"type": "integer", "minimum": 1, "maximum": LONGEST_DEADLINE_MS},
+    ),
+    "x-request-id": ("echoed; one of another form is replaced", _NAME),
+    "x-correlation-id": ("taken for the x-request-id where that is left out", _NAME),
+}
+# Statuses of problems by what a route takes; what each means is the table of problems.
+_ALWAYS = (400, 408, 414, 431, 500, 503)
+_WHEN_SIGNED = (401, 409, 422, 429, 504)
+_WITH_BODY = (413, 415)
+_WHEN_WRITTEN = (507,)
+_WITH_MODEL = (502,)
+# What a state or a budget refuses, whose detail says more.
+_REFUSED = (
+    *(f"`{refusal}`" for refusal in Refusal if refusal not in {Refusal.UNKNOWN_RECORD, Refusal.MALFORMED}),
+    *(
+        "`quota_exceeded`",
+        "`no_model`",
+        "`over_budget`",
+        "`nonce_reused`",
+        "`stale_counter`",
+        "`wrong_confirmation`",
+    ),
+)
+# Codes that another status than the table's may have.
+_ALSO = {
+    409: ", ".join(_REFUSED),
+    414: "header_too_large",
+    422: "bad_vector, bad_cursor, revocations_invalid, malformed",
 }
 
 
@@ -53,7 +103,11 @@ def document(routes: Sequence[Route], version: str) -> bytes:
             "description": "Private long-term memory for agents. Signed routes: see docs/protocol.md.",
         },
         "paths": paths,
-        "components": {"schemas": _schemas(routes), "responses": {"problem": _problem()}},
+        "components": {
+            "schemas": _schemas(routes),
+            "responses": _problems(),
+            "securitySchemes": _SCHEMES,
+        },
     }
     return json.dumps(described).encode()
 
@@ -76,13 +130,18 @@ def _operation(route: Route) -> dict[str, Any]:
         answer |= _PROOF_HEADERS
     if route.answer is not None:
         answer["content"] = {route.media_type: _schema_of(route.answer)}
+        if route.path == "/v1/changes":
+            answer["content"][EVENTS] = {"schema": {"type": "string"}}
+    responses = {str(status): answer for status in route.statuses}
+    responses |= {
+        str(status): {"$ref": _PROBLEM.format(status=status)} for status in sorted(_problem_statuses(route))
+    }
     operation: dict[str, Any] = {
+        "operationId": _name_of(route),
         "summary": route.summary,
+        "security": _security(route),
         "parameters": _parameters(route),
-        "responses": {
-            **{str(status): answer for status in route.statuses},
-            "default": {"$ref": "#/components/responses/problem"},
-        },
+        "responses": responses,
     }
     if route.body is not None:
         content = {JSON: _schema_of(route.body)}
@@ -90,7 +149,52 @@ def _operation(route: Route) -> dict[str, Any]:
             sealed = {"description": "the same, sealed with the namespace's secret", "type": "string"}
             content[SEALED_TYPE] = {"schema": sealed | {"format": "binary"}}
         operation["requestBody"] = {"required": True, "content": content}
+        if rules := _rules(route.body):
+            operation["description"] = f"422 `invalid` also says: {'; '.join(rules)}."
     return operation
+
+
+def _name_of(route: Route) -> str:
+    """Return what generated clients call it: the method and the words of the path, as in ``post_memories_id_supersede``."""
+    return "_".join([route.method.lower(), *re.findall(r"[a-z]+", route.path.removeprefix("/v1"))])
+
+
+def _security(route: Route) -> list[dict[str, list[str]]]:
+    if route.right is not None:
+        with_key = {**_SIGNED, "namespaceKey": []}
+        return [with_key, _SIGNED] if route.namespaced else [_SIGNED]
+    return [{"metricsToken": []}, {}] if route.path == "/metrics" else []
+
+
+def _problem_statuses(route: Route) -> set[int]:
+    statuses = {*_ALWAYS}
+    if route.right is not None:
+        statuses.update(_WHEN_SIGNED)
+    if route.path == "/metrics":
+        statuses.add(401)
+    if route.query is not None:
+        statuses.add(422)
+    if route.body is not None:
+        statuses.update(_WITH_BODY)
+    if "{id}" in route.path or route.right is not None:
+        statuses.add(404)
+    if route.writes:
+        statuses.update(_WHEN_WRITTEN)
+    if route.ends_with_caller:
+        statuses.update(_WITH_MODEL)
+    return statuses - set(route.statuses)
+
+
+def _rules(model: type[BaseModel]) -> list[str]:
+    """Return what a body's fields have to be to each other, which no schema says: the sentences of its own checks."""
+    checks = model.__pydantic_decorators__.model_validators.values()
+    constants = [
+        constant for check in checks for constant in getattr(check.func, "__code__", _NO_CODE).co_consts
+    ]
+    return [text for text in constants if isinstance(text, str) and " " in text]
+
+
+_NO_CODE = (lambda: None).__code__
 
 
 def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -98,34 +202,48 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
-    parameters = [_header(name, text, required=False) for name, text in _COMMON_HEADERS.items()]
+    parameters = [_header(name, text, schema) for name, (text, schema) in _COMMON_HEADERS.items()]
     if route.right is not None:
-        parameters += [_header(name, text, required=need) for name, (need, text) in _HEADERS.items()]
+        parameters.append(_header(signing.DIGEST_HEADER, _DIGEST, {"type": "string"}))
     if "{id}" in route.path:
-        parameters.append({"name": "id", "in": "path", "required": True, "schema": {"type": "string"}})
+        form = {"type": "string", "pattern": f"^{SEGMENT[1:-1]}$"}
+        parameters.append({"name": "id", "in": "path", "required": True, "schema": form})
     if route.query is not None:
         properties = route.query.model_json_schema()["properties"]
         parameters += [
-            {"name": name, "in": "query", "required": False, "schema": schema}
+            {"name": name, "in": "query", "required": False, "schema": _as_written(schema)}
             for name, schema in properties.items()
         ]
     return parameters
 
 
-def _header(name: str, description: str, *, required: bool) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": "header",
-        "required": required,
-        "description": description,
-        "schema": {"type": "string"},
-    }
+def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a query's field as it stands in a target: no null, and of a list the names joined by commas."""
+    written = {name: value for name, value in schema.items() if name not in {"default", "anyOf"}}
+    for choice in schema.get("anyOf", ()):
+        written |= choice if choice.get("type") != "null" else {}
+    default = schema.get("default")
+    if isinstance(default, list | tuple):
+        default = ",".join(default)
+    return written if default in {None, ""} else written | {"default": default}
 
 
-def _problem() -> dict[str, Any]:
-    codes = "; ".join(f"`{code}` ({row.status}): {row.detail}" for code, row in CODES.items())
+def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+def _problems() -> dict[str, Any]:
+    """Describe every status that a request may fail with, by the codes that have it."""
+    by_status: dict[int, list[str]] = {}
+    for code, row in CODES.items():
+        by_status.setdefault(row.status, []).append(f"`{code}`: {row.detail}")
+    for status, codes in _ALSO.items():
+        by_status.setdefault(status, []).append(f"{codes}: said in detail.")
     return {
-        "description": f"What went wrong, with a stable code. {codes}",
-        **_PROOF_HEADERS,
-        "content": {MEDIA_TYPE: _schema_of(Problem)},
+        f"problem{status}": {
+            "description": " ".join(codes),
+            **_PROOF_HEADERS,
+            "content": {MEDIA_TYPE: _schema_of(Problem)},
+        }
+        for status, codes in sorted(by_status.items())
     }

@@ -210,4 +210,6 @@ def _known(error: Exception, code: str) -> HttpProblem:
     if isinstance(error, errors.AccountLost):
         detail = f"{str(error).capitalize()}."
     rule = error.code if isinstance(error, errors.StoreError) else type(error).__name__
+    if isinstance(error, errors.RateLimited):
+        rule = "new_accounts"
     return HttpProblem(code, detail, rule=rule, retry_after=retry_after)

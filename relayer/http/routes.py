@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -186,7 +186,7 @@ def table() -> tuple[Route, ...]:
 
 
 # What an id in a path may look like; which ids exist is the use cases' to say.
-_SEGMENT = r"([A-Za-z0-9_-]{1,128})"
+SEGMENT = r"([A-Za-z0-9_-]{1,128})"
 
 
 class Routes:
@@ -200,7 +200,7 @@ class Routes:
             if not parameter:
                 self._exact.setdefault(route.path, {})[route.method] = route
                 continue
-            pattern = re.compile(re.escape(before) + _SEGMENT + re.escape(after))
+            pattern = re.compile(re.escape(before) + SEGMENT + re.escape(after))
             self._patterns.setdefault(pattern, {})[route.method] = route
 
     def find(self, method: str, target: str) -> tuple[Route, str, str]:
@@ -358,7 +358,18 @@ def _split(value: object) -> object:
 
 CURSOR = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
 _Cursor = Annotated[str, Field(min_length=1, max_length=1024)]
-_Comma = WithJsonSchema({"type": "string", "description": "names joined by commas"})
+
+
+def _commas(names: Any, most: int) -> WithJsonSchema:
+    """How a list of some of ``names`` is written in a query, at most so many."""
+    one = "|".join(get_args(names))
+    return WithJsonSchema(
+        {
+            "type": "string",
+            "description": "names joined by commas",
+            "pattern": f"^({one})(,({one})){{0,{most - 1}}}$",
+        }
+    )
 
 
 class ListQuery(_Query):
@@ -366,8 +377,12 @@ class ListQuery(_Query):
 
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
     cursor: _Cursor | None = None
-    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _Comma] = ()
-    states: Annotated[tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
+    kinds: Annotated[
+        tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _commas(KindName, 9)
+    ] = ()
+    states: Annotated[
+        tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _commas(StandingName, 3)
+    ] = ()
 
 
 class ForgetQuery(_Query):
@@ -445,16 +460,24 @@ class ContextQuery(_Query):
     days: Annotated[int, Field(ge=1, le=31)] = 2
     items: Annotated[int, Field(ge=1, le=200)] = 15
     offset_minutes: Annotated[int, Field(ge=-24 * 60 + 1, le=24 * 60 - 1)] = 0
-    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
-    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = ()
+    audiences: Annotated[
+        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
+    ] = ()
+    trusts: Annotated[
+        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
+    ] = ()
 
 
 class ProfileQuery(_Query):
     """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
 
     max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 1000
-    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
-    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = (
+    audiences: Annotated[
+        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
+    ] = ()
+    trusts: Annotated[
+        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
+    ] = (
         "user",
         "imported",
     )
@@ -464,8 +487,12 @@ class StandingQuery(_Query):
     """``GET /v1/standing``; only what the user said or had imported, unless other voices are asked for."""
 
     lines: Annotated[int, Field(ge=1, le=100)] = 20
-    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _Comma] = ()
-    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _Comma] = (
+    audiences: Annotated[
+        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
+    ] = ()
+    trusts: Annotated[
+        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
+    ] = (
         "user",
         "imported",
     )

@@ -37,6 +37,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"
 # Steps have the deadline themselves and know their names; this only catches work that is no step.
 _GRACE_SECONDS = 0.25
 _SERVER_ERROR = 500
+_TOO_MANY = 429
 # How soon it is noticed that a caller is gone, where that matters.
 _GONE_LOOK_SECONDS = 0.2
 
@@ -327,6 +328,8 @@ class RequestHandler:
         # Whoever calls may invent methods.
         method = request.method if request.method in _METHODS else "other"
         self._metrics.observe(template, method, status, code, seconds)
+        if status == _TOO_MANY:
+            self._metrics.observe_limited(rule)
         if self._traces is not None:
             parent = request.headers.get("traceparent", "")
             took = int(seconds * 1e9)

@@ -19,7 +19,7 @@ Samples: TypeAlias = dict[Key, float]
 _OF_A_PROCESS = "process_"
 # Every worker sees the same disk, and the relayer is as well as its least well worker; the rest is information, always 1.
 _LEAST = frozenset({"memrelay_ready_check", "memrelay_store_free_bytes"})
-_GREATEST = frozenset({"memrelay_build"})
+_GREATEST = frozenset({"memrelay_build", "memrelay_backup_last_success_timestamp_seconds"})
 _COUNTED = frozenset({"counter", "histogram", "summary"})
 
 

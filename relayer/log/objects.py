@@ -77,6 +77,11 @@ class Layout:
         return f"probed/{probe_tag}"
 
     @staticmethod
+    def backed_up() -> str:
+        """The note of the last backup that held everything."""
+        return "backed_up"
+
+    @staticmethod
     def fleet(day: str) -> str:
         """The relayers' key pair of a day (``YYYYMMDD``)."""
         return f"fleet/{day}"

@@ -74,6 +74,7 @@ class Context:
         polls: places for requests that wait for something to happen.
         erasures: what this process does about erasures.
         lent: what it knows of promised jobs that wait for a gateway's model.
+        recalls: how many were answered with memories, with none (``empty``), or by words alone (``degraded``).
         verdicts: how many turns this process kept and left, by `relayer.wire.memories.Verdict.reason`.
     """
 
@@ -88,6 +89,7 @@ class Context:
     former: Embedder | None = None
     texts: WorkPool = field(default_factory=WorkPool)
     polls: Shares = field(default_factory=lambda: Shares("polls", most=1024, per_account=128))
+    recalls: Counter[str] = field(default_factory=lambda: Counter(answered=0, empty=0, degraded=0))
     verdicts: Counter[str] = field(default_factory=Counter)
     erasures: Erasures = field(init=False)
     lent: JobQueue = field(init=False)

@@ -55,6 +55,8 @@ _QUOTAS = ("bytes", "namespaces", "memories")
 _MISSPELT = 0.75
 # But these of the gateway's are as like.
 _OF_GATEWAYS = frozenset({"dev_url", "staging_url", "prod_url"})
+# Variables of `memrelay backup`, which stand in the same file where relayer and backup are run by one service manager.
+_OF_BACKUPS = frozenset({"backup_to", "backup_endpoint_url", "backup_region"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,7 +591,7 @@ def _check_names(environment: Mapping[str, str]) -> None:
                 "it can read everything at rest. Start the relayer without it"
             )
         name = variable.upper().removeprefix(PREFIX).lower()
-        known = _OF_GATEWAYS | RelayerSettings.model_fields.keys()
+        known = _OF_GATEWAYS | _OF_BACKUPS | RelayerSettings.model_fields.keys()
         if value and variable.upper().startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, RelayerSettings.model_fields, 1, _MISSPELT)
             if near:

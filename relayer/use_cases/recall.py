@@ -136,7 +136,7 @@ async def recall(
     given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            return schemas.RecallResponse(memories=(), position=None, gone=request.standing)
+            return _counted(ctx, schemas.RecallResponse(memories=(), position=None, gone=request.standing))
         model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
         topic = await _topic(ctx, opened, request.query, vector, deadline)
         # The log may have moved while the query was embedded; log and view must say the same when they are searched.
@@ -149,7 +149,13 @@ async def recall(
             await opened.wait_indexed()
         if model != opened.model:
             vector = topic = None
-        return _search(ctx, opened, request, vector, topic)
+        return _counted(ctx, _search(ctx, opened, request, vector, topic))
+
+
+def _counted(ctx: Context, answer: schemas.RecallResponse) -> schemas.RecallResponse:
+    found = "answered" if answer.memories else "empty"
+    ctx.recalls["degraded" if answer.degraded else found] += 1
+    return answer
 
 
 async def _read_and_embed(

@@ -203,14 +203,14 @@ NOT_EMPTY = (BeforeValidator(_refuse_empty), Field(json_schema_extra={"minItems"
 
 def _check_size(value: str) -> str:
     if len(value.encode()) > MAX_TEXT_BYTES:
-        raise ValueError(f"must have at most {MAX_TEXT_BYTES} bytes of UTF-8")
+        raise ValueError(_MOST_BYTES)
     return value
 
 
 def _check_text(value: str) -> str:
     _check_size(value)
     if all(unicodedata.category(character) in _INVISIBLE for character in value):
-        raise ValueError("must contain at least one visible character")
+        raise ValueError(_SEEN)
     return value
 
 
@@ -232,20 +232,40 @@ Time = Annotated[
     int,
     BeforeValidator(parse_time),
     PlainSerializer(render_time, when_used="json"),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    WithJsonSchema(
+        {"type": "string", "format": "date-time", "description": f"RFC 3339 with an offset; {_OUTSIDE}"}
+    ),
 ]
 Vector = Annotated[
     bytes,
     BeforeValidator(_parse_vector),
     PlainSerializer(lambda raw: base64.b64encode(raw).decode(), when_used="json"),
-    WithJsonSchema({"type": "string", "contentEncoding": "base64", "description": "little-endian float32"}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "contentEncoding": "base64",
+            "description": f"must be base64 of little-endian float32, and must hold 1 to {MAX_DIMENSION} float32 numbers",
+        }
+    ),
 ]
-Text = Annotated[str, Field(min_length=1), AfterValidator(_check_text)]
-TurnText = Annotated[str, AfterValidator(_check_size)]
+_MOST_BYTES: Final = f"must have at most {MAX_TEXT_BYTES} bytes of UTF-8"
+_SEEN: Final = "must contain at least one visible character"
+Text = Annotated[
+    str,
+    Field(min_length=1, json_schema_extra={"description": f"{_SEEN}, and {_MOST_BYTES}"}),
+    AfterValidator(_check_text),
+]
+TurnText = Annotated[str, Field(json_schema_extra={"description": _MOST_BYTES}), AfterValidator(_check_size)]
 MemoryId = Annotated[
-    str, AfterValidator(_check_id), WithJsonSchema({"type": "string", "pattern": "^[0-9a-z]{26}$"})
+    str,
+    AfterValidator(_check_id),
+    WithJsonSchema({"type": "string", "pattern": "^[0-7][0-9a-hjkmnp-tv-z]{25}$"}),
 ]
-NamespaceName = Annotated[str, AfterValidator(_check_namespace)]
+NamespaceName = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": "^[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64}){0,3}$"}),
+    AfterValidator(_check_namespace),
+]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
 Short = Annotated[str, StringConstraints(max_length=512)]
 Lang = Annotated[str, Field(max_length=35)]

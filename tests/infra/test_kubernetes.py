@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from infra_tools import INFRA
+from typed_commands import run_relayer
 
+from demo.relayer_process import RelayerProcess
 from relayer.settings.config import RelayerSettings
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install -e '.[infra]'")
@@ -70,7 +73,37 @@ def test_no_secret_stands_in_a_manifest() -> None:
 
 def test_every_setting_exists_and_who_is_served_must_be_said() -> None:
     settings = _one("ConfigMap")["data"]
-    assert {
-        name.removeprefix("MEMRELAY_").lower() for name in settings
-    } <= RelayerSettings.model_fields.keys()
+    named = {name.removeprefix("MEMRELAY_").lower() for name in settings}
+    assert named - {"backup_to"} <= RelayerSettings.model_fields.keys()
     assert settings["MEMRELAY_ACCOUNTS"] == ""
+
+
+def test_the_nightly_backup_is_a_command_that_backs_up(tmp_path: Path) -> None:
+    [pod] = [document["spec"]["jobTemplate"]["spec"]["template"] for document in _of("CronJob")]
+    [container] = pod["spec"]["containers"]
+    settings = _one("ConfigMap")["data"]
+    assert settings["MEMRELAY_BACKUP_TO"].startswith("s3://")
+    assert settings["MEMRELAY_BACKUP_TO"] != settings["MEMRELAY_STORE"]
+    place = _store_of(tmp_path)
+    made = run_relayer(place | {"MEMRELAY_BACKUP_TO": str(tmp_path / "backup")}, *container["args"])
+    assert (made.returncode, "the backup is whole" in made.stdout) == (0, True), made.stderr
+
+
+def test_a_backup_is_let_out_to_the_store_and_is_no_relayer() -> None:
+    [job] = _of("CronJob")
+    labels = job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    relayers = [_one("Deployment")["spec"]["selector"]["matchLabels"], _one("Service")["spec"]["selector"]]
+    assert all(labels.items() - wanted.items() for wanted in relayers)
+    [policy] = [one for one in _of("NetworkPolicy") if one["spec"]["podSelector"]["matchLabels"] == labels]
+    assert {"ports": [{"protocol": "TCP", "port": 443}]} in policy["spec"]["egress"]
+    assert "ingress" not in policy["spec"]
+
+
+def _of(kind: str) -> list[dict[str, Any]]:
+    return [document for document in _documents() if document["kind"] == kind]
+
+
+def _store_of(folder: Path) -> dict[str, str]:
+    """A store as a relayer's first start leaves it, and where it is."""
+    with RelayerProcess(folder) as started:
+        return {"MEMRELAY_DATA": str(started.data)}

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import socket
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-from infra_tools import INFRA, run, tool
-from processes import CLEAN, wait_until
-from s3_servers import free_ports
+from processes import wait_until
+from service_of_this_machine import Service, service_at
 
 from gateway_plugin import MemoryPlugin
 
@@ -26,76 +21,12 @@ SECRET = "5a" * 32
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee?"
 PATIENCE = 20.0
-PORTS = 16
-
-
-@dataclass
-class Service:
-    """One data directory, and the three commands on it."""
-
-    data: Path
-    port: int
-
-    def command(self, name: str, *arguments: str) -> tuple[int, str]:
-        ended = run(
-            INFRA / "local" / name,
-            "--data",
-            str(self.data),
-            *arguments,
-            env=CLEAN | {"PYTHON": sys.executable},
-        )
-        return ended.returncode, ended.stdout + ended.stderr
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def pids(self) -> dict[str, int]:
-        _, shown = self.command("status")
-        return {name: int(pid) for name, pid in re.findall(r"^(\S+) +(\d+) ", shown, re.MULTILINE)}
-
-    def recalls(self) -> dict[str, int]:
-        """Return how many recalls each relayer that answers has answered."""
-        counted: dict[str, int] = {}
-        for number in (1, 2, 3):
-            try:
-                text = httpx.get(f"http://127.0.0.1:{self.port + number}/metrics", trust_env=False).text
-            except httpx.TransportError:
-                continue
-            rows = re.findall(r'memrelay_http_requests_total\{.*route="/v1/recall".*\} (\d+)', text)
-            counted[f"relayer-{number}"] = sum(map(int, rows))
-        return counted
-
-
-def _first_port() -> int:
-    """Return the first of as many free ports in a row as the service takes."""
-    while True:
-        [first] = free_ports(1)
-        sockets = [socket.socket() for _ in range(PORTS)]
-        try:
-            for number, trial in enumerate(sockets):
-                trial.bind(("127.0.0.1", first + number))
-        except OSError:
-            continue
-        else:
-            return first
-        finally:
-            for trial in sockets:
-                trial.close()
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    for program in ("nginx", "weed"):
-        tool(program)
-    made = Service(tmp_path_factory.mktemp("service") / "data", _first_port())
-    try:
-        code, said = made.command("up", "--port", str(made.port))
-        assert code == 0, said
-        assert f"export MEMRELAY_URL={made.url}" in said
+    with service_at(tmp_path_factory.mktemp("service") / "data") as made:
         yield made
-    finally:
-        made.command("down")
 
 
 @pytest.fixture
@@ -156,7 +87,7 @@ def test_metrics_and_bodies_that_are_too_large_stop_at_the_proxy(service: Servic
 
 def test_up_a_second_time_changes_nothing_and_moves_nowhere(service: Service) -> None:
     before = service.pids()
-    assert len(before) == 5
+    assert len(before) == 6
     code, said = service.command("up")
     assert code == 0, said
     assert "nothing to do" in said
@@ -182,7 +113,7 @@ def test_keys_are_the_owner_s_alone(service: Service) -> None:
 def test_down_ends_every_process_and_purge_leaves_nothing(service: Service) -> None:
     # The last test of the service, which it ends.
     pids = service.pids()
-    assert len(pids) == 5
+    assert len(pids) == 6
     code, said = service.command("down", "--purge")
     assert code == 0, said
     assert not [name for name, pid in pids.items() if _runs(pid)]

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from border import border
 from infra_tools import INFRA, ROOT, run, tool
+from typed_commands import machine, run_gateway
 
 from relayer.http.problems import CODES
 from relayer.http.routes import table
@@ -30,12 +31,15 @@ SELECTOR = re.compile(r"\b((?:memrelay|process)_[a-z_]+)(?:\{([^}]*)\})?")
 
 
 @pytest.fixture
-async def published() -> tuple[str, set[str], set[str]]:
-    """The metrics of a relayer that was used, its routes, and its checks."""
+async def published(tmp_path: Path) -> tuple[str, set[str], set[str]]:
+    """The metrics of a relayer that was used and of a gateway, the relayer's routes, and its checks."""
     async with border() as at:
         await at.call("POST", "/v1/memories", {"items": [{"text": "the canary sings"}]})
         await at.call("POST", "/v1/recall", {"query": "what does the canary do?"})
+        turn = {"role": "user", "text": "I moved to Lisbon."}
+        await at.call("POST", "/v1/analyze", {"turns": [turn]})
         text = (await at.http.get(f"{at.url}/metrics")).text
+        text += run_gateway(machine(tmp_path, at.url, "5b" * 32), "outbox", "status", "--prometheus").stdout
         routes = {route.path for route in table()}
         return text, routes, set((await at.relayer.readiness.check()).checks)
 
@@ -48,6 +52,8 @@ async def test_every_metric_and_label_is_one_that_a_relayer_publishes(
     for name, labels in re.findall(r"^([a-z_]+)(?:\{(.*)\})? ", text, re.MULTILINE):
         samples.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
     values = {
+        "outcome": {"answered", "empty", "degraded"},
+        "of": {"query", "memory"},
         "route": routes,
         "check": checks,
         "code": {*CODES, "ok", "corrupt_namespace", "rollback_detected"},
@@ -67,7 +73,7 @@ async def test_every_metric_and_label_is_one_that_a_relayer_publishes(
 
 async def test_a_dashboard_groups_by_labels_that_exist(published: tuple[str, set[str], set[str]]) -> None:
     text, _, _ = published
-    known = set(re.findall(r'[{,](\w+)="', text)) | {"instance"}
+    known = set(re.findall(r'[{,](\w+)="', text)) | {"instance", "job"}
     named = {
         label.strip()
         for expression in EXPRESSIONS
@@ -76,6 +82,39 @@ async def test_a_dashboard_groups_by_labels_that_exist(published: tuple[str, set
     }
     assert named
     assert named <= known
+
+
+async def test_what_a_relayer_counts_of_its_work_is_asked_for_somewhere(
+    published: tuple[str, set[str], set[str]],
+) -> None:
+    text, _, _ = published
+    asked = {name for expression in EXPRESSIONS for name, _ in SELECTOR.findall(expression)}
+    prefixes = ("recalls", "capture_", "embedding_seconds_bucket", "rate_limited", "backup_", "gateway_")
+    of_the_product = set(
+        re.findall(rf"^(memrelay_(?:{'|'.join(prefixes)})[a-z_]*?)(?:\{{.*\}})? ", text, re.MULTILINE)
+    )
+    counted = {name for name in of_the_product if not name.endswith("_created")}
+    assert len(counted) == 8
+    assert counted <= asked
+
+
+def test_every_alert_is_tried_out_firing_and_silent() -> None:
+    tried = [
+        trial
+        for test in yaml.safe_load((MONITORING / "alerts_test.yml").read_text())["tests"]
+        for trial in test["alert_rule_test"]
+    ]
+    firing = {trial["alertname"] for trial in tried if trial["exp_alerts"]}
+    silent = {trial["alertname"] for trial in tried if not trial["exp_alerts"]}
+    # Where two series stand in one test and one of them is told, the other is the silent one.
+    silent |= {
+        trial["alertname"]
+        for test in yaml.safe_load((MONITORING / "alerts_test.yml").read_text())["tests"]
+        for trial in test["alert_rule_test"]
+        if len(trial["exp_alerts"]) == 1 and len(test["input_series"]) > 1
+    }
+    named = {rule["alert"] for rule in ALERTS}
+    assert (named - firing, named - silent) == (set(), set())
 
 
 def test_prometheus_takes_the_configuration_and_the_alerts(tmp_path: Path) -> None:

@@ -56,6 +56,29 @@ def test_a_relayer_remembers_over_a_restart_and_its_log_and_store_keep_the_secre
         assert secret.encode() not in seen
 
 
+def test_the_log_says_what_started_which_process_it_is_and_why_it_stopped(
+    serve: Callable[..., Served],
+) -> None:
+    served = serve()
+    httpx.get(f"{served.url}/health", trust_env=False)
+    assert served.stop() == 0
+    lines = [json.loads(line) for line in served.log.read_text().splitlines() if line.startswith("{")]
+    named = {line["event"]: line for line in lines}
+    order = [line["event"] for line in lines]
+    wanted = ["started", "request", "told_to_stop", "stopping", "stopped"]
+    assert [event for event in order if event in wanted] == wanted
+    started = named["started"]
+    assert (started["url"], started["pid"], started["version"]) == (
+        served.url,
+        served.process.pid,
+        served.ready["version"],
+    )
+    assert str(served.data) in started["store"]
+    assert named["told_to_stop"]["cause"] == "SIGTERM"
+    instance = f"{socket.gethostname()}:{served.url.rpartition(':')[2]}"
+    assert {line["instance"] for line in lines[order.index("started") :]} == {instance}
+
+
 def test_the_relayer_key_is_made_once_for_its_owner_alone_and_said_once(serve: Callable[..., Served]) -> None:
     first = serve()
     key_file = first.data / "relayer.key"

@@ -8,11 +8,13 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 
 from relayer import telemetry as observability
+from relayer.errors import StoreUnavailable
 from relayer.wire.sealing import SealingKey
 
 CANARY = "the canary sings at dawn"
@@ -61,6 +63,33 @@ def test_of_what_is_no_json_a_line_tells_the_type_alone_and_no_text_keeps_a_line
     assert _lines(stream)[0] | {"secret": "bytes", "key": "SealingKey"} == _lines(stream)[0]
     assert CANARY not in stream.getvalue()
     assert base64.b64encode(CANARY.encode()).decode() not in stream.getvalue()
+
+
+def test_what_the_system_refused_is_told_in_its_words_with_the_path_and_not_in_the_error_s(
+    stream: io.StringIO, tmp_path: Path
+) -> None:
+    try:
+        try:
+            (tmp_path / "objects").mkdir()
+            (tmp_path / "objects").mkdir()
+        except FileExistsError as error:
+            error.strerror = CANARY
+            raise ValueError(CANARY) from error
+    except ValueError as error:
+        observability.log.error("failed", **observability.describe(error))
+    (line,) = _lines(stream)
+    assert (line["error"], line["cause"], line["path"]) == (
+        "ValueError",
+        "File exists",
+        str(tmp_path / "objects"),
+    )
+    assert CANARY not in stream.getvalue()
+
+
+def test_of_a_store_the_sentence_for_its_operator_is_told(stream: io.StringIO) -> None:
+    observability.log.error("failed", **observability.describe(StoreUnavailable("the store sleeps")))
+    (line,) = _lines(stream)
+    assert line["cause"] == "the store sleeps"
 
 
 def test_a_group_s_members_are_described_one_by_one(stream: io.StringIO) -> None:

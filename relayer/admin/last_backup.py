@@ -1,0 +1,60 @@
+"""When a store was last backed up, noted in the store itself: every relayer can say it, wherever the backup was made."""
+
+from __future__ import annotations
+
+import msgspec
+
+from relayer.errors import CorruptNamespace, StoreUnavailable
+from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
+from relayer.ports import Absent, Created, Found, Swapped
+from relayer.wire.sealing import ObjectType
+
+_FORMAT = 1
+_PLACE = Place(ObjectType.CONSTANT, "", b"", Layout.backed_up())
+
+
+class _Note(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """What is kept: the format, and the store's time of the backup's end in ms."""
+
+    format: int
+    ended_at: int
+
+
+async def note_backup(ports: LogPorts) -> None:
+    """Note that a backup of everything in the store has just ended.
+
+    Raises:
+        StoreError: the store does not take the note.
+    """
+    at = ports.layout.at(Layout.backed_up())
+    found = await ports.store.get(at)
+    note = msgspec.msgpack.encode(_Note(_FORMAT, found.store_time))
+    data = ObjectSealer(ports).seal(_PLACE, note)
+    outcome = (
+        await ports.store.swap(at, data, found.etag)
+        if isinstance(found, Found)
+        else await ports.store.create(at, data)
+    )
+    if isinstance(outcome, Created | Swapped):
+        return
+    # Somebody else's backup may have ended a moment before: its note is as good.
+    if await last_backup(ports) < found.store_time:
+        raise StoreUnavailable("the store did not take the note of this backup")
+
+
+async def last_backup(ports: LogPorts) -> int:
+    """Return when the last backup that held everything ended, in ms of the store's time; 0 if none is noted.
+
+    Raises:
+        StoreError: the store does not answer.
+    """
+    found = await ports.store.get(ports.layout.at(Layout.backed_up()))
+    if isinstance(found, Absent):
+        return 0
+    if not isinstance(found, Found):
+        raise StoreUnavailable("the store does not say when it was backed up")
+    try:
+        note = msgspec.msgpack.decode(ObjectSealer(ports).unseal(_PLACE, found.data), type=_Note)
+    except (CorruptNamespace, msgspec.MsgspecError):
+        return 0  # as good as none: the alert has somebody look
+    return note.ended_at if note.format == _FORMAT else 0
