@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
+from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands import (
@@ -34,8 +35,6 @@ from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.mcp import mcp
 from gateway_plugin.commands.outbox import open_file_outbox, outbox
 from gateway_plugin.commands.run import (
-    FAILED,
-    USAGE,
     AgentOption,
     FloorOption,
     JsonOption,
@@ -44,7 +43,6 @@ from gateway_plugin.commands.run import (
     UrlOption,
     ask,
     checked,
-    fail,
     find_context,
     guarded,
     with_client,
@@ -54,16 +52,11 @@ from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
+from relayer.wire.command_line import FAILED, USAGE, application, fail
 from relayer.wire.memories import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RememberRequest
 
-app = typer.Typer(
-    help="Memories and keys of this gateway.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = application("memrelay-gateway", lambda: __version__, help="Memories and keys of this gateway.")
 
 
 @app.command()
@@ -323,11 +316,6 @@ app.command(hidden=True)(bridge)
 app.command("stats", hidden=True)(status)
 app.add_typer(openclaw, name="openclaw")
 app.add_typer(mcp, name="mcp")
-
-
-def main() -> None:
-    """Run the command line."""
-    app(prog_name="memrelay-gateway")
 
 
 def _masked(key: str) -> str:

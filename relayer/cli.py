@@ -15,14 +15,14 @@ from relayer.commands.console import NOT_WELL, explained, fail
 from relayer.commands.operator import register
 from relayer.commands.options import settings_command
 from relayer.health import Unhealthy, ask, own_url
+from relayer.wire.command_line import application
 
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+app = application(
+    "memrelay",
+    lambda: importlib.metadata.version("memrelay"),
+    help="Run a relayer, look after its key and its store.",
 )
 keys = typer.Typer(no_args_is_help=True, help="Look after the relayer key.")
 app.add_typer(keys, name="keys")

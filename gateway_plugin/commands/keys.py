@@ -15,14 +15,11 @@ import typer
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import (
-    FAILED,
-    USAGE,
     AgentOption,
     CliContext,
     JsonOption,
     Output,
     UrlOption,
-    fail,
     find_context,
     guarded,
     root_holder,
@@ -35,6 +32,7 @@ from gateway_plugin.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, m
 from gateway_plugin.keys import parse_sheet, render_sheet
 from gateway_plugin.transfer.sending import pages
 from relayer.wire import codec as base64url
+from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys

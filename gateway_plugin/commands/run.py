@@ -6,12 +6,11 @@ Exit codes: 0 done; 1 refused or failed; 2 wrong usage or settings; 3 no relayer
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -38,6 +37,7 @@ from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify
 from gateway_plugin.text.measures import one_line
 from relayer.wire import names
+from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, answer, fail
 from relayer.wire.errors import InvalidName
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
@@ -56,7 +56,7 @@ class Output:
 
     def json(self, value: Any) -> None:
         """Print a document."""
-        self._console.out(json.dumps(value, ensure_ascii=False, indent=2), highlight=False)
+        answer(value)
 
     def say(self, sentence: str) -> None:
         """Print a line; nothing in it is interpreted."""
@@ -147,18 +147,6 @@ def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
     source = one_line(cited.get(memory.id) or memory.source.reference)
     return f"{source}, {date_of(memory).isoformat()}" if source else date_of(memory).isoformat()
 
-
-def as_error(sentence: str, fix: str) -> None:
-    """Print what went wrong and what to do, on standard error."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(Text(f"memrelay-gateway: {sentence}"))
-    if fix:
-        console.print(Text(f"  {fix}"))
-
-
-FAILED: Final = 1
-USAGE: Final = 2
-UNREACHABLE: Final = 3
 
 _T = TypeVar("_T")
 AgentOption = Annotated[
@@ -280,7 +268,7 @@ def guarded(work: Callable[[], _T]) -> _T:
     try:
         return work()
     except GatewayError as error:
-        fail(_exit_code(error), str(error), _fix(error))
+        fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
 
 
 def checked(build: Callable[[], _T]) -> _T:
@@ -299,6 +287,19 @@ def _exit_code(error: GatewayError) -> int:
     return USAGE if isinstance(error, SettingsError | IdentityError) else FAILED
 
 
+def _kind(error: GatewayError) -> str:
+    """Return what programs call an error."""
+    if isinstance(error, RelayerRefused):
+        return error.code
+    kinds = {
+        RelayerUntrusted: "untrusted",
+        DeadlineExceeded: "deadline_exceeded",
+        SettingsError: "settings",
+        IdentityError: "identity",
+    }
+    return next((kind for each, kind in kinds.items() if isinstance(error, each)), "")
+
+
 def _fix(error: GatewayError) -> str:
     if isinstance(error, RelayerUnreachable):
         return "start one with: memrelay serve      or name another: --url URL, MEMRELAY_URL"
@@ -315,9 +316,3 @@ def _fix(error: GatewayError) -> str:
             "stale_head": "see its versions with: memrelay-gateway show ID",
         }.get(error.code, "")
     return ""
-
-
-def fail(code: int, sentence: str, fix: str) -> NoReturn:
-    """End the command."""
-    as_error(sentence, fix)
-    raise typer.Exit(code)

@@ -22,16 +22,12 @@ from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.index import watch_files
 from gateway_plugin.commands.run import (
-    FAILED,
-    USAGE,
     AgentOption,
     JsonOption,
     Output,
     UrlOption,
-    as_error,
     ask,
     checked,
-    fail,
     find_context,
     guarded,
     with_client,
@@ -42,6 +38,7 @@ from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, r
 from gateway_plugin.transfer.indexed import Index, IndexRoot, RootKind
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
+from relayer.wire.command_line import FAILED, USAGE, complain, fail
 from relayer.wire.schemas import Memory
 from relayer.wire.service import (
     ExportEnd,
@@ -146,7 +143,7 @@ def import_files(
         )
     holder = find_context(url, agent).holder if as_backup and not unsigned else None
     if unsigned:
-        as_error("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
+        complain("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
     roots = [named(path) for path in paths]
     below = [files_of(root) for root in roots]
     found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
@@ -210,7 +207,7 @@ def add_to(app: typer.Typer) -> None:
 
 def _end(problems: list[str]) -> None:
     for problem in problems:
-        as_error(problem, "")
+        complain(problem, "")
     if problems:
         fix = "the rest is stored; after a repair import again: nothing is stored twice"
         fail(FAILED, "not everything was read", fix)

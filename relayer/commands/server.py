@@ -14,7 +14,7 @@ import typer
 from relayer import serving, stores
 from relayer.commands.console import NOT_WELL, UNAVAILABLE, explained
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
-from relayer.process import cores
+from relayer.process import check_ready_file, cores
 from relayer.serving import Start
 from relayer.settings.config import MOST_WORKERS, PREFIX, load_settings
 from relayer.settings.keys import (
@@ -48,6 +48,8 @@ def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
         relayer.errors.RelayerError: it cannot start.
     """
     settings = load_settings(flags, os.environ)
+    if settings.ready_file is not None:
+        check_ready_file(settings.ready_file)
     configure(settings.log_format, settings.log_level)
     workers = min(cores(), MOST_WORKERS) if settings.workers == "auto" else settings.workers
     if workers == 1:
