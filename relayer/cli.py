@@ -96,6 +96,20 @@ def make(file: Annotated[Path, typer.Argument(help="File to make, readable by it
     server.make_key(file, typer.echo)
 
 
+@keys.command()
+@explained()
+def recover(
+    file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")],
+    *,
+    sheet: Annotated[str, typer.Option(metavar="FILE", help="The sheet; - is standard input.")] = "-",
+) -> None:
+    """Make the file of a relayer key from its sheet; the line that is wrong is named."""
+    from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
+
+    text = sys.stdin.read() if sheet == "-" else server.text_of_sheet(Path(sheet))
+    server.recover_key(file, text, typer.echo)
+
+
 @settings_command(stores, "store", "endpoint_url", "region", "s3_client", "data", "config", name="probe")
 def probe_store(**flags: object) -> None:
     """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer."""
