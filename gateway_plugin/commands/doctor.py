@@ -95,6 +95,7 @@ def doctor(
             outbox=outbox,
             toggles=gateway_toggles(context, outbox),
             clock=SystemClock(),
+            holder=context.holder,
         )
         found = list(check_config(config, os.environ)) if config is not None else []
         found += [check async for check in check_bridge(config, os.environ)] if config is not None else []
@@ -106,7 +107,9 @@ def doctor(
         if config is not None:
             agents = _host_agents(context.holder, settings, names, found)
             found.append(check_names(agents))
-            found += [check async for check in check_agents(client, agents, outbox, SystemClock())]
+            found += [
+                check async for check in check_agents(client, agents, outbox, SystemClock(), context.holder)
+            ]
         return found
 
     checks = guarded(lambda: asyncio.run(used(context.settings, run)))
@@ -115,11 +118,11 @@ def doctor(
 
 
 def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Write a memory, recall it and forget it again."""
+    """Write a memory, recall it and destroy it again."""
     context = find_context(url, agent)
 
     async def run(client: RelayerClient) -> list[Check]:
-        return [await canary(client, context.identity, clock=SystemClock())]
+        return [await canary(client, context.identity, clock=SystemClock(), holder=context.holder)]
 
     _print(guarded(lambda: asyncio.run(used(context.settings, run))), as_json=as_json)
 

@@ -9,14 +9,19 @@ import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import AgentOption, CliContext, Output, UrlOption, find_context, guarded
-from gateway_plugin.identity import parse_session_key
+from gateway_plugin.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import Identities, Toggles
 from gateway_plugin.turn import HostTurn
+from relayer.wire.command_line import USAGE, fail
 
 SessionOption = Annotated[
     str | None,
-    typer.Option("--session", metavar="KEY", help="One chat session, by the host's key; else every one."),
+    typer.Option(
+        "--session",
+        metavar="KEY",
+        help="One chat session, by the host's key; else every one of --agent, or of all.",
+    ),
 ]
 
 
@@ -46,7 +51,17 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
     outbox = open_file_outbox(url)
     toggles = gateway_toggles(context, outbox)
     word = "on" if enabled else "off"
-    if session is None:
+    if session is None and agent is not None:
+        whose = context.identity
+        if whose.namespace.partition("/")[0] != whose.namespace and "/" in agent:
+            fail(
+                USAGE,
+                "--agent: a switch is a whole agent's",
+                f"--agent {typed(whose.agent)}, or --session KEY",
+            )
+        guarded(lambda: toggles.set_agent(whose.agent, enabled=enabled))
+        said = f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"
+    elif session is None:
         guarded(lambda: toggles.set_everywhere(enabled=enabled))
         said = f"memory is {word} for every session of this gateway at {context.settings.url}"
     else:

@@ -159,12 +159,13 @@ def import_files(
         claims += 0 if as_backup else sum(item.trust == "user" or item.pinned for item in items)
         counts = Counter({"found": len(items)})
         if not dry_run:
-            counts = ask(url, agent, partial(send_items, items=items, as_backup=as_backup))
+            counts = ask(url, agent, partial(send_items, items=items, anew=True, as_backup=as_backup))
         total += counts
         if not as_json:
             Output(as_json=False).say(f"{path}: {_sentence(counts)}")
     if as_json:
-        Output(as_json=True).json({"files": len(found), **total, "problems": problems})
+        told = {} if dry_run else {"stored": 0, "duplicate": 0}
+        Output(as_json=True).json({"files": len(found), **told, **total, "problems": problems})
     elif claims:
         Output(as_json=False).say(
             f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
@@ -232,17 +233,13 @@ def _read(root: Path, path: Path, backup_of: KeyHolder | None = None) -> list[Im
 
 
 def _sentence(counts: Counter[str]) -> str:
-    words = {
-        "found": "found",
-        "stored": "stored",
-        "duplicate": "known already",
-        "skipped": "skipped",
-        "refused": "refused",
-        "replaced": "replaced",
-        "restored": "restored",
-    }
-    said = [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
-    return ", ".join(said) or "nothing in it"
+    if counts["found"]:
+        return f"{counts['found']} found"
+    if not counts.total():
+        return "nothing in it"
+    rare = ("skipped", "refused", "replaced", "restored")
+    told = [f"{counts['stored']} stored, {counts['duplicate']} known"]
+    return ", ".join([*told, *(f"{counts[name]} {name}" for name in rare if counts[name])])
 
 
 def _write(target: str, text: str) -> None:
