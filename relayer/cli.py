@@ -15,7 +15,7 @@ from relayer.commands.console import NOT_WELL, explained, fail
 from relayer.commands.operator import register
 from relayer.commands.options import settings_command
 from relayer.health import Unhealthy, ask, own_url
-from relayer.wire.command_line import application
+from relayer.wire.command_line import answer, application
 
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
@@ -67,9 +67,13 @@ def health(
 
 
 @app.command()
-def version() -> None:
+def version(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Print the version."""
-    typer.echo(importlib.metadata.version("memrelay"))
+    found = importlib.metadata.version("memrelay")
+    if as_json:
+        answer({"memrelay": found})
+    else:
+        typer.echo(found)
 
 
 @settings_command(keys, "data")

@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
-from gateway_plugin.commands.run import AgentOption, CliContext, Output, UrlOption, find_context, guarded
+from gateway_plugin.commands.run import (
+    AgentOption,
+    CliContext,
+    JsonOption,
+    Output,
+    UrlOption,
+    find_context,
+    guarded,
+)
 from gateway_plugin.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import Identities, Toggles
@@ -25,14 +33,26 @@ SessionOption = Annotated[
 ]
 
 
-def off(*, session: SessionOption = None, agent: AgentOption = None, url: UrlOption = None) -> None:
+def off(
+    *,
+    session: SessionOption = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again."""
-    _switch(session, agent, url, enabled=False)
+    _switch(session, agent, url, enabled=False, as_json=as_json)
 
 
-def on(*, session: SessionOption = None, agent: AgentOption = None, url: UrlOption = None) -> None:
+def on(
+    *,
+    session: SessionOption = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Switch memory on again."""
-    _switch(session, agent, url, enabled=True)
+    _switch(session, agent, url, enabled=True, as_json=as_json)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,7 +66,7 @@ def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
     return Toggles(outbox, Identities(context.holder, context.settings).gateway)
 
 
-def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool) -> None:
+def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool, as_json: bool) -> None:
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
     toggles = gateway_toggles(context, outbox)
@@ -72,4 +92,8 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
         said = f"memory is {word} for session {ref.key} of agent {owner.agent}"
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
     outbox.close()
+    if as_json:
+        switched = context.identity.agent if agent is not None or session is not None else None
+        Output(as_json=True).json({"memory": word, "agent": switched, "session": session})
+        return
     Output(as_json=False).say(said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""))

@@ -53,7 +53,7 @@ def test_one_agent_is_switched_off_and_no_other(site: PluginSite) -> None:
         in site.command("status", "--agent", "coder").stdout
     )
     assert site.json("status", "--agent", "ops")["memory"] == "on"
-    site.command("on", "--agent", "coder")
+    assert site.json("on", "--agent", "coder") == {"memory": "on", "agent": "coder", "session": None}
     assert recall(plugin, "When does the ferry leave?", session_key=coder).status == "empty"
 
 
