@@ -5,32 +5,43 @@ Most commands need most of what there is. One that needs next to nothing is run 
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_NAME: Final = "memrelay-gateway"
+if TYPE_CHECKING:
+    import typer
+
 _ALONE: Final = {"version": "gateway_plugin.commands.version"}
 """Commands by the module whose ``add_to`` adds them, that need no other."""
 
 
 def main() -> None:
     """Run the command line."""
+    try:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # As long as nothing was begun, an interrupt ends the process without a word.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    from relayer.wire.command_line import run_program  # noqa: PLC0415 - after that
+
+    run_program(_program)
+
+
+def _program() -> typer.Typer:
     module = _ALONE.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if module is None:
         from gateway_plugin.cli import app  # noqa: PLC0415 - it loads every command
-    else:
-        import typer  # noqa: PLC0415 - as above
 
-        app = typer.Typer(
-            add_completion=False,
-            pretty_exceptions_enable=False,
-            context_settings={"help_option_names": ["-h", "--help"]},
-        )
-        # With a callback there are commands below it, even if it is but one.
-        app.callback()(lambda: None)
-        import_module(module).add_to(app)
-    app(prog_name=_NAME)
+        return app
+    from gateway_plugin import __version__  # noqa: PLC0415 - what takes time is loaded where an interrupt is silent
+    from relayer.wire.command_line import application  # noqa: PLC0415 - as above
+
+    alone = application("memrelay-gateway", lambda: __version__)
+    import_module(module).add_to(alone)
+    return alone
 
 
 if __name__ == "__main__":

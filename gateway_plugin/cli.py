@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
+from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands import (
@@ -34,9 +35,8 @@ from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.mcp import mcp
 from gateway_plugin.commands.outbox import open_file_outbox, outbox
 from gateway_plugin.commands.run import (
-    FAILED,
-    USAGE,
     AgentOption,
+    CliContext,
     FloorOption,
     JsonOption,
     LimitOption,
@@ -44,26 +44,19 @@ from gateway_plugin.commands.run import (
     UrlOption,
     ask,
     checked,
-    fail,
     find_context,
     guarded,
     with_client,
 )
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions import Toggles
-from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import settings_from
+from relayer.wire.command_line import FAILED, USAGE, application, fail
 from relayer.wire.memories import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RememberRequest
 
-app = typer.Typer(
-    help="Memories and keys of this gateway.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = application("memrelay-gateway", lambda: __version__, help="Memories and keys of this gateway.")
 
 
 @app.command()
@@ -217,6 +210,7 @@ def show(
         output.memories(
             (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
             SystemClock().now(),
+            whole=True,
         )
 
 
@@ -247,7 +241,7 @@ def status(
     own = {"recall": context.settings.recall.enabled, "capture": context.settings.capture.enabled}
     given: Mapping[str, bool] = called.find_root().obj or own
     file = open_file_outbox(url)
-    switches = _switches(context.settings, switch.gateway_toggles(context, file))
+    switches = _switches(context, switch.gateway_toggles(context, file))
     file.close()
 
     async def check(client: RelayerClient) -> dict[str, str]:
@@ -325,21 +319,23 @@ app.add_typer(openclaw, name="openclaw")
 app.add_typer(mcp, name="mcp")
 
 
-def main() -> None:
-    """Run the command line."""
-    app(prog_name="memrelay-gateway")
-
-
 def _masked(key: str) -> str:
     """Return enough of a public key to tell it from another one."""
     return f"{key[:4]}...{key[-4:]}"
 
 
-def _switches(settings: PluginSettings, toggles: Toggles) -> str:
-    if settings.disabled:
+def _switches(context: CliContext, toggles: Toggles) -> str:
+    agent = context.identity.agent
+    if context.settings.disabled:
         return "off: MEMRELAY_DISABLE is set"
     try:
-        return "on" if toggles.enabled_everywhere else "off for every session: memrelay-gateway on"
+        if not toggles.enabled_everywhere:
+            return "off for every session: memrelay-gateway on"
+        return (
+            "on"
+            if toggles.agent_enabled(agent)
+            else f"off for agent {agent}: memrelay-gateway on --agent {typed(agent)}"
+        )
     except OutboxUnavailable as error:
         return f"silent: {error}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, KeyHolder, RootHolder, typed
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.settings import PluginSettings
@@ -48,6 +48,7 @@ async def examine(
     outbox: Outbox,
     toggles: Toggles,
     clock: Clock,
+    holder: KeyHolder,
 ) -> AsyncIterator[Check]:
     """Check from the near to the far; what cannot hold after a failure is left out.
 
@@ -59,8 +60,9 @@ async def examine(
         outbox: the gateway's.
         toggles: the gateway's switches, kept in it.
         clock: the time.
+        holder: the keys at hand.
     """
-    yield _switches(settings, toggles)
+    yield _switches(settings, toggles, identity.agent)
     told = without_effect(settings, identity.account)
     if told:
         # Nothing is broken: a configuration of an earlier plugin may stay as it is.
@@ -73,30 +75,51 @@ async def examine(
         if not result.ok:
             return
     yield _clock(client)
-    yield await canary(client, identity, clock=clock)
+    yield await canary(client, identity, clock=clock, holder=holder)
 
 
-async def canary(client: RelayerClient, identity: Identity, *, clock: Clock) -> Check:
-    """Say something to memory in a namespace of its own, recall it, and forget it again."""
-    whose = replace(identity, namespace=f"{identity.namespace}/{CANARY}")
+async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, holder: KeyHolder) -> Check:
+    """Say something to memory in a namespace of its own, recall it, and destroy it again: nothing of it is left.
+
+    Where one agent's keys are held alone, which may destroy nothing, it is forgotten.
+    """
     word = secrets.token_hex(6)
-    text = f"Remember that the harbour's canary of today is called {word}."
+    whose = replace(identity, namespace=f"{identity.namespace}/{CANARY}")
     start = clock.monotonic()
     try:
-        request = AnalyzeRequest(turns=(TurnItem(role="user", text=text),), idempotency_key=f"canary-{word}")
-        await client.analyze(whose, request)
-        question = RecallRequest(query=f"What is the harbour's canary called? {word}", limit=5, floor=0)
-        found = await _until_found(client, whose, question, word)
+        found = await _sung(client, whose, word)
         took = clock.monotonic() - start
-        for memory_id in found:
-            await client.forget(whose, memory_id)
+        await _taken_away(client, whose, holder, found)
     except GatewayError as error:
+        with contextlib.suppress(GatewayError):
+            await _taken_away(client, whose, holder, ())
         return Check("canary", False, str(error), "see the checks above, and the relayer's log")
     if not found:
         return Check(
             "canary", False, "written, and not recalled within 30 s", "see the relayer's log and /ready"
         )
     return Check("canary", True, f"written and recalled in {took:.1f} s")
+
+
+async def _sung(client: RelayerClient, whose: Identity, word: str) -> Sequence[str]:
+    """Say the canary and return the ids under which it is recalled."""
+    text = f"Remember that the harbour's canary of today is called {word}."
+    request = AnalyzeRequest(turns=(TurnItem(role="user", text=text),), idempotency_key=f"canary-{word}")
+    await client.analyze(whose, request)
+    question = RecallRequest(query=f"What is the harbour's canary called? {word}", limit=5, floor=0)
+    return await _until_found(client, whose, question, word)
+
+
+async def _taken_away(
+    client: RelayerClient, whose: Identity, holder: KeyHolder, found: Sequence[str]
+) -> None:
+    if isinstance(holder, RootHolder):
+        person = holder.person(whose.agent, whose.namespace)
+        counted = await client.erase_namespace(person)
+        await client.erase_namespace(person, confirm=counted.confirm)
+        return
+    for memory_id in found:
+        await client.forget(whose, memory_id)
 
 
 async def _until_found(
@@ -111,7 +134,7 @@ async def _until_found(
     return []
 
 
-def _switches(settings: PluginSettings, toggles: Toggles) -> Check:
+def _switches(settings: PluginSettings, toggles: Toggles, agent: str) -> Check:
     off = [
         name
         for name, is_off in (
@@ -127,6 +150,9 @@ def _switches(settings: PluginSettings, toggles: Toggles) -> Check:
         if not toggles.enabled_everywhere:
             off.append("memory is off for every session of this gateway")
             fixes.append("memrelay-gateway on")
+        elif not toggles.agent_enabled(agent):
+            off.append(f"memory is off for agent {agent}")
+            fixes.append(f"memrelay-gateway on --agent {typed(agent)}")
     return Check("switches", not off, "; ".join(off) or "all on", "; ".join(fixes))
 
 

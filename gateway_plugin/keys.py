@@ -10,9 +10,7 @@ kernel still shows a process's first environment to the same user; a sandbox is 
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import re
+import contextlib
 import secrets
 import threading
 from collections.abc import Callable, MutableMapping
@@ -21,8 +19,7 @@ from typing import Final
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import AgentHolder, KeyHolder, RootHolder
-from gateway_plugin.private_files import config_directory, create_private, read_private
-from relayer.wire.codec import lp
+from gateway_plugin.private_files import config_directory, create_private, read_private, state_directory
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.sealing import SECRET_SIZE, RootKeys, parse_secret
 
@@ -100,13 +97,30 @@ def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None])
     try:
         return _parse(path)
     except FileNotFoundError:
-        if create_private(path, secrets.token_hex(32).encode() + b"\n"):
+        known = _known_before(environ)
+        if create_private(path, secrets.token_hex(SECRET_SIZE).encode() + b"\n"):
             notify(
-                f"memrelay made a secret for this gateway in {path}; without it, its memories cannot be read. "
+                f"memrelay made a new secret for this gateway in {path}; without it, its memories cannot be read. "
                 "Keep a copy: memrelay-gateway keys recovery"
+            )
+            notify(
+                f"memrelay: {known} WITH THIS NEW SECRET NONE OF THE MEMORIES OF AN EARLIER ONE IS FOUND. To go on with "
+                "those, bring its sheet: memrelay-gateway keys recover --replace"
+                if known
+                else "memrelay: if this gateway had memories before, on another machine or disk, the new secret does not open "
+                "them. To go on with those, bring their secret's sheet: memrelay-gateway keys recover --replace"
             )
         # Read back, not used as made: another process may have been first.
         return _parse(path)
+
+
+def _known_before(environ: MutableMapping[str, str]) -> str:
+    """Say what shows that this machine had another secret; "" where nothing does."""
+    with contextlib.suppress(IdentityError, OSError):
+        # Their names come from the keys that seal them.
+        for path in sorted(state_directory(environ).glob("outbox-*.db")):
+            return f"this machine had another secret before ({path} is left of it)."
+    return ""
 
 
 def _parse(path: Path) -> bytes:
@@ -117,66 +131,52 @@ def _parse(path: Path) -> bytes:
     return parse_secret(text, source=str(path))
 
 
-_LINES: Final = 4
-_LINE_BYTES: Final = SECRET_SIZE // _LINES
-_LABEL: Final = "memrelay/v1/recovery"
-_LINE: Final = re.compile(
-    r"^\s*([1-4])[.:)]?\s+((?:[0-9a-fA-F]{4}\s*){4})\s+([0-9a-fA-F]{4})\s*$", re.MULTILINE
-)
-_TOTAL: Final = re.compile(r"^\s*check[.:]?\s+([0-9a-fA-F]{8})\s*$", re.MULTILINE | re.IGNORECASE)
+def recover_secret(
+    environ: MutableMapping[str, str], secret: bytes, *, replace: bool
+) -> tuple[Path, Path | None]:
+    """Put a secret where `load_keys` finds it; one that is there is never lost.
 
+    Args:
+        environ: the environment.
+        secret: 32 bytes.
+        replace: another secret may stand there; it is kept beside, under the name of its account.
 
-def render_sheet(root: RootKeys) -> str:
-    """Render the sheet; whoever reads it can read every memory of the account."""
-    lines = []
-    for number in range(1, _LINES + 1):
-        part = root.root[(number - 1) * _LINE_BYTES : number * _LINE_BYTES]
-        lines.append(f"{number}   {_grouped(part.hex())}   {_check(number, part)}")
-    return "\n".join(
-        [
-            "memrelay recovery sheet",
-            "Whoever holds this sheet can read every memory of the account. Print it, lock it away, do not photograph it.",
-            "",
-            f"account {root.account}",
-            "",
-            *lines,
-            "",
-            f"check {_total(root.root)}",
-            "",
-        ]
-    )
-
-
-def parse_sheet(text: str) -> bytes:
-    """Return the secret that a sheet holds.
+    Returns:
+        The file, and where the one that stood there is now, if there was one.
 
     Raises:
-        IdentityError: a line is missing or does not fit its check; says which, and shows none.
+        IdentityError: another secret is there, or wins over the file; or it cannot be written.
     """
-    found = {
-        int(number): (bytes.fromhex(re.sub(r"\s", "", body)), check.lower())
-        for number, body, check in _LINE.findall(text)
-    }
-    for number in range(1, _LINES + 1):
-        if number not in found:
-            raise IdentityError(f"line {number} of the sheet is missing, or not in form")
-        part, check = found[number]
-        if not hmac.compare_digest(_check(number, part), check):
-            raise IdentityError(f"line {number} of the sheet does not fit its check")
-    secret = b"".join(found[number][0] for number in sorted(found))
-    total = _TOTAL.search(text)
-    if total is None or not hmac.compare_digest(_total(secret), total[1].lower()):
-        raise IdentityError("the sheet's last check is missing, or does not fit")
-    return secret
+    wins = next((name for name in SECRET_VARIABLES if name in _taken or environ.get(name)), None)
+    if wins is not None:
+        raise IdentityError(
+            f"{wins} is set and wins over any file: put the sheet's secret there, or unset it"
+        )
+    path = secret_path(environ)
+    kept = _moved_away(path, secret, replace=replace)
+    create_private(path, secret.hex().encode() + b"\n")
+    if _parse(path) != secret:
+        raise IdentityError(f"{path} was made by another process meanwhile: try again")
+    return path, kept
 
 
-def _grouped(digits: str) -> str:
-    return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))
-
-
-def _check(number: int, part: bytes) -> str:
-    return hashlib.sha256(lp(_LABEL, number, part)).hexdigest()[:4]
-
-
-def _total(secret: bytes) -> str:
-    return hashlib.sha256(lp(_LABEL, secret)).hexdigest()[:8]
+def _moved_away(path: Path, secret: bytes, *, replace: bool) -> Path | None:
+    try:
+        there = _parse(path)
+    except FileNotFoundError:
+        return None
+    except InvalidSecret as error:
+        raise IdentityError(str(error)) from error
+    if there == secret:
+        return None
+    account = RootKeys(there).account
+    if not replace:
+        raise IdentityError(
+            f"{path} holds another secret, account {account}'s: --replace keeps it beside and puts this one in its place"
+        )
+    kept = path.with_name(f"{path.name}.{account[:18]}")
+    try:
+        path.replace(kept)
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be moved to {kept}: {error.strerror}") from error
+    return kept

@@ -683,8 +683,33 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     before in the same namespace, so that a program finds what it just wrote.
     """
 
-    def __init__(self, url: str | None = None, agent: str | None = None, **options: Any) -> None:
-        super().__init__(AsyncMemoryPlugin(url, agent, **options), "memrelay-plugin")
+    def __init__(
+        self,
+        url: str | None = None,
+        agent: str | None = None,
+        *,
+        settings: PluginSettings | Mapping[str, object] | None = None,
+        secret: str | None = None,
+        holder: KeyHolder | None = None,
+        outbox: Outbox | None = None,
+        environ: MutableMapping[str, str] | None = None,
+        clock: Clock | None = None,
+        http: httpx.AsyncClient | None = None,
+        model: HostModel | None = None,
+    ) -> None:
+        made = AsyncMemoryPlugin(
+            url,
+            agent,
+            settings=settings,
+            secret=secret,
+            holder=holder,
+            outbox=outbox,
+            environ=environ,
+            clock=clock,
+            http=http,
+            model=model,
+        )
+        super().__init__(made, "memrelay-plugin")
         self._closed = False
         # A program that ends without closing still gets its last turns delivered, or is told that it did not.
         atexit.register(self.close)
@@ -735,6 +760,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         except LoopClosed as error:
             return CaptureReport("failed", waiting=self._inner.status().waiting, detail=str(error))
 
+    warm = waited(AsyncMemoryPlugin.warm)
     flush = waited(AsyncMemoryPlugin.flush)
     flush_session = waited(AsyncMemoryPlugin.flush_session)
     tool = waited(AsyncMemoryPlugin.tool)

@@ -63,10 +63,12 @@ def read_private(path: Path) -> bytes:
         raise
     except OSError as error:
         raise IdentityError(f"{path} cannot be read: {error.strerror}") from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        named = "is a directory: name the file in it" if stat.S_ISDIR(mode) else "is not a file"
+        raise IdentityError(f"{path} {named}")
     with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise IdentityError(f"{path} is not a file")
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
             raise IdentityError(
                 f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}"

@@ -104,8 +104,10 @@ class Toggles:
         self._gateway = gateway
 
     def is_on(self, owner: NamespaceRef, session: str) -> bool:
-        """Whether memory is on for a session of a namespace, by its own switch and the gateway's."""
-        return self.enabled_everywhere and self._is_on(owner, _name(session))
+        """Whether memory is on for a session of a namespace, by its own switch, its agent's and the gateway's."""
+        return (
+            self.enabled_everywhere and self.agent_enabled(owner.agent) and self._is_on(owner, _name(session))
+        )
 
     def set_session(self, owner: NamespaceRef, session: str, *, enabled: bool) -> None:
         """Switch a session."""
@@ -115,6 +117,14 @@ class Toggles:
     def enabled_everywhere(self) -> bool:
         """Whether memory is on at all."""
         return self._is_on(self._gateway, _EVERYWHERE)
+
+    def agent_enabled(self, agent: str) -> bool:
+        """Whether memory is on for an agent, by its normal name, as far as its own switch goes."""
+        return self._is_on(self._gateway, f"agent:{agent}")
+
+    def set_agent(self, agent: str, *, enabled: bool) -> None:
+        """Switch every session of an agent, by its normal name."""
+        self._set(self._gateway, f"agent:{agent}", enabled=enabled)
 
     def set_everywhere(self, *, enabled: bool) -> None:
         """Switch the whole gateway."""

@@ -224,6 +224,18 @@ _SWITCHES: Final = ("MEMRELAY_DISABLE", "MEMSEARCH_DISABLE")
 _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 
 
+_PREFIX: Final = "MEMRELAY_"
+_VARIABLES: Final = (
+    "AGENT", "AGENT_CERTIFICATE", "AGENT_SECRET", "DEFAULT_NAMESPACE", "DEV_URL", "DISABLE", "GATEWAY_COMMAND", "MCP_DEBUG",
+    "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "PROD_URL", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
+    "STAGING_URL", "URL",
+)  # fmt: skip
+"""The environment's names that a gateway reads, without what they begin with."""
+# As like as a slip of the fingers leaves a name; a relayer's variables, which may lie beside ours, are less so, but for these.
+_MISSPELT: Final = 0.75
+_OF_RELAYERS: Final = frozenset({"MODEL_URL"})
+
+
 class _Settings(BaseModel):
     """Frozen, closed, spelled in camelCase by hosts and in snake_case by Python."""
 
@@ -601,6 +613,7 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
     Raises:
         SettingsError: names each wrong field and its fix; no value is repeated, it could be a secret.
     """
+    _check_variables(environ)
     tree = crosswalk.translate({} if config is None else config, environ, _shape(PluginSettings))
     if "url" not in tree and environ.get("MEMRELAY_URL"):
         tree["url"] = environ["MEMRELAY_URL"]
@@ -616,6 +629,21 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
         return PluginSettings.model_validate(tree)
     except ValidationError as error:
         raise SettingsError(*(_issue(dict(detail)) for detail in error.errors(include_input=False))) from None
+
+
+def _check_variables(environ: Mapping[str, str]) -> None:
+    """Refuse a variable whose name is nearly one of ours: what it should have set would be passed over without a word."""
+    wrong = []
+    for variable, value in environ.items():
+        name = variable.upper().removeprefix(_PREFIX)
+        ours = variable.upper().startswith(_PREFIX) and value
+        if not ours or name in _OF_RELAYERS or (variable == f"{_PREFIX}{name}" and name in _VARIABLES):
+            continue
+        near = difflib.get_close_matches(name, _VARIABLES, 1, _MISSPELT)
+        if near:
+            wrong.append(SettingsIssue(variable, "is not a setting", f"did you mean {_PREFIX}{near[0]}?"))
+    if wrong:
+        raise SettingsError(*wrong)
 
 
 def safe_load(config: object, environ: Mapping[str, str]) -> SettingsResult:

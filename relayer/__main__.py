@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
+from typing import TYPE_CHECKING
 
-from relayer.cli import app
-
-_STANDARD_ERROR = 2
+if TYPE_CHECKING:
+    import typer
 
 
 def main() -> None:
     """Run the command line."""
-    _open_standard_streams()
-    app()
+    try:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # As long as nothing was begun, an interrupt ends the process without a word.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    from relayer.wire.command_line import run_program  # noqa: PLC0415 - after that
+
+    run_program(_program)
 
 
-def _open_standard_streams() -> None:
-    """Give a process that was started without standard streams something in their place.
+def _program() -> typer.Typer:
+    from relayer.cli import app  # noqa: PLC0415 - what takes time is loaded where an interrupt is silent
 
-    The next things that it opens, a store's files among them, would be taken for its input and output.
-    """
-    descriptor = os.open(os.devnull, os.O_RDWR)
-    while descriptor <= _STANDARD_ERROR:
-        descriptor = os.open(os.devnull, os.O_RDWR)
-    os.close(descriptor)
-    sys.stdin = sys.stdin or os.fdopen(0)
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    return app
 
 
 if __name__ == "__main__":

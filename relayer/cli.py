@@ -15,14 +15,14 @@ from relayer.commands.console import NOT_WELL, explained, fail
 from relayer.commands.operator import register
 from relayer.commands.options import settings_command
 from relayer.health import Unhealthy, ask, own_url
+from relayer.wire.command_line import answer, application
 
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+app = application(
+    "memrelay",
+    lambda: importlib.metadata.version("memrelay"),
+    help="Run a relayer, look after its key and its store.",
 )
 keys = typer.Typer(no_args_is_help=True, help="Look after the relayer key.")
 app.add_typer(keys, name="keys")
@@ -67,9 +67,13 @@ def health(
 
 
 @app.command()
-def version() -> None:
+def version(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Print the version."""
-    typer.echo(importlib.metadata.version("memrelay"))
+    found = importlib.metadata.version("memrelay")
+    if as_json:
+        answer({"memrelay": found})
+    else:
+        typer.echo(found)
 
 
 @settings_command(keys, "data")
@@ -94,6 +98,20 @@ def make(file: Annotated[Path, typer.Argument(help="File to make, readable by it
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     server.make_key(file, typer.echo)
+
+
+@keys.command()
+@explained()
+def recover(
+    file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")],
+    *,
+    sheet: Annotated[str, typer.Option(metavar="FILE", help="The sheet; - is standard input.")] = "-",
+) -> None:
+    """Make the file of a relayer key from its sheet; the line that is wrong is named."""
+    from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
+
+    text = sys.stdin.read() if sheet == "-" else server.text_of_sheet(Path(sheet))
+    server.recover_key(file, text, typer.echo)
 
 
 @settings_command(stores, "store", "endpoint_url", "region", "s3_client", "data", "config", name="probe")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import gc
 import importlib.metadata
 import json
@@ -180,25 +181,39 @@ def url_of(settings: RelayerSettings, port: int) -> str:
     return f"{settings.scheme}://{in_url(settings.host)}:{port}"
 
 
+def check_ready_file(path: Path) -> None:
+    """Try whether `ready_file` could write, before anything is begun; raises `ConfigurationError` if not."""
+    with _ready_draft(path, "") as draft:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        draft.unlink()
+
+
+@contextmanager
+def _ready_draft(path: Path, text: str) -> Iterator[Path]:
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        try:
+            yield draft
+        except OSError:
+            draft.unlink()
+            raise
+    except OSError as error:
+        raise ConfigurationError(f"--ready-file: {path} cannot be written ({error.strerror})") from error
+
+
 @contextmanager
 def ready_file(path: Path, url: str) -> Iterator[None]:
     """Say in a file (0600) that requests are answered; others never see half of it, and it is gone when they are not.
 
     No link is followed: what has the name, a file that an earlier run left or a link, is replaced itself.
     """
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     text = json.dumps({"url": url, "pid": os.getpid(), "version": product_version()})
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        try:
-            draft.replace(path)
-        except OSError:
-            draft.unlink()
-            raise
-    except OSError as error:
-        raise ConfigurationError(f"--ready-file: {path} cannot be written ({error.strerror})") from error
+    with _ready_draft(path, text) as draft:
+        draft.replace(path)
     try:
         yield
     finally:

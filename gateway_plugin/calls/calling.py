@@ -326,11 +326,15 @@ _FleetWork = Callable[[int], Awaitable[FleetList]]
 _jitter = secrets.SystemRandom()
 
 
+# So that a write that its store does not take is told so by the relayer, and is not merely late.
+_WRITES_MARGIN: Final = 0.05
+
+
 @dataclass(frozen=True, slots=True)
 class ApiCall:
     """A request before it is signed. ``identity`` is None for public routes; ``keyed`` ones carry a sealed key.
 
-    ``writes`` says that what its namespace answers may change. ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends.
+    ``writes`` says that what its namespace answers may change. ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends; a write has some always.
     """
 
     name: str
@@ -547,7 +551,8 @@ class Caller:
             signed = await self._authenticated(call, call.identity)
         limit.step = call.name
         remaining = max(limit.remaining, 0.001)
-        signed.headers["x-deadline-ms"] = str(max(int(remaining * (1 - call.margin) * 1000), 1))
+        margin = max(call.margin, _WRITES_MARGIN if call.writes else 0.0)
+        signed.headers["x-deadline-ms"] = str(max(int(remaining * (1 - margin) * 1000), 1))
         return signed
 
     async def _authenticated(self, call: ApiCall, identity: Identity) -> _Signed:

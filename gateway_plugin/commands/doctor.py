@@ -18,13 +18,11 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.keys import Moved, copy_memories, namespaces_of
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
-    FAILED,
     AgentOption,
     JsonOption,
     Output,
     UrlOption,
     agent_identity,
-    fail,
     find_context,
     guarded,
     root_holder,
@@ -49,6 +47,7 @@ from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
 from relayer.wire import names
+from relayer.wire.command_line import FAILED, fail
 
 
 class DoctorHost(StrEnum):
@@ -96,6 +95,7 @@ def doctor(
             outbox=outbox,
             toggles=gateway_toggles(context, outbox),
             clock=SystemClock(),
+            holder=context.holder,
         )
         found = list(check_config(config, os.environ)) if config is not None else []
         found += [check async for check in check_bridge(config, os.environ)] if config is not None else []
@@ -107,7 +107,9 @@ def doctor(
         if config is not None:
             agents = _host_agents(context.holder, settings, names, found)
             found.append(check_names(agents))
-            found += [check async for check in check_agents(client, agents, outbox, SystemClock())]
+            found += [
+                check async for check in check_agents(client, agents, outbox, SystemClock(), context.holder)
+            ]
         return found
 
     checks = guarded(lambda: asyncio.run(used(context.settings, run)))
@@ -116,11 +118,11 @@ def doctor(
 
 
 def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Write a memory, recall it and forget it again."""
+    """Write a memory, recall it and destroy it again."""
     context = find_context(url, agent)
 
     async def run(client: RelayerClient) -> list[Check]:
-        return [await canary(client, context.identity, clock=SystemClock())]
+        return [await canary(client, context.identity, clock=SystemClock(), holder=context.holder)]
 
     _print(guarded(lambda: asyncio.run(used(context.settings, run))), as_json=as_json)
 

@@ -18,12 +18,13 @@ from typing import Final
 import httpx
 
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.run import USAGE, ask, fail, guarded
+from gateway_plugin.commands.run import ask, guarded
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME
 from gateway_plugin.settings import safe_load
 from gateway_plugin.transfer.memwal import MemWalAccess, Walked, import_memwal, list_memwal
 from gateway_plugin.transfer.sending import send_items
 from relayer.wire import names
+from relayer.wire.command_line import USAGE, fail
 
 CREDENTIALS: Final = ".memwal/credentials.json"
 _KEY: Final = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")

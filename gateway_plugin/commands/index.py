@@ -19,8 +19,6 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.doctor import DoctorHost, doctor
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
-    FAILED,
-    USAGE,
     AgentOption,
     CliContext,
     FloorOption,
@@ -29,7 +27,6 @@ from gateway_plugin.commands.run import (
     Output,
     UrlOption,
     date_of,
-    fail,
     find_context,
     guarded,
     with_client,
@@ -44,6 +41,7 @@ from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.transcript import read_transcript
 from gateway_plugin.transfer.indexed import Index, IndexedFile, IndexRoot, RootKind
 from gateway_plugin.transfer.living import LivingFiles, Look
+from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse
 
 _PATIENCE: Final = 30.0

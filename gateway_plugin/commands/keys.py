@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,14 +17,11 @@ import typer
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import (
-    FAILED,
-    USAGE,
     AgentOption,
     CliContext,
     JsonOption,
     Output,
     UrlOption,
-    fail,
     find_context,
     guarded,
     root_holder,
@@ -30,15 +29,17 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.doctor import CANARY
-from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
+from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
-from gateway_plugin.keys import parse_sheet, render_sheet
+from gateway_plugin.keys import recover_secret
 from gateway_plugin.transfer.sending import pages
 from relayer.wire import codec as base64url
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.command_line import FAILED, USAGE, complain, fail
+from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
 from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
+from relayer.wire.sheet import GATEWAY_SHEET, LINES
 from relayer.wire.signing import Certificate, Revocations, RevocationsRequest
 
 keys = typer.Typer(help="The account's keys: show, export one agent's, recovery sheet.", no_args_is_help=True)
@@ -102,13 +103,9 @@ def keys_recovery(
     output = Output(as_json=False)
     root = root_holder(find_context(None, None), "a recovery sheet").root
     if verify is None:
-        output.raw(render_sheet(root))
+        output.raw(GATEWAY_SHEET.render(root.root, [("account", root.account)]))
         return
-    text = sys.stdin.read() if verify == "-" else _read_sheet(Path(verify))
-    try:
-        found = RootKeys(parse_sheet(text))
-    except IdentityError as error:
-        fail(FAILED, str(error), "compare it with the paper, line by line")
+    found = RootKeys(_secret_of(verify))
     if found.account != root.account:
         fail(
             FAILED,
@@ -118,9 +115,70 @@ def keys_recovery(
     output.say(f"the sheet is in order and holds the secret of this gateway, account {found.account}")
 
 
+@keys.command("recover")
+def keys_recover(
+    sheet: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE]", help="The sheet; - is standard input. Without: it is asked for, line by line."
+        ),
+    ] = None,
+    *,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Also where another secret is, which is kept beside.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring this gateway's secret back from its sheet: the memories that it opens are there again."""
+    typed_in = sheet is None and sys.stdin.isatty()
+    secret = _typed_in() if typed_in else _secret_of(sheet or "-")
+    account = RootKeys(secret).account
+    file, kept = guarded(lambda: recover_secret(os.environ, secret, replace=replace))
+    output = Output(as_json=as_json)
+    if as_json:
+        output.json({"account": account, "file": str(file), "kept": None if kept is None else str(kept)})
+        return
+    output.say(f"recovered: the secret of account {account} is in {file}")
+    if kept is not None:
+        output.say(f"the one that was there is in {kept}")
+    output.say(
+        "see the memories with: memrelay-gateway list, and whether all is well with: memrelay-gateway doctor"
+    )
+
+
+def _typed_in() -> bytes:
+    """Ask for a sheet at the terminal; a line with a slip is asked for again, before the next."""
+    typer.echo(
+        "Type the sheet's lines without their numbers; what is not right is asked for again.", err=True
+    )
+    parts = [_asked(f"{number}", partial(GATEWAY_SHEET.read_line, number)) for number in range(1, LINES + 1)]
+    secret = b"".join(parts)
+    lines = GATEWAY_SHEET.render(secret).splitlines()[:-1]
+    _asked("check", lambda text: GATEWAY_SHEET.read("\n".join([*lines, f"check {text.strip()}"])))
+    return secret
+
+
+def _asked(prompt: str, read: Callable[[str], bytes]) -> bytes:
+    while True:
+        text = typer.prompt(prompt, prompt_suffix="   ", err=True)
+        try:
+            # With its number it is as good.
+            return read(text.strip().removeprefix(f"{prompt} "))
+        except InvalidSecret as error:
+            complain(str(error))
+
+
+def _secret_of(sheet: str) -> bytes:
+    text = sys.stdin.read() if sheet == "-" else _read_sheet(Path(sheet))
+    try:
+        return GATEWAY_SHEET.read(text)
+    except InvalidSecret as error:
+        fail(FAILED, str(error), "compare it with the paper, line by line")
+
+
 def _read_sheet(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         fail(USAGE, f"{path} cannot be read", "give the file that holds the sheet, or - for standard input")
 

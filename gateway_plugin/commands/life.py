@@ -10,9 +10,10 @@ from pydantic import BaseModel
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.run import USAGE, AgentOption, JsonOption, Output, UrlOption, ask, checked, fail
+from gateway_plugin.commands.run import AgentOption, JsonOption, Output, UrlOption, ask, checked
 from gateway_plugin.identity import Identity
 from gateway_plugin.text.measures import parse_span
+from relayer.wire.command_line import USAGE, fail
 from relayer.wire.fields import MAX_TTL_SECONDS
 from relayer.wire.memories import DeleteRequest, DeleteResponse, SupersedeRequest
 

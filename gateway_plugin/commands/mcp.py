@@ -22,12 +22,9 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.hosts import bridge_command
 from gateway_plugin.commands.keys import revoke
 from gateway_plugin.commands.run import (
-    FAILED,
-    USAGE,
     JsonOption,
     Output,
     agent_identity,
-    fail,
     find_context,
     guarded,
     root_holder,
@@ -63,6 +60,7 @@ from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import holder_for, settings_from
 from gateway_plugin.status import notify
 from relayer.wire import names
+from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.errors import InvalidName
 from relayer.wire.loopback import in_url, is_loopback
 

@@ -8,14 +8,11 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.commands.run import (
-    USAGE,
     AgentOption,
     CliContext,
     JsonOption,
     Output,
     UrlOption,
-    as_error,
-    fail,
     find_context,
     guarded,
     with_client,
@@ -23,6 +20,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.injection import scan
 from gateway_plugin.standing import AUDIENCES, fitting
 from gateway_plugin.transfer.profile_file import put_profile
+from relayer.wire.command_line import USAGE, complain, fail
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, render
 
 _AUDIENCES = ("agent", "direct", "group")
@@ -82,7 +80,7 @@ def profile(
     elif told.document:
         output.raw(told.document.removesuffix("\n"))
     else:
-        as_error("nothing is known yet that these options let through", "see: memrelay-gateway list")
+        complain("nothing is known yet that these options let through", "see: memrelay-gateway list")
 
 
 def _show_standing(context: CliContext, *, as_json: bool) -> None:
@@ -96,7 +94,7 @@ def _show_standing(context: CliContext, *, as_json: bool) -> None:
     elif block.text:
         output.raw(block.text)
     else:
-        as_error("nothing of this is known yet", "see: memrelay-gateway list")
+        complain("nothing of this is known yet", "see: memrelay-gateway list")
 
 
 def add_to(app: typer.Typer) -> None:

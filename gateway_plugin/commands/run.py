@@ -6,12 +6,11 @@ Exit codes: 0 done; 1 refused or failed; 2 wrong usage or settings; 3 no relayer
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -38,10 +37,9 @@ from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify
 from gateway_plugin.text.measures import one_line
 from relayer.wire import names
+from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, answer, fail
 from relayer.wire.errors import InvalidName
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
-
-_WIDE: Final = 200
 
 
 class Output:
@@ -50,13 +48,10 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._console = Console(highlight=False, soft_wrap=True)
-        if not self._console.is_terminal and "COLUMNS" not in os.environ:
-            # Nobody's window: a program that reads a row is not to put a folded cell together again.
-            self._console.width = _WIDE
 
     def json(self, value: Any) -> None:
         """Print a document."""
-        self._console.out(json.dumps(value, ensure_ascii=False, indent=2), highlight=False)
+        answer(value)
 
     def say(self, sentence: str) -> None:
         """Print a line; nothing in it is interpreted."""
@@ -74,7 +69,12 @@ class Output:
             self._console.print(Text(name.ljust(width + 2), style="dim") + Text(one_line(value)))
 
     def memories(
-        self, memories: Sequence[Memory], now: float, *, cited: Mapping[str, str] | None = None
+        self,
+        memories: Sequence[Memory],
+        now: float,
+        *,
+        cited: Mapping[str, str] | None = None,
+        whole: bool = False,
     ) -> None:
         """Print memories, one row each; hits with their relevance, their date and the file and line that they are from.
 
@@ -82,23 +82,46 @@ class Output:
             memories: in the order in which they are shown.
             now: seconds since the epoch.
             cited: by id, where memories of files stand now; hits of others show where they were when they were stored.
+            whole: on a terminal, long texts are not clipped.
         """
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("id", *(("relevance",) if hits else ()), "when", "kind"):
-            table.add_column(heading, no_wrap=True)
-        table.add_column("text", overflow="fold")
-        if hits:
-            table.add_column("source", overflow="fold")
+        rows = []
         for memory in memories:
             age = age_in_words(_moment_of(memory), moment)
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
-            source = (Text(_origin(memory, cited or {})),) if hits else ()
-            table.add_row(
-                memory.id, *relevance, age, memory.kind + state, Text(one_line(memory.text)), *source
-            )
+            source = (_origin(memory, cited or {}),) if hits else ()
+            rows.append((memory.id, *relevance, age, memory.kind + state, one_line(memory.text), *source))
+        headings = (
+            "id",
+            *(("relevance",) if hits else ()),
+            "when",
+            "kind",
+            "text",
+            *(("source",) if hits else ()),
+        )
+        self._rows(headings, rows, long="text", whole=whole)
+
+    def _rows(
+        self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, long: str = "", whole: bool = False
+    ) -> None:
+        """Print a table: on a terminal what is ``long`` is clipped unless it is asked for whole; for a program a line is a row."""
+        if not self._console.is_terminal:
+            widths = [
+                0 if name == long else max(map(len, column))
+                for name, *column in zip(headings, headings, *rows, strict=True)
+            ]
+            for row in (headings, *rows):
+                cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+                self._console.out("  ".join(cells).rstrip(), highlight=False)
+            return
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in headings:
+            folded = heading == long and whole
+            table.add_column(heading, no_wrap=not folded, overflow="fold" if folded else "ellipsis")
+        for row in rows:
+            table.add_row(*map(Text, row))
         self._console.print(table)
 
     def nothing_found(self, namespace: str, considered: int, *, show_all: str = "") -> None:
@@ -119,14 +142,12 @@ class Output:
 
     def namespaces(self, views: Sequence[NamespaceView]) -> None:
         """Print namespaces, one row each."""
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("name", "memories", "bytes", "custody", "state"):
-            table.add_column(heading)
+        rows = []
         for view in views:
             memories = "?" if view.memories is None else str(view.memories)
             size = "?" if view.bytes is None else str(view.bytes)
-            table.add_row(Text(view.name), memories, size, view.custody, view.state)
-        self._console.print(table)
+            rows.append((view.name, memories, size, view.custody, view.state))
+        self._rows(("name", "memories", "bytes", "custody", "state"), rows)
         if any(view.memories is None for view in views):
             self.say(
                 "?: the relayer does not have it open; memrelay-gateway status --agent NAME opens and counts it"
@@ -147,18 +168,6 @@ def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
     source = one_line(cited.get(memory.id) or memory.source.reference)
     return f"{source}, {date_of(memory).isoformat()}" if source else date_of(memory).isoformat()
 
-
-def as_error(sentence: str, fix: str) -> None:
-    """Print what went wrong and what to do, on standard error."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(Text(f"memrelay-gateway: {sentence}"))
-    if fix:
-        console.print(Text(f"  {fix}"))
-
-
-FAILED: Final = 1
-USAGE: Final = 2
-UNREACHABLE: Final = 3
 
 _T = TypeVar("_T")
 AgentOption = Annotated[
@@ -258,12 +267,16 @@ def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHo
 def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:
     """Do something with the relayer as an agent."""
     context = find_context(url, agent)
-    return with_client(context.settings, lambda client: work(client, context.identity))
+    return with_client(
+        context.settings, lambda client: work(client, context.identity), whose=context.identity.namespace
+    )
 
 
-def with_client(settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]]) -> _T:
-    """Do something with the relayer."""
-    return guarded(lambda: asyncio.run(used(settings, work)))
+def with_client(
+    settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]], *, whose: str = ""
+) -> _T:
+    """Do something with the relayer; ``whose`` is the namespace that it is about, for what is not found."""
+    return guarded(lambda: asyncio.run(used(settings, work)), whose=whose)
 
 
 async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]]) -> _T:
@@ -275,12 +288,19 @@ async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitab
         await client.aclose()
 
 
-def guarded(work: Callable[[], _T]) -> _T:
+def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
     """Run something; turn every error that is expected into a sentence, its fix, and an exit code."""
     try:
         return work()
     except GatewayError as error:
-        fail(_exit_code(error), str(error), _fix(error))
+        if isinstance(error, RelayerRefused) and error.code == "not_found" and whose:
+            fail(
+                FAILED,
+                f"{whose} has nothing of this id",
+                "its ids: memrelay-gateway list; another agent's: --agent NAME",
+                kind=error.code,
+            )
+        fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
 
 
 def checked(build: Callable[[], _T]) -> _T:
@@ -299,6 +319,19 @@ def _exit_code(error: GatewayError) -> int:
     return USAGE if isinstance(error, SettingsError | IdentityError) else FAILED
 
 
+def _kind(error: GatewayError) -> str:
+    """Return what programs call an error."""
+    if isinstance(error, RelayerRefused):
+        return error.code
+    kinds = {
+        RelayerUntrusted: "untrusted",
+        DeadlineExceeded: "deadline_exceeded",
+        SettingsError: "settings",
+        IdentityError: "identity",
+    }
+    return next((kind for each, kind in kinds.items() if isinstance(error, each)), "")
+
+
 def _fix(error: GatewayError) -> str:
     if isinstance(error, RelayerUnreachable):
         return "start one with: memrelay serve      or name another: --url URL, MEMRELAY_URL"
@@ -315,9 +348,3 @@ def _fix(error: GatewayError) -> str:
             "stale_head": "see its versions with: memrelay-gateway show ID",
         }.get(error.code, "")
     return ""
-
-
-def fail(code: int, sentence: str, fix: str) -> NoReturn:
-    """End the command."""
-    as_error(sentence, fix)
-    raise typer.Exit(code)

@@ -8,26 +8,51 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
-from gateway_plugin.commands.run import AgentOption, CliContext, Output, UrlOption, find_context, guarded
-from gateway_plugin.identity import parse_session_key
+from gateway_plugin.commands.run import (
+    AgentOption,
+    CliContext,
+    JsonOption,
+    Output,
+    UrlOption,
+    find_context,
+    guarded,
+)
+from gateway_plugin.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import Identities, Toggles
 from gateway_plugin.turn import HostTurn
+from relayer.wire.command_line import USAGE, fail
 
 SessionOption = Annotated[
     str | None,
-    typer.Option("--session", metavar="KEY", help="One chat session, by the host's key; else every one."),
+    typer.Option(
+        "--session",
+        metavar="KEY",
+        help="One chat session, by the host's key; else every one of --agent, or of all.",
+    ),
 ]
 
 
-def off(*, session: SessionOption = None, agent: AgentOption = None, url: UrlOption = None) -> None:
+def off(
+    *,
+    session: SessionOption = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again."""
-    _switch(session, agent, url, enabled=False)
+    _switch(session, agent, url, enabled=False, as_json=as_json)
 
 
-def on(*, session: SessionOption = None, agent: AgentOption = None, url: UrlOption = None) -> None:
+def on(
+    *,
+    session: SessionOption = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Switch memory on again."""
-    _switch(session, agent, url, enabled=True)
+    _switch(session, agent, url, enabled=True, as_json=as_json)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,12 +66,22 @@ def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
     return Toggles(outbox, Identities(context.holder, context.settings).gateway)
 
 
-def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool) -> None:
+def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool, as_json: bool) -> None:
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
     toggles = gateway_toggles(context, outbox)
     word = "on" if enabled else "off"
-    if session is None:
+    if session is None and agent is not None:
+        whose = context.identity
+        if whose.namespace.partition("/")[0] != whose.namespace and "/" in agent:
+            fail(
+                USAGE,
+                "--agent: a switch is a whole agent's",
+                f"--agent {typed(whose.agent)}, or --session KEY",
+            )
+        guarded(lambda: toggles.set_agent(whose.agent, enabled=enabled))
+        said = f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"
+    elif session is None:
         guarded(lambda: toggles.set_everywhere(enabled=enabled))
         said = f"memory is {word} for every session of this gateway at {context.settings.url}"
     else:
@@ -57,4 +92,8 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
         said = f"memory is {word} for session {ref.key} of agent {owner.agent}"
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
     outbox.close()
+    if as_json:
+        switched = context.identity.agent if agent is not None or session is not None else None
+        Output(as_json=True).json({"memory": word, "agent": switched, "session": session})
+        return
     Output(as_json=False).say(said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""))

@@ -24,16 +24,12 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.from_memwal import find_access, import_all
 from gateway_plugin.commands.index import watch_files
 from gateway_plugin.commands.run import (
-    FAILED,
-    USAGE,
     AgentOption,
     JsonOption,
     Output,
     UrlOption,
-    as_error,
     ask,
     checked,
-    fail,
     find_context,
     guarded,
     with_client,
@@ -44,6 +40,7 @@ from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, r
 from gateway_plugin.transfer.indexed import Index, IndexRoot, RootKind
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
+from relayer.wire.command_line import FAILED, USAGE, complain, fail
 from relayer.wire.schemas import Memory
 from relayer.wire.service import (
     ExportEnd,
@@ -168,7 +165,7 @@ def import_files(
         return
     holder = find_context(url, agent).holder if as_backup and not unsigned else None
     if unsigned:
-        as_error("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
+        complain("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
     roots = [named(path) for path in paths or ()]
     below = [files_of(root) for root in roots]
     found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
@@ -184,12 +181,13 @@ def import_files(
         claims += 0 if as_backup else sum(item.trust == "user" or item.pinned for item in items)
         counts = Counter({"found": len(items)})
         if not dry_run:
-            counts = ask(url, agent, partial(send_items, items=items, as_backup=as_backup))
+            counts = ask(url, agent, partial(send_items, items=items, anew=True, as_backup=as_backup))
         total += counts
         if not as_json:
             Output(as_json=False).say(f"{path}: {_sentence(counts)}")
     if as_json:
-        Output(as_json=True).json({"files": len(found), **total, "problems": problems})
+        told = {} if dry_run else {"stored": 0, "duplicate": 0}
+        Output(as_json=True).json({"files": len(found), **told, **total, "problems": problems})
     elif claims:
         Output(as_json=False).say(
             f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
@@ -268,7 +266,7 @@ def add_to(app: typer.Typer) -> None:
 
 def _end(problems: list[str]) -> None:
     for problem in problems:
-        as_error(problem, "")
+        complain(problem, "")
     if problems:
         fix = "the rest is stored; after a repair import again: nothing is stored twice"
         fail(FAILED, "not everything was read", fix)
@@ -293,17 +291,13 @@ def _read(root: Path, path: Path, backup_of: KeyHolder | None = None) -> list[Im
 
 
 def _sentence(counts: Counter[str]) -> str:
-    words = {
-        "found": "found",
-        "stored": "stored",
-        "duplicate": "known already",
-        "skipped": "skipped",
-        "refused": "refused",
-        "replaced": "replaced",
-        "restored": "restored",
-    }
-    said = [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
-    return ", ".join(said) or "nothing in it"
+    if counts["found"]:
+        return f"{counts['found']} found"
+    if not counts.total():
+        return "nothing in it"
+    rare = ("skipped", "refused", "replaced", "restored")
+    told = [f"{counts['stored']} stored, {counts['duplicate']} known"]
+    return ", ".join([*told, *(f"{counts[name]} {name}" for name in rare if counts[name])])
 
 
 def _write(target: str, text: str) -> None:

@@ -5,20 +5,16 @@ One sentence, and an exit code that says which kind it is.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-import typer
-
 from relayer.errors import RelayerError, StoreUnavailable
+from relayer.wire import command_line
+from relayer.wire.command_line import FAILED, STOPPED, UNREACHABLE, USAGE
 
-_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
-NOT_WELL = 1
-MISCONFIGURED = 2
-UNAVAILABLE = 3
-STOPPED = 130  # as shells say it of SIGINT
+NOT_WELL = FAILED
+UNAVAILABLE = UNREACHABLE
 EXTRA = "pip install 'memrelay[relayer]'"
 _EXTRA_PACKAGES = frozenset(
     {
@@ -48,19 +44,13 @@ def explained() -> Iterator[None]:
             raise
         fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
     except StoreUnavailable as error:
-        fail(str(error), UNAVAILABLE)
+        fail(str(error), UNREACHABLE)
     except RelayerError as error:
         fail(str(error))
     except KeyboardInterrupt:
         fail("stopped; running it again is safe, and goes on where there is something to go on from", STOPPED)
-    except OSError as error:
-        # A reader that went away, as `head` does, is for the command line's own ending.
-        if error.errno not in _UNWRITABLE:
-            raise
-        fail(f"standard output cannot be written ({error.strerror}); what was asked for may be done")
 
 
-def fail(sentence: str, code: int = MISCONFIGURED) -> NoReturn:
+def fail(sentence: str, code: int = USAGE) -> NoReturn:
     """Print a sentence and end the process."""
-    typer.echo(f"memrelay: {sentence}", err=True)
-    raise typer.Exit(code) from None
+    command_line.fail(code, sentence)

@@ -14,17 +14,18 @@ import typer
 from relayer import serving, stores
 from relayer.commands.console import NOT_WELL, UNAVAILABLE, explained
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
-from relayer.process import cores
+from relayer.process import check_ready_file, cores
 from relayer.serving import Start
 from relayer.settings.config import MOST_WORKERS, PREFIX, load_settings
 from relayer.settings.keys import (
     find_relayer_key,
     generated_key_file,
     make_key_file,
-    read_sheet,
-    recovery_sheet,
+    read_key,
 )
 from relayer.telemetry import configure
+from relayer.wire.errors import InvalidSecret
+from relayer.wire.sheet import RELAYER_SHEET
 
 if sys.platform == "win32":
     _run = asyncio.run
@@ -48,6 +49,8 @@ def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
         relayer.errors.RelayerError: it cannot start.
     """
     settings = load_settings(flags, os.environ)
+    if settings.ready_file is not None:
+        check_ready_file(settings.ready_file)
     configure(settings.log_format, settings.log_level)
     workers = min(cores(), MOST_WORKERS) if settings.workers == "auto" else settings.workers
     if workers == 1:
@@ -156,15 +159,46 @@ def make_key(file: Path, say: Callable[[str], None]) -> None:
 def print_sheet(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
     """Print the recovery sheet of the relayer key; raises `ConfigurationError` when there is none."""
     key = _key(flags)
-    say("memrelay relayer key: keep it where the store is not. Compare with --verify.")
-    say(recovery_sheet(key))
+    say(RELAYER_SHEET.render(key))
 
 
 def check_sheet(flags: Mapping[str, object], sheet: str, say: Callable[[str], None]) -> None:
     """Compare a sheet with the relayer key; raises `ConfigurationError` naming what does not fit."""
-    if read_sheet(sheet) != _key(flags):
+    if _read_sheet(sheet) != _key(flags):
         raise ConfigurationError("the sheet is in order, but it is another relayer's")
     say("the sheet holds this relayer's key")
+
+
+def _read_sheet(sheet: str) -> bytes:
+    try:
+        return RELAYER_SHEET.read(sheet)
+    except InvalidSecret as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def text_of_sheet(file: Path) -> str:
+    """Return what a file holds; raises `ConfigurationError` when it cannot be read."""
+    try:
+        return file.expanduser().read_text("utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--sheet: {file} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"--sheet: {file} is no text") from error
+
+
+def recover_key(file: Path, sheet: str, say: Callable[[str], None]) -> None:
+    """Make a file of the relayer key from its sheet; a file that is there stays.
+
+    Raises:
+        ConfigurationError: naming the line of the sheet that is wrong; or a file with another key is there, or cannot be written.
+    """
+    file = file.expanduser()
+    key = _read_sheet(sheet)
+    if not make_key_file(file, key) and read_key(file) != key:
+        raise ConfigurationError(
+            f"{file} is there already, with another key: a relayer key is never replaced"
+        )
+    say(f"the relayer key of the sheet is in {file}; give it as MEMRELAY_RELAYER_KEY_FILE={file}")
 
 
 def _key(flags: Mapping[str, object]) -> bytes:

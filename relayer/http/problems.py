@@ -200,13 +200,21 @@ def problem_of(error: Exception) -> HttpProblem:
     return HttpProblem("internal_error", rule=type(error).__name__)
 
 
+# What a request that was too slow was waiting for, by the step that it was in.
+_WAITS_FOR_THE_STORE = {
+    "append": "the store did not take it, and sending it again is safe",
+    **dict.fromkeys(("admit", "open", "read", "report"), "the store did not answer in it"),
+}
+
+
 def _known(error: Exception, code: str) -> HttpProblem:
     retry_after = getattr(error, "retry_after", None)
     if code == "store_unavailable" and retry_after is None:
         retry_after = 1.0
     detail = None
     if isinstance(error, errors.DeadlineExceeded):
-        detail = f"The time was up during {error.step}."
+        waited = _WAITS_FOR_THE_STORE.get(error.step, "")
+        detail = f"The time was up during {error.step}{waited and f': {waited}'}."
     if isinstance(error, errors.AccountLost):
         detail = f"{str(error).capitalize()}."
     rule = error.code if isinstance(error, errors.StoreError) else type(error).__name__

@@ -1,12 +1,11 @@
 """The keys that a relayer is given: its own, those of model endpoints, and what a reader of the metrics shows.
 
-Each comes from the environment or a file of the operator's, the relayer key from the data directory, too. Also its recovery sheet: 64 hex
-digits in four lines, each with a checksum, so that a copy on paper can be trusted.
+Each comes from the environment or a file of the operator's, the relayer key from the data directory, too. Its sheet for paper:
+`relayer.wire.sheet`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import stat
@@ -20,13 +19,10 @@ from relayer.errors import ConfigurationError
 from relayer.log.objects import Layout
 from relayer.settings.config import RelayerSettings, objects_directory
 from relayer.telemetry import log
-from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.sealing import SECRET_SIZE, parse_secret
 
 _GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002
-_LINES = 4
-_LINE_SIZE = SECRET_SIZE // _LINES
 _SHORTEST_TOKEN = 16
 
 EndpointName = Literal["embeddings", "former_embeddings", "model", "fallback_model"]
@@ -108,8 +104,14 @@ def make_relayer_key(data: Path) -> bytes:
     return _read(final, "the relayer key")
 
 
-def make_key_file(final: Path) -> bool:
-    """Make a file with a new key (0600), unless there is a file already; returns whether it was made.
+def read_key(file: Path) -> bytes:
+    """Return the relayer key of a file; raises `ConfigurationError` as `find_relayer_key`."""
+    check_kept(file, "the relayer key")
+    return _read(file, "the relayer key")
+
+
+def make_key_file(final: Path, key: bytes | None = None) -> bool:
+    """Make a file (0600) with a key, a new one unless it is given, where there is no file yet; returns whether it was made.
 
     Two processes that start at once agree: a hard link is made by one of them only.
 
@@ -123,7 +125,7 @@ def make_key_file(final: Path) -> bool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(SECRET_SIZE) + "\n")
+            file.write((key or secrets.token_bytes(SECRET_SIZE)).hex() + "\n")
             file.flush()
             os.fsync(file.fileno())
         try:
@@ -165,46 +167,6 @@ def check_kept(path: Path, what: str) -> None:
     elif open_to:
         verb, mode = ("written", "700") if folder else ("read", "600")
         raise ConfigurationError(f"{what} can be {verb} by other users: chmod {mode} {path}")
-
-
-def recovery_sheet(key: bytes) -> str:
-    """Return the key for printing: four lines of eight bytes with a checksum each, and one over all."""
-    rows = [key[start : start + _LINE_SIZE] for start in range(0, SECRET_SIZE, _LINE_SIZE)]
-    lines = [
-        f"  {number}  {row.hex(' ', 2)}   {_checksum(row, number)[:4]}" for number, row in enumerate(rows, 1)
-    ]
-    return "\n".join([*lines, f"  checksum {_checksum(key, 0)}"])
-
-
-def read_sheet(text: str) -> bytes:
-    """Read a sheet that was typed in again.
-
-    Raises:
-        ConfigurationError: naming the line that has a mistake.
-    """
-    wanted = [line.split() for line in text.splitlines() if line.split()]
-    rows = [parts for parts in wanted if parts[0].isdigit()]
-    totals = [parts[-1] for parts in wanted if parts[0] == "checksum"]
-    if [parts[0] for parts in rows] != [str(number) for number in range(1, _LINES + 1)] or len(totals) != 1:
-        raise ConfigurationError("a sheet has the lines 1 to 4 and a line that begins with checksum")
-    key = b""
-    for number, parts in enumerate(rows, 1):
-        try:
-            row = bytes.fromhex("".join(parts[1:-1]))
-        except ValueError as error:
-            raise ConfigurationError(
-                f"line {number} of the sheet holds something else than hex digits"
-            ) from error
-        if len(row) != _LINE_SIZE or _checksum(row, number)[:4] != parts[-1].lower():
-            raise ConfigurationError(f"line {number} of the sheet has a mistake: its checksum does not fit")
-        key += row
-    if _checksum(key, 0) != totals[0].lower():
-        raise ConfigurationError("the lines are right one by one, but belong to different sheets")
-    return key
-
-
-def _checksum(data: bytes, number: int) -> str:
-    return hashlib.sha256(lp("memrelay/v1/relayer/sheet", number, data)).hexdigest()[:8]
 
 
 def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:

@@ -154,7 +154,7 @@ def test_the_command_line_works_on_what_the_plugin_stored(serve, environ):
     environment = CLEAN | environ | {"MEMRELAY_SECRET": SECRET, "MEMRELAY_URL": relayer.url}
 
     def run(*arguments):
-        command = [sys.executable, "-c", "from gateway_plugin.cli import main; main()", *arguments]
+        command = [sys.executable, "-c", "from gateway_plugin.__main__ import main; main()", *arguments]
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=60, check=False
         )

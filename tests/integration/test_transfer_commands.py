@@ -135,7 +135,7 @@ def test_a_watched_folder_is_imported_and_again_when_it_changes(command, process
         assert "watching" in watching.stdout.readline()
         assert "2 stored" in watching.stdout.readline()
         (folder / "MEMORY.md").write_text(NOTES + "- Ana likes tea.\n")
-        assert "1 stored, 2 known already" in watching.stdout.readline()
+        assert "1 stored, 2 known" in watching.stdout.readline()
     finally:
         watching.send_signal(signal.SIGINT)
         watching.wait(20)

@@ -128,7 +128,7 @@ def test_a_watched_folder_leads_nowhere_else_and_is_watched_on(cli, folder, outs
         assert [sentence for sentence in [*said, "watching", "1 stored"] if sentence not in heard] == []
         (folder / "MEMORY.md").write_text(NOTE + "- Ana likes tea.\n")
         # What is left out is said once, and not at every look.
-        assert "1 stored, 1 known already" in lines.get(timeout=30)
+        assert "1 stored, 1 known" in lines.get(timeout=30)
     finally:
         watching.send_signal(signal.SIGINT)
         watching.wait(20)

@@ -97,7 +97,7 @@ def test_a_backup_of_this_account_comes_back_as_it_was_and_once(cli, tmp_path):
     file, rows = backup(cli, tmp_path / "all.jsonl")
     assert [(row["trust"], row["pinned"]) for row in rows] == [("user", False), ("user", True)]
     # Where it is all known already, an import that claims nothing stores nothing either.
-    assert "2 known already" in cli("import", file)
+    assert "0 stored, 2 known" in cli("import", file)
     assert cli.rows() == rows
     cli.agent = f"{cli.agent}x"
     for _ in range(2):

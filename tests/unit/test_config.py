@@ -15,8 +15,6 @@ from relayer.settings.keys import (
     find_model_key,
     find_relayer_key,
     make_relayer_key,
-    read_sheet,
-    recovery_sheet,
 )
 from relayer.wire.loopback import is_loopback
 
@@ -365,33 +363,6 @@ class TestTheRelayerKey:
         (tmp_path / "relayer.key").chmod(0o640)
         with pytest.raises(ConfigurationError, match="chmod 600"):
             find_relayer_key(_load(data=tmp_path))
-
-    def test_a_sheet_gives_the_key_back(self) -> None:
-        key = bytes(range(32))
-        assert read_sheet(recovery_sheet(key)) == key
-        assert (
-            read_sheet("a heading\n\n" + recovery_sheet(key).upper().replace("CHECKSUM", "checksum")) == key
-        )
-
-    @pytest.mark.parametrize("digit", range(0, 64, 3))
-    def test_every_slip_is_told_by_its_line(self, digit: int) -> None:
-        key = bytes(range(32))
-        changed = bytearray(key.hex().encode())
-        changed[digit] = ord("f") if changed[digit] != ord("f") else ord("0")
-        right, wrong = recovery_sheet(key), recovery_sheet(bytes.fromhex(changed.decode()))
-        line = digit // 16
-        mixed = right.splitlines()
-        # The line as copied, under the checksum that the sheet has.
-        mixed[line] = wrong.splitlines()[line].rpartition(" ")[0] + " " + right.splitlines()[line].split()[-1]
-        with pytest.raises(ConfigurationError, match=f"line {line + 1}"):
-            read_sheet("\n".join(mixed))
-
-    def test_lines_of_two_sheets_do_not_make_one(self) -> None:
-        one, two = recovery_sheet(bytes(32)).splitlines(), recovery_sheet(b"\x01" * 32).splitlines()
-        with pytest.raises(ConfigurationError, match="different sheets"):
-            read_sheet("\n".join([*one[:2], *two[2:]]))
-        with pytest.raises(ConfigurationError, match="lines 1 to 4"):
-            read_sheet("\n".join(one[1:]))
 
 
 def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from pathlib import Path
 
@@ -49,3 +50,28 @@ def test_it_is_installed_and_the_command_of_the_same_name_is_the_relayers() -> N
 
 def test_every_name_stands_on_its_page() -> None:
     assert [name for name in memrelay.__all__ if f"`{name}`" not in PAGE] == []
+
+
+def test_the_class_that_is_not_asynchronous_names_its_arguments_and_does_what_the_other_does() -> None:
+    both = [
+        inspect.signature(one.__init__).parameters
+        for one in (memrelay.MemoryPlugin, memrelay.AsyncMemoryPlugin)
+    ]
+    assert [(name, one.kind, one.default) for name, one in both[0].items()] == [
+        (name, one.kind, one.default) for name, one in both[1].items()
+    ]
+    missing = {name for name in vars(memrelay.AsyncMemoryPlugin) if not name.startswith("_")} - set(
+        dir(memrelay.MemoryPlugin)
+    )
+    assert missing == {
+        "aclose",
+        "start",
+        "outage",
+        "own_key",
+    }  # of hosts' adapters, or done by making and closing one
+
+
+def test_a_session_is_warmed_by_code_that_is_not_asynchronous(tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path)}
+    with memrelay.MemoryPlugin("http://127.0.0.1:1", secret="5e" * 32, environ=environment) as plugin:
+        assert plugin.warm(session_key="agent:main:main") == "unavailable"

@@ -25,7 +25,7 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
-from gateway_plugin.identity import Identity
+from gateway_plugin.identity import Identity, KeyHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import WHY_MARK
 from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, FilesSettings, safe_load
@@ -122,7 +122,11 @@ def check_names(agents: Mapping[str, Identity]) -> Check:
 
 
 async def check_agents(
-    client: RelayerClient, agents: Mapping[str, Identity], outbox: Outbox, clock: Clock
+    client: RelayerClient,
+    agents: Mapping[str, Identity],
+    outbox: Outbox,
+    clock: Clock,
+    holder: KeyHolder,
 ) -> AsyncIterator[Check]:
     """Write and recall a memory as each agent of the host, and tell of the last turn that the gateway noted of it (MS-31).
 
@@ -131,9 +135,10 @@ async def check_agents(
         agents: the host's agents, and who they are to the relayer.
         outbox: the gateway's.
         clock: the time.
+        holder: the keys at hand.
     """
     for name, identity in agents.items():
-        check = await canary(client, identity, clock=clock)
+        check = await canary(client, identity, clock=clock, holder=holder)
         noted = outbox.get(identity.ref, WHY_MARK).value
         last = json.loads(noted).get("status", "") if noted else ""
         turn = f"last turn: {last}" if last else "no turn was noted yet: send one, and look again"

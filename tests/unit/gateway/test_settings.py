@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 
+import gateway_plugin
 from gateway_plugin.crosswalk import ALIASES, PRESETS
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.settings import (
@@ -20,6 +22,7 @@ from gateway_plugin.settings import (
     load_settings,
     safe_load,
 )
+from relayer.settings.config import RelayerSettings
 
 KEY = "ab" * 32
 
@@ -448,3 +451,38 @@ def test_the_defaults_are_those_of_the_crosswalk():
         180,
         15_000,
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("MEMRELAY_URLL", "MEMRELAY_URL"),
+        ("MEMRELAY_DISABLED", "MEMRELAY_DISABLE"),
+        ("MEMRELAY_SECERT", "MEMRELAY_SECRET"),
+        ("MEMRELAY_SECRETFILE", "MEMRELAY_SECRET_FILE"),
+        ("memrelay_agent", "MEMRELAY_AGENT"),
+        ("MEMRELAY_DEFAULT_NAMESPACES", "MEMRELAY_DEFAULT_NAMESPACE"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_nearest_one(written, meant):
+    with pytest.raises(SettingsError) as caught:
+        load_settings({}, {written: "5e5e"})
+    assert str(caught.value) == f"{written}: is not a setting; did you mean {meant}?"
+    load_settings({}, {written: ""})
+
+
+def test_variables_of_a_relayer_and_of_others_are_left_alone():
+    relayers = [f"MEMRELAY_{name.upper()}" for name in RelayerSettings.model_fields]
+    links = ["MEMRELAY_SERVICE_HOST", "MEMRELAY_PORT_8787_TCP_ADDR", "MEMRELAY_E2E", "MEMRELAY_SKILL"]
+    load_settings({}, dict.fromkeys([*relayers, *links], "1"))
+
+
+def test_every_variable_that_the_plugin_reads_is_known():
+    plugin = Path(gateway_plugin.__file__).parent
+    named = {
+        name
+        for file in plugin.rglob("*.*")
+        if file.suffix in {".py", ".js"}
+        for name in re.findall(r"MEMRELAY_[A-Z_]+[A-Z]", file.read_text(encoding="utf-8"))
+    }
+    load_settings({}, dict.fromkeys(named, "http://127.0.0.1:1"))

@@ -242,7 +242,7 @@ class WireRelayer:
             return problem(*self.refused_captures[key.namespace])
         return self._work(request, body, key)
 
-    def _work(self, request: web.Request, body: bytes, key: SealedKey) -> web.Response:
+    def _work(self, request: web.Request, body: bytes, key: SealedKey) -> web.Response:  # noqa: PLR0911 - a route each
         rows = self.memories.setdefault((key.account, key.namespace), [])
         route = (request.method, request.path)
         if request.path in {"/v1/recall", "/v1/active-recall", "/v1/ask"}:
@@ -253,6 +253,8 @@ class WireRelayer:
             return self._remember(rows, schemas.RememberRequest.model_validate_json(body))
         if route in {("GET", "/v1/memories"), ("GET", "/v1/context"), ("GET", "/v1/standing")}:
             return self._listed(rows, request.path)
+        if request.path == "/v1/namespaces/erase":
+            return self._erase_all(rows, key.namespace, life.EraseNamespaceRequest.model_validate_json(body))
         if route == ("POST", "/v1/memories/delete"):
             return self._delete(rows, life.DeleteRequest.model_validate_json(body))
         return self._one(rows, *route, body)
@@ -310,6 +312,18 @@ class WireRelayer:
             rows.extend(made)
         ids = tuple(schemas.Remembered(id=row["id"], status="stored") for row in made)
         return _json(schemas.RememberResponse(memories=ids, position=POSITION))
+
+    def _erase_all(
+        self, rows: list[dict], namespace: str, request: life.EraseNamespaceRequest
+    ) -> web.Response:
+        counted = len(rows)
+        if not request.dry_run:
+            rows.clear()
+        return _json(
+            life.EraseNamespaceResponse(
+                namespace=namespace, dry_run=request.dry_run, memories=counted, confirm="0" * 26
+            )
+        )
 
     def _delete(self, rows: list[dict], request: life.DeleteRequest) -> web.Response:
         gone = [row for row in rows if not request.kinds or row["kind"] in request.kinds]

@@ -1,0 +1,273 @@
+"""How a command of either side begins and ends: its streams, an interrupt, a mistake in what was typed, what cannot be printed.
+
+A command that cannot do what it was asked for says so in one sentence on standard error. With ``--json`` the same stands as a document on
+standard output as well, unless the command has answered with one: ``{"error": {"code", "message", "fix", "exit_code"}}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn, cast
+
+import typer
+from typer.core import TyperGroup
+
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+DEFECT: Final = 70  # EX_SOFTWARE of sysexits.h
+STOPPED: Final = 130  # as shells say it of SIGINT
+_KINDS: Final = {FAILED: "failed", USAGE: "usage", UNREACHABLE: "unreachable", STOPPED: "stopped"}
+_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+_STANDARD_ERROR: Final = 2
+_INSTALLED: Final = Path(__file__).parents[2]
+# What typer raises of a mistake in the words of a command: `typer.BadParameter` is one of them.
+_Mistake: Final = cast("type[Exception]", typer.BadParameter.__mro__[2])
+
+
+@dataclass
+class _Command:
+    """The command that runs: the program's name, and whether a document is asked for and was printed."""
+
+    program: str
+    as_json: bool = False
+    answered: bool = False
+    complained: bool = False
+
+
+_running: ContextVar[_Command] = ContextVar("_running")
+
+
+def answer(document: object) -> None:
+    """Print a command's one document; in a terminal that is not UTF-8, with other letters escaped."""
+    running = _running.get(None)
+    if running is not None:
+        running.answered = True
+    utf8 = "utf" in (sys.stdout.encoding or "").lower()
+    typer.echo(json.dumps(document, ensure_ascii=not utf8, indent=2))
+
+
+def complain(sentence: str, fix: str = "") -> None:
+    """Print what is wrong, and what to do, on standard error."""
+    running = _running.get(None)
+    if running is not None:
+        running.complained = True
+    typer.echo(f"{running.program if running else 'memrelay'}: {sentence}", err=True)
+    if fix:
+        typer.echo(f"  {fix}", err=True)
+
+
+def fail(code: int, sentence: str, fix: str = "", *, kind: str = "") -> NoReturn:
+    """End the command.
+
+    Args:
+        code: the exit code.
+        sentence: what is wrong, without a secret or a text.
+        fix: what to do about it.
+        kind: what programs call it; by the exit code, unless it has a name of its own.
+    """
+    complain(sentence, fix)
+    running = _running.get(None)
+    if running is not None and running.as_json and not running.answered:
+        answer(
+            {
+                "error": {
+                    "code": kind or _KINDS.get(code, "failed"),
+                    "message": sentence,
+                    "fix": fix,
+                    "exit_code": code,
+                }
+            }
+        )
+    raise typer.Exit(code) from None
+
+
+class _Program(TyperGroup):
+    """A program's commands; see `application`."""
+
+    program = "memrelay"
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - typer's
+        windows_expand_args: bool = True,  # noqa: FBT001, FBT002 - typer's
+        **extra: Any,
+    ) -> Any:
+        """Run a command to its end, which is that of the process where it stands alone."""
+        del prog_name  # as a module's, it would be another one
+        typed = list(sys.argv[1:] if args is None else args)
+        own = typed[: typed.index("--")] if "--" in typed else typed
+        token = _running.set(_Command(self.program, as_json="--json" in own))
+        try:
+            code = self._ended(
+                lambda: super(_Program, self).main(
+                    typed,
+                    self.program,
+                    complete_var,
+                    standalone_mode=False,
+                    windows_expand_args=windows_expand_args,
+                    **extra,
+                )
+            )
+        finally:
+            _running.reset(token)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def _ended(self, run: Callable[[], Any]) -> int:
+        """Return the exit code of what runs."""
+        try:
+            try:
+                code = run()
+                sys.stdout.flush()
+                if code == STOPPED and not _running.get().complained:
+                    fail(STOPPED, "stopped")
+            except _Mistake as error:
+                if type(error).__name__ == "NoArgsIsHelpError":
+                    return USAGE  # it has printed the help
+                _tell_of_a_mistake(error)
+            except OSError as error:
+                if error.errno in _UNWRITABLE:
+                    _drop_output()
+                    fail(
+                        USAGE,
+                        f"standard output cannot be written ({error.strerror}); what was asked for may be done",
+                    )
+                if error.filename is None or error.strerror is None:
+                    raise
+                fail(USAGE, f"{os.fsdecode(error.filename)}: {error.strerror}")
+            except typer.Abort:
+                return FAILED
+        except typer.Exit as ended:
+            return ended.exit_code
+        return code if isinstance(code, int) else 0
+
+
+def application(program: str, version: Callable[[], str], **options: Any) -> typer.Typer:
+    """Return an empty program: it explains itself by ``-h``, says its version, completes, and ends with one sentence.
+
+    Args:
+        program: as it is typed.
+        version: gives its version, when it is asked for.
+        options: as `typer.Typer` takes them.
+    """
+
+    class Program(_Program):
+        """The commands of one program."""
+
+    Program.program = program
+    app = typer.Typer(
+        cls=Program,
+        name=program,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
+    )
+
+    def tell(*, asked: bool) -> None:
+        if asked:
+            typer.echo(f"{program} {version()}")
+            raise typer.Exit
+
+    @app.callback()
+    def _begin(
+        *,
+        shown: bool = typer.Option(
+            False,
+            "--version",
+            help="Show the version and exit.",
+            is_eager=True,
+            callback=lambda value: tell(asked=value),
+        ),
+    ) -> None:
+        del shown
+
+    return app
+
+
+def run_program(load: Callable[[], typer.Typer]) -> None:
+    """Load a program and run the command that was typed, in a process of its own; the process ends with the command.
+
+    An interrupt ends it in one line while the command runs. Before, and after, it ends by the signal, which its caller has asked for.
+    """
+    _open_standard_streams()
+    app = load()
+    try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            app()
+        finally:
+            _let_interrupts_end_the_process()
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)
+    except Exception as error:  # noqa: BLE001 - a person is told where, and never what: it could be a secret
+        _let_interrupts_end_the_process()
+        _tell_of_a_defect(error)
+        sys.exit(DEFECT)
+
+
+def _tell_of_a_mistake(error: Any) -> NoReturn:
+    context = error.ctx
+    fix = f"see: {context.command_path} -h" if context is not None else ""
+    # A list of what is possible is several lines; one sentence is asked for.
+    fail(error.exit_code, " ".join(error.format_message().split()), fix)
+
+
+def _tell_of_a_defect(error: Exception) -> None:
+    passed = traceback.extract_tb(error.__traceback__)
+    ours = [at for at in passed if Path(at.filename).is_relative_to(_INSTALLED)] or passed
+    place = f"{ours[-1].filename.removeprefix(f'{_INSTALLED}/')}:{ours[-1].lineno}"
+    with contextlib.suppress(OSError):
+        typer.echo(
+            f"memrelay: a defect ended this command: {type(error).__name__} at {place}. What was asked for "
+            "may be done; please report this line",
+            err=True,
+        )
+
+
+def _let_interrupts_end_the_process() -> None:
+    # Where they are ignored, as in a shell's background, they stay so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _drop_output() -> None:
+    """Have what could not be printed go nowhere, so that the interpreter does not complain of it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _open_standard_streams() -> None:
+    """Give a process that was started without standard streams something in their place, and let no letter stop them.
+
+    The next things that a process without them opens, a store's files among them, would be taken for its input and output.
+    """
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= _STANDARD_ERROR:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors=errors)
