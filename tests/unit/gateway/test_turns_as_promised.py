@@ -261,7 +261,7 @@ def test_that_nothing_helps_is_kept_as_well_and_a_failure_is_not(wire, plugin, a
 @pytest.mark.row("AM-21", level="e2e")
 def test_what_one_agent_was_answered_is_no_answer_to_another(wire, plugin):
     says(wire)
-    made = active(plugin, agents=["researcher", "coder"])
+    made = plugin(agents=["researcher", "coder"])
     told = [{"role": "user", "content": COFFEE}]
     made.after_turn(told, session_key="agent:coder:main")
     assert made.flush(10)
