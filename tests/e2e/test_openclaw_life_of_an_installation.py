@@ -26,9 +26,11 @@ QUESTION = "Who carved the trophy of the regatta?"
 
 
 @pytest.fixture
-def host(openclaw: Installed, model: StubModel, tmp_path: Path) -> Iterator[Gateway]:
-    """A host with nothing installed."""
-    host = Gateway(openclaw, tmp_path / "openclaw", model.url, plugins={}, agents=("main",))
+def host(openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path: Path) -> Iterator[Gateway]:
+    """A host with nothing installed; where no settings name a relayer yet, its commands use the test's instead of starting one."""
+    given = {"MEMRELAY_URL": relayer.url}
+    folder = tmp_path / "openclaw"
+    host = Gateway(openclaw, folder, model.url, plugins={}, agents=("main",), environment=given)
     yield host
     host.stop()
 
@@ -82,7 +84,7 @@ def tools(host: Gateway, model: StubModel, user: str) -> set[str]:
     return {tool["function"]["name"] for tool in model.turns[-1]["tools"]}
 
 
-@pytest.mark.row("CP-04", "CP-05", "CP-06", level="e2e")
+@pytest.mark.row("CP-04", "CP-05", "CP-06")
 def test_another_version_over_it_off_and_on_away_and_back_and_what_was_told_is_recalled(
     host: Gateway, relayer: Relayer, model: StubModel, tmp_path: Path
 ) -> None:
