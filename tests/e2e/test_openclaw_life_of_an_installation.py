@@ -21,7 +21,7 @@ from gateway_plugin import __version__
 
 REVIEWED = ("--force", "--accept-capabilities")
 NEWER = f"{__version__}-next.1"
-FACT = "The regatta's trophy was carved by Philomena from driftwood."
+FACT = "The trophy of the regatta was carved by Philomena from driftwood."
 QUESTION = "Who carved the trophy of the regatta?"
 
 
