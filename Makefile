@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all prove test-model test-e2e sim attacks chaos kill-rounds check format features bench bench-quality bench-store bench-log bench-compat shape ci clean
+.PHONY: help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos kill-rounds check format features bench bench-quality bench-store bench-log bench-compat shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attac
 test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
 	$(BIN)/python tests/e2e/openclaw_install.py
 	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(E2E)
+
+test-hosts: setup ## Try the plugin in the oldest OpenClaw that it asks for and in others since; fetches each (0.6 GB) the first time
+	$(BIN)/python tests/e2e/openclaw_install.py --older
+	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/e2e/test_openclaw_versions.py
 
 sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST on
 	$(PYTEST) tests/simulation --seeds $(SEEDS) --first-seed $(FIRST) $(PYTEST_ARGS)

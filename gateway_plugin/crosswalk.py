@@ -77,7 +77,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     },
     "memwal": {
         "recall": {"format": "memwal", "position": "prepend", "namespace_instruction": True},
-        "capture": {"min_length": 30},
+        "capture": {"min_length": 30, "rules": "memwal"},
     },
     "memsearch": {
         "recall": {"position": "prepend"},

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
@@ -15,7 +16,7 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, KeyHolder, RootHolder, typed
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
-from gateway_plugin.sessions import Toggles
+from gateway_plugin.sessions import WHY_MARK, Toggles
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.status import without_effect
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
@@ -69,6 +70,7 @@ async def examine(
         yield Check("settings", True, "; ".join(told))
     yield Check("keys", True, f"account {identity.account}, agent {identity.agent}; from {secret_from}")
     yield _outbox(outbox)
+    yield _last_turn(outbox, identity)
     for check in (_version, _trusted, _accepted):
         result = await check(client, identity)
         yield result
@@ -163,6 +165,32 @@ def _outbox(outbox: Outbox) -> Check:
         found = f"{error}. Memory may be switched off in it: until it can be read, nothing is recalled or captured"
         return Check("outbox", False, found, "mend the file as it says; memory goes on with the next turn")
     return Check("outbox", not dead, f"{waiting} waiting, {dead} refused", "memrelay-gateway outbox list")
+
+
+def told_of_last_turn(outbox: Outbox, identity: Identity) -> tuple[str, bool]:
+    """Return what became of an agent's last noted turn, and whether a gate stopped its recall, which is named (AM-27).
+
+    Raises:
+        OutboxUnavailable: the file cannot be read.
+    """
+    noted = outbox.get(identity.ref, WHY_MARK).value
+    trace: dict[str, Any] = json.loads(noted) if noted else {}
+    if not trace.get("status"):
+        return "no turn was noted yet: send one, and look again", False
+    stopped = trace["status"].startswith("skipped:")
+    closed = [one for one in trace["gates"] if not one["allowed"]]
+    if not (stopped and closed):
+        return trace["status"], stopped
+    return f"the gate {closed[0]['gate']} stopped recall: {closed[0]['reason']}", True
+
+
+def _last_turn(outbox: Outbox, identity: Identity) -> Check:
+    # Where it cannot be read, the check of the outbox says so.
+    with contextlib.suppress(OutboxUnavailable):
+        found, stopped = told_of_last_turn(outbox, identity)
+        fix = "if it should have recalled, change what the gate names; memrelay-gateway why shows every gate"
+        return Check("last turn", True, found, fix, warning=stopped)
+    return Check("last turn", True, "cannot be read")
 
 
 async def _version(client: RelayerClient, _: Identity) -> Check:

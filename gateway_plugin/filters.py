@@ -100,8 +100,8 @@ _MAX_EMOJI: Final = 3
 # People state facts in three words; what others say as briefly ("Noted.") is an echo or a courtesy.
 _SHORTEST_ANSWER: Final = 30
 
-# An assistant's longer answer explains or drafts; `assistant_tail` keeps the end of it.
-_LONGEST_ANSWER: Final = 2_000
+# What MemWal does not even look at, whatever it says (MW-13).
+_ITS_TINY: Final = 10
 
 _MOST_BYTES: Final = MAX_TEXT_BYTES - 64
 
@@ -168,8 +168,6 @@ def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) ->
     cleaned = strip_host_log(cleaned)
     if origin is Origin.ASSISTANT and settings.assistant_tail:
         cleaned = _tail(cleaned, settings.assistant_tail)
-    elif origin is Origin.ASSISTANT and len(cleaned) > _LONGEST_ANSWER:
-        return Judgement(cleaned, DropReason.TOO_LONG)
     its_own = _as_memory_core_plus(cleaned, settings)
     cleaned = _fitting(cleaned, settings.max_length)
     line = one_line(cleaned)
@@ -183,6 +181,8 @@ def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) ->
     floor = min(_TRIGGER_FLOOR, settings.min_length) if triggered else settings.min_length
     if origin is not Origin.USER and "min_length" not in settings.model_fields_set:
         floor = max(floor, _SHORTEST_ANSWER)
+    if settings.rules is CaptureRules.MEMWAL:
+        floor = max(floor, _ITS_TINY + 1)
     if effective_length(line) < floor:
         return Judgement(cleaned, DropReason.TOO_SHORT)
     return Judgement(cleaned, priority=triggered, suspect=verdict.suspicious)

@@ -107,10 +107,11 @@ class PromptStyle(StrEnum):
 
 
 class CaptureRules(StrEnum):
-    """Which messages are left out: by what they say, or as memory-core-plus leaves them out as well (CP-36)."""
+    """Which messages are left out: by what they say, or as memory-core-plus (CP-36) or MemWal (MW-13) leave them out as well."""
 
     MEMRELAY = "memrelay"
     MEMORY_CORE_PLUS = "memory-core-plus"
+    MEMWAL = "memwal"
 
 
 class CaptureStrategy(StrEnum):
@@ -361,11 +362,11 @@ class CaptureSettings(_Settings):
         0,
         ge=0,
         le=64_000,
-        description="keep the end of longer answers instead of leaving them out; 0 does not",
+        description="of longer answers keep the end alone; 0: all of them, from which the relayer takes what they state",
     )
     rules: CaptureRules = Field(
         CaptureRules.MEMRELAY,
-        description="memory-core-plus: what is longer than maxLength, headings, a fourth emoji and its phrases are left out",
+        description="memory-core-plus: what is longer than maxLength, headings, a fourth emoji and its phrases are left out; memwal: ten characters and less, whatever they say",
     )
     strategy: CaptureStrategy = Field(
         CaptureStrategy.AGENT_END,

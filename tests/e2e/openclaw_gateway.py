@@ -25,6 +25,8 @@ BRIDGE = Path(sys.executable).with_name("memrelay-gateway")
 READY_SECONDS = 400.0
 RELOADED = "config hot reload applied ("
 RELOAD_FAILED = "config reload failed: "
+TOO_BUSY = "state lease heartbeat did not become ready"
+_STARTS = 4
 _KEPT = ("PATH", "LANG", "TMPDIR", "TZ")
 
 
@@ -95,7 +97,17 @@ class Gateway:
         return self.config()["plugins"].get("entries", {}).get("memrelay", {}).get("config", {})
 
     def start(self) -> None:
-        """Start, and wait until requests are taken."""
+        """Start, and wait until requests are taken; a host that a busy machine kept from its own database is started again."""
+        for _ in range(_STARTS):
+            begun = len(self.log_text()) if self.log.exists() else 0
+            try:
+                return self._start()
+            except RuntimeError:
+                if TOO_BUSY not in self.log_text()[begun:]:
+                    raise
+        raise RuntimeError(f"the gateway did not start in {_STARTS} attempts:\n{self.log_tail()}")
+
+    def _start(self) -> None:
         command = [str(self._installed.node), str(self._installed.openclaw), "gateway", "run"]
         command += ["--port", str(self.port), "--bind", "loopback"]
         begun = time.monotonic()

@@ -1,19 +1,27 @@
-"""Node.js and OpenClaw in a folder of their own, fetched once: ``python tests/e2e/openclaw_install.py``.
+"""Node.js and OpenClaw in a folder of their own, fetched once: ``python tests/e2e/openclaw_install.py [--older]``.
 
 The folder is ``$MEMRELAY_E2E_CACHE``, else ``~/.cache/memrelay-e2e``. Needs any npm; the Node.js that runs OpenClaw is
-fetched too, because few machines have one that is new enough.
+fetched too, because few machines have one that is new enough. ``--older`` fetches the older hosts that the plugin works in
+as well, half a gigabyte each.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 NODE = "node@24"
-OPENCLAW = "openclaw@2026.9.6"
+VERSION = "2026.9.6"
+OLDER = ("2026.3.11", "2026.6.6", "2026.7.1", "2026.9.1")
+"""The versions that the plugin was tried with beside `VERSION`, the oldest first; it asks for that one or a newer one."""
+
+# A library of a chat that no test uses, which the oldest asks of a git server instead of a registry.
+_LEFT_OUT = "libsignal"
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,7 @@ class Installed:
     """Where the programs are."""
 
     folder: Path
+    version: str = VERSION
 
     @property
     def node(self) -> Path:
@@ -28,32 +37,39 @@ class Installed:
 
     @property
     def openclaw(self) -> Path:
-        return self.folder / "oc/node_modules/openclaw/openclaw.mjs"
+        return self.prefix / "node_modules/openclaw/openclaw.mjs"
+
+    @property
+    def prefix(self) -> Path:
+        return self.folder / ("oc" if self.version == VERSION else f"hosts/{self.version}")
 
     @property
     def complete(self) -> bool:
         return self.node.exists() and self.openclaw.exists()
 
 
-def installed() -> Installed:
+def installed(version: str = VERSION) -> Installed:
     named = os.environ.get("MEMRELAY_E2E_CACHE")
-    return Installed(Path(named) if named else Path.home() / ".cache" / "memrelay-e2e")
+    return Installed(Path(named) if named else Path.home() / ".cache" / "memrelay-e2e", version)
 
 
-def install() -> Installed:
+def install(version: str = VERSION) -> Installed:
     """Fetch what is missing."""
-    found = installed()
+    found = installed(version)
     _fetch(found.node, found.folder / "node24", NODE)
     path = f"{found.node.parent}{os.pathsep}{os.environ['PATH']}"
-    _fetch(found.openclaw, found.folder / "oc", OPENCLAW, PATH=path)
+    _fetch(found.openclaw, found.prefix, f"openclaw@{version}", PATH=path)
     return found
 
 
 def _fetch(wanted: Path, prefix: Path, package: str, **environment: str) -> None:
     if wanted.exists():
         return
-    prefix.mkdir(parents=True, exist_ok=True)
-    (prefix / "package.json").write_text('{"private":true}\n')
+    nothing = prefix / "nothing"
+    nothing.mkdir(parents=True, exist_ok=True)
+    (nothing / "package.json").write_text(json.dumps({"name": _LEFT_OUT, "version": "2.0.1"}))
+    overrides = {_LEFT_OUT: "file:./nothing"}
+    (prefix / "package.json").write_text(json.dumps({"private": True, "overrides": overrides}))
     begun = time.monotonic()
     command = ["npm", "install", "--prefix", str(prefix), "--no-audit", "--no-fund", package]
     subprocess.run(command, check=True, env=os.environ | environment, cwd=prefix)
@@ -61,4 +77,5 @@ def _fetch(wanted: Path, prefix: Path, package: str, **environment: str) -> None
 
 
 if __name__ == "__main__":
-    print(f"OpenClaw is in {install().folder}")
+    for one in (VERSION, *(OLDER if "--older" in sys.argv else ())):
+        print(f"OpenClaw {one} is in {install(one).prefix}")

@@ -86,11 +86,14 @@ def test_active_mode_asks_openclaws_model_what_helps(
     hosted.chat(fact, user="active-telling")
     wait_until(lambda: fact in relayer.memories(hosted))
     model.answer_with(lambda request: reminder if '"latest_message"' in said(request) else answer(request))
-    active = {"mode": "active"}
-    hosted.reload(memrelay_plugins(relayer.url, recall=active, active={"agents": ["main"]}))
-    # A turn does not wait for a bridge that is still starting; this command does.
-    wait_until(lambda: hosted.command("/memory status").startswith("Memory: on"))
+    # A machine that is busy may need more than a turn's two seconds to search; that deadline is not what is tested.
+    recall = {"mode": "active", "deadlineMs": 10_000}
+    hosted.reload(
+        memrelay_plugins(relayer.url, recall=recall, active={"agents": ["main"], "timeoutMs": 30_000})
+    )
     question = "Where did I leave my telescope, actually?"
+    # A turn does not wait for a bridge that is still starting, nor for a namespace that it opens first; this tool does.
+    wait_until(lambda: fact in json.dumps(hosted.invoke("memory_search", {"query": question})))
     hosted.chat(question, user="active-asking")
     prompts = model.asked(question)
     why = hosted.command("/memory why", session="agent:main:openai-user:active-asking")

@@ -130,18 +130,26 @@ def test_output_is_left_alone_where_the_end_of_a_run_captures_it(gateway):
     assert bridge.answers(ANSWER) == "ignored"
 
 
-@pytest.mark.row("MS-06")
+@pytest.mark.row("MS-06", level="e2e")
 def test_a_session_that_begins_delivers_what_an_earlier_process_left_and_opens_its_namespace(
-    gateway,
+    gateway, tmp_path
 ):
-    away = gateway(url="http://127.0.0.1:9")
-    away.begins()
-    assert away.ends() == "queued"
-    away.process.kill()
-    away.process.wait(30)
-    assert gateway(url="http://127.0.0.1:9").session("session_start")["status"] == "unavailable"
-    bridge = gateway()
-    assert bridge.session("session_start")["status"] == "ok"
+    with RelayerProcess(tmp_path / "coming-and-going", arguments=("--accounts", "open")) as relayer:
+        relayer.stop()
+        away = gateway(url=relayer.url)
+        away.begins()
+        assert away.ends() == "queued"
+        assert away.session("session_start")["status"] == "unavailable"
+        assert away.call("status")["waiting"] == 1
+        away.process.kill()
+        away.process.wait(30)
+        relayer.start()
+        bridge = gateway(url=relayer.url)
+        assert bridge.session("session_start")["status"] == "ok"
+        assert bridge.has_delivered(1)
+        arguments = {"query": "At which berth lies our dinghy?"}
+        found = bridge.call("tool.call", name="memory_search", arguments=arguments, context=CONTEXT)
+    assert FACT in found["text"]
 
 
 @pytest.mark.parametrize(

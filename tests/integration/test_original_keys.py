@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from plugin_site import PluginSite
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.errors import SettingsError
 
 PATIENCE = 60.0
 BOATS = ("dinghy", "skiff", "tug", "yacht", "ferry", "barge", "cutter", "ketch")
@@ -84,3 +88,64 @@ def test_the_newest_messages_of_a_turn_are_captured_and_no_older_ones(plugin, ke
     memory.after_turn([{"role": "user", "content": fact} for fact in FACTS])
     assert memory.flush(PATIENCE)
     assert set(texts(memory)) == set(FACTS[-2:])
+
+
+@pytest.mark.row("CP-16", level="e2e")
+@pytest.mark.parametrize("value", [True, None, 0, 1, "yes", []])
+def test_whatever_is_not_false_leaves_recall_and_capture_on(plugin, value):
+    memory = plugin(autoRecall=value, autoCapture=value)
+    memory.after_turn([{"role": "user", "content": FACTS[0]}])
+    assert memory.flush(PATIENCE)
+    assert texts(memory) == [FACTS[0]]
+
+
+@pytest.mark.row("CP-16", level="e2e")
+def test_a_count_is_floored_and_one_that_counts_nothing_is_the_default(plugin, told):
+    by_default = len(texts(plugin()))
+    assert by_default > 3
+    for value, number in ((3.9, 3), (1, 1), (0, by_default), (-2, by_default), (0.5, by_default),
+                          (math.nan, by_default), (math.inf, by_default), (None, by_default), ("2", by_default),
+                          (True, by_default)):  # fmt: skip
+        assert len(texts(plugin(autoRecallMaxResults=value))) == number, value
+
+
+@pytest.mark.row("CP-16", level="e2e")
+@pytest.mark.parametrize(("value", "asked"), [(7.9, True), (0, False), ("5", False), (None, False)])
+def test_a_least_length_is_read_as_leniently(plugin, told, value, asked):
+    status = plugin(autoRecallMinPromptLength=value).before_turn("dinghy? ", deadline=PATIENCE).status
+    assert (not status.startswith("skipped")) is asked
+
+
+@pytest.mark.row("CP-16", level="e2e")
+@pytest.mark.parametrize("config", [[], "x", 7, True])
+def test_what_is_no_object_is_refused_with_the_originals_words(secret, tmp_path, config):
+    with pytest.raises(SettingsError, match="config must be an object"):
+        MemoryPlugin(settings=config, secret=secret, environ={"XDG_STATE_HOME": str(tmp_path)})
+
+
+SKETCH = "The launch of our regatta is planned for the ninth of June."
+PLAN = "The launch of our regatta is planned for the eleventh of June."
+DRAFTS = "When is the launch of our regatta planned? Not in July, but in June?"
+
+
+@pytest.mark.row("AR-20", level="e2e")
+def test_what_is_a_draft_and_what_it_costs_is_as_set_in_a_turn(shared_relayer, secret, tmp_path):
+    workspace = tmp_path / "workspace"
+    (workspace / "memory" / "sketches").mkdir(parents=True)
+    (workspace / "memory" / "sketches" / "regatta.md").write_text(f"- {SKETCH}\n")
+    (workspace / "MEMORY.md").write_text(f"- {PLAN}\n")
+    with PluginSite(tmp_path, shared_relayer, secret) as site:
+        site.command("index", "--workspace", workspace, "--agent", "main")
+
+        def order(**config):
+            turn = site.plugin(minScore=0.05, **config).before_turn(
+                DRAFTS, session_key="agent:main:main", deadline=PATIENCE
+            )
+            return [hit.text for hit in turn.hits]
+
+        ours = {"DRAFT_PATH_PATTERNS": ["/memory\\/sketches\\//"]}
+        assert order() == [SKETCH, PLAN]
+        assert order(**ours) == [PLAN, SKETCH]
+        assert order(**ours, DRAFT_PATH_PENALTY=0) == [SKETCH, PLAN]
+        assert order(DRAFT_PATH_PENALTY=0.5) == [SKETCH, PLAN]
+        assert order(DRAFT_PATH_PATTERNS=["/MEMORY/"], DRAFT_PATH_PENALTY=0.5)[0] == SKETCH

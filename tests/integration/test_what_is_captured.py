@@ -90,6 +90,31 @@ def test_without_a_message_of_the_user_worth_keeping_nothing_is_sent(site):
     assert site.texts() == []
 
 
+ADVICE = [
+    f"You could open page {number} of the settings and choose what fits your own case."
+    for number in range(60)
+]
+DONE = "I moved the nightly backup to 03:30 because the import of the lighthouse overlapped with it."
+
+
+@pytest.mark.row("MS-18", level="e2e")
+def test_of_a_long_answer_the_relayer_keeps_what_it_states_by_default(site):
+    long = " ".join([*ADVICE[:30], DONE, *ADVICE[30:]])
+    assert len(long) > 4_000
+    plugin = site.plugin()
+    report = say(plugin, "How do the backups of the harbour office work, please?", FACT, answer=long)
+    assert "too_long" not in report.dropped
+    [about_backups] = [text for text in site.texts() if DONE in text]
+    assert len(about_backups) < 2_000
+    assert DONE in recall(plugin, "At what time does the nightly backup run?").text
+
+
+@pytest.mark.row("MS-18", level="e2e")
+def test_of_a_long_answer_without_a_statement_nothing_is_kept(site):
+    say(site.plugin(), FACT, answer=" ".join(ADVICE))
+    assert site.texts() == [FACT]
+
+
 MEMWAL_FILLER = [
     "ok", "okay", "sure", "thanks", "thank you", "thx", "yes", "yep", "yeah", "no", "nope", "nah", "got it", "hmm", "hm", "ah",
     "oh", "lol", "haha", "nice", "cool", "great", "right", "alright", "fine", "k", "kk", "OK!", "Thanks...", "Got it!!",

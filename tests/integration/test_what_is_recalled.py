@@ -179,3 +179,27 @@ def test_a_turn_waits_about_a_tenth_of_a_second_for_its_memories(site):
     # Plugin, relayer and embedding model are all in this process. What it computes for a turn is what the turn waits for on
     # a machine that has nothing else to do; on one that has, waiting tells of the others.
     assert median(computed) < 0.1
+
+
+@pytest.mark.row("MS-03", level="e2e")
+def test_a_session_begins_with_memsearchs_heading_or_with_its_hint_of_how_much_there_is(site):
+    plugin = site.plugin()
+    colours = {"dinghy": "red", "skiff": "green", "ferry": "blue"}
+    facts = [f"The {boat} of our sailing club is painted {colour}." for boat, colour in colours.items()]
+    say(plugin, *facts, key="agent:main:main")
+    begins = HostTurn(first_turn=True)
+    here = recall(plugin, "hello", session_key="agent:main:openai-user:new", host=begins).text
+    heading = "Recent memories (use memory_search for full search):\n## "
+    assert heading in here
+    assert all(f"\n- {fact}" in here for fact in facts)
+    assert "past memory file(s)" not in here
+    # Nothing of what was said in private may be shown in a group: there the count alone is told.
+    group = recall(plugin, "hello", session_key="agent:main:telegram:group:-100123", host=begins).text
+    assert (
+        "You have 3 past memory file(s). Use the memory_search tool when the user's question could benefit from "
+        "historical context."
+    ) in group
+    assert heading not in group
+    assert not any(fact in group for fact in facts)
+    # As in memsearch itself, where nothing was ever kept nothing is said.
+    assert recall(plugin, "hello", session_key="agent:nobody:main", host=begins).text == ""

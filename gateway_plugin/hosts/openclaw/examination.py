@@ -15,7 +15,7 @@ from typing import Any, Final
 from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.doctor import Check, canary
+from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.config import (
     SECRET_KEYS,
@@ -27,7 +27,6 @@ from gateway_plugin.hosts.openclaw.config import (
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity, KeyHolder
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.sessions import WHY_MARK
 from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, FilesSettings, safe_load
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
@@ -139,10 +138,16 @@ async def check_agents(
     """
     for name, identity in agents.items():
         check = await canary(client, identity, clock=clock, holder=holder)
-        noted = outbox.get(identity.ref, WHY_MARK).value
-        last = json.loads(noted).get("status", "") if noted else ""
-        turn = f"last turn: {last}" if last else "no turn was noted yet: send one, and look again"
-        yield replace(check, name=f"openclaw agent {name}", found=f"{check.found}; {turn}")
+        turn, stopped = told_of_last_turn(outbox, identity)
+        fix = check.fix or f"if it should have recalled: memrelay-gateway why --agent {name} shows every gate"
+        warned = check.warning or stopped
+        yield replace(
+            check,
+            name=f"openclaw agent {name}",
+            found=f"{check.found}; last turn: {turn}",
+            fix=fix,
+            warning=warned,
+        )
 
 
 def _loaded(config: HostConfig, name: str) -> Check:

@@ -37,6 +37,13 @@ const timesIn = (config) =>
     return sum + (/^(deadlineMs|timeoutMs|setupGraceTimeoutMs)$/.test(key) && value > 0 ? Number(value) : 0);
   }, 0);
 
+// A host that is too old for the memory slot's capability has no place behind the prompt either: before it, then.
+const placed = (api, result) => {
+  if (api.registerMemoryCapability || !result?.appendContext) return result;
+  const { appendContext: prependContext, ...others } = result;
+  return { ...others, prependContext };
+};
+
 function register(api) {
   const config = api.pluginConfig ?? {};
   const command = [config.command ?? process.env.MEMRELAY_GATEWAY_COMMAND ?? packed ?? "memrelay-gateway"].flat();
@@ -64,7 +71,8 @@ function register(api) {
       name,
       async (event, ctx) => {
         try {
-          return (await made({ event: name, ...some(event, ["prompt", "success", "reason", "assistantTexts"]) }, event, ctx, method))?.result ?? undefined;
+          const said = some(event, ["prompt", "success", "reason", "assistantTexts"]);
+          return placed(api, (await made({ event: name, ...said }, event, ctx, method))?.result) ?? undefined;
         } catch (error) {
           bridge.log.tell("warn", error.message);
         }
@@ -111,6 +119,7 @@ function register(api) {
   api.registerService({
     id: manifest.id,
     start: () => {
+      bridge.log.tell("info", `version ${manifest.version} of the plugin starts`);
       bridge.log.tell("info", `${named ? `registered hooks: ${named}` : "no hooks registered"}`);
       // Not awaited: a relayer that does not answer must not hold up the gateway's start.
       const failed = (error) => ({ ok: false, text: `health check failed: ${error.message}` });
@@ -150,7 +159,8 @@ function registerCapability(api, ask, bridge, section) {
     probeEmbeddingAvailability: () => ask("health", {}, { agentId }),
     probeVectorAvailability: async () => (await ask("health", {}, { agentId })).ok,
   });
-  api.registerMemoryCapability({
+  // Hosts before it existed have hooks and tools all the same.
+  api.registerMemoryCapability?.({
     promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),

@@ -176,10 +176,10 @@ def test_a_message_has_more_than_ten_characters_where_that_is_set(identity, text
 
 
 @pytest.mark.row("MS-18")
-def test_of_a_long_answer_the_end_is_kept_where_that_is_set_and_nothing_otherwise(identity):
+def test_of_a_long_answer_the_end_is_kept_where_that_is_set_and_all_of_it_otherwise(identity):
     answer = "".join(f"Step {number} of the long answer is done. " for number in range(200)) + "So it works."
     turn = (user("Please explain how the release pipeline works."), said(answer))
-    assert capture(turn, identity).dropped == {"too_long": 1}
+    assert texts(capture(turn, identity))[1] == answer
     kept = texts(capture(turn, identity, settings=MEMSEARCH))[1]
     assert len(kept) <= 3000
     assert kept.endswith("So it works.")

@@ -109,7 +109,24 @@ def test_strings_and_blocks_of_both_roles_go_and_tiny_texts_do_not(captured):
         },
         assistant("Done."),
     ]
-    assert texts(captured(messages, capture={"minLength": 11})) == [FACT, answer]
+    assert texts(captured(messages, preset="memwal")) == [FACT, answer]
+
+
+@pytest.mark.row("MW-13", level="e2e")
+@pytest.mark.parametrize(("text", "kept"), [("I use vim.", False), ("I use vim!!", True)])
+def test_ten_characters_say_nothing_to_memwals_preset_even_where_a_trigger_is_in_them(captured, text, kept):
+    blocks = [{"type": "text", "text": text}]
+    told = [user(FACT), {"role": "user", "content": blocks}, assistant("Noted.")]
+    assert texts(captured(told, preset="memwal")) == [FACT, *([text] if kept else [])]
+    assert text in texts(captured([user(f"{FACT} Really."), *told[1:]], session="agent:main:b"))
+
+
+@pytest.mark.row("MW-13", level="e2e")
+@pytest.mark.parametrize("settings", [{"preset": "memwal"}, {"preset": "memwal", "captureMaxMessages": 3}])
+def test_the_newest_ten_of_a_turn_are_looked_at_unless_another_number_is_set(captured, settings):
+    said = [f"The locker number {number} of the boathouse belongs to the club." for number in range(14)]
+    most = settings.get("captureMaxMessages", 10)
+    assert texts(captured([user(text) for text in said], **settings)) == said[-most:]
 
 
 @pytest.mark.row("MW-19", level="e2e")

@@ -25,6 +25,13 @@ class Ahead(SystemClock):
         return super().monotonic() + self.seconds
 
 
+class Slow(SystemClock):
+    """The machine's clock at a fiftieth of its pace: what takes minutes on a busy machine takes seconds by it."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() / 50
+
+
 @pytest.fixture
 def plugin(wire, environ):
     made = []
@@ -220,6 +227,47 @@ def test_what_the_model_said_stands_for_the_time_that_is_set_and_for_the_same_qu
     clock.seconds = 21.0
     ask(made)
     assert len(reminded(wire)) == 3
+
+
+@pytest.mark.tier("all")
+@pytest.mark.timeout(600)
+@pytest.mark.row("AM-21", level="e2e")
+def test_a_thousand_answers_are_kept_of_which_the_oldest_goes_for_the_next(wire, plugin):
+    says(wire)
+    made = active(plugin, Slow(), cacheTtlMs=120_000)
+    questions = [f"{QUESTION} For guest number {number}, please." for number in range(1001)]
+    for question in questions:
+        ask(made, question)
+    assert len(reminded(wire)) == 1001
+    for question in questions[1:3] + questions[-3:]:
+        ask(made, question)
+    assert len(reminded(wire)) == 1001
+    ask(made, questions[0])
+    assert len(reminded(wire)) == 1002
+
+
+@pytest.mark.row("AM-21", level="e2e")
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [({"status": "empty"}, True), ({"status": "fallback", "reason": "model_timeout"}, False)],
+)
+def test_that_nothing_helps_is_kept_as_well_and_a_failure_is_not(wire, plugin, answer, kept):
+    wire.remind = lambda _: answer
+    made = active(plugin)
+    ask(made), ask(made)
+    assert len(reminded(wire)) == (1 if kept else 2)
+
+
+@pytest.mark.row("AM-21", level="e2e")
+def test_what_one_agent_was_answered_is_no_answer_to_another(wire, plugin):
+    says(wire)
+    made = plugin(agents=["researcher", "coder"])
+    told = [{"role": "user", "content": COFFEE}]
+    made.after_turn(told, session_key="agent:coder:main")
+    assert made.flush(10)
+    ask(made)
+    ask(made, key="agent:coder:main")
+    assert len(reminded(wire)) == 2
 
 
 @pytest.mark.row("AM-26", level="e2e")

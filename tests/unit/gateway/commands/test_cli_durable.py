@@ -15,6 +15,7 @@ from gateway_plugin.cli import app
 from gateway_plugin.turn import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
+QUESTION = "How do I take my coffee?"
 TURN = [{"role": "user", "content": COFFEE}]
 SECRET = "11" * 32
 
@@ -93,6 +94,39 @@ def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_ask
     assert "  gate agents: passed" in gates
 
 
+@pytest.mark.row("AM-27", level="e2e")
+@pytest.mark.parametrize(
+    ("prompt", "config", "told"),
+    [
+        ("coffee?", {}, "the gate min_length stopped recall: prompt too short: 7 < 10"),
+        (
+            QUESTION,
+            {"recall": {"agents": ["coder"]}},
+            "the gate agents stopped recall: the agent is not listed in recall.agents",
+        ),
+        (
+            QUESTION,
+            {"recall": {"mode": "active"}, "active": {"agents": ["coder"]}},
+            "the gate agents stopped recall: the agent is not listed in active.agents",
+        ),
+        (QUESTION, {}, "ok"),
+    ],
+)
+def test_a_doctor_names_the_gate_that_stopped_the_last_turn(run, wire, environ, prompt, config, told):
+    settings = {"url": wire.url, **config}
+    with MemoryPlugin(settings=settings, secret=SECRET, environ=environ) as plugin:
+        plugin.after_turn(TURN)
+        plugin.before_turn(prompt)
+    found = run("doctor")
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    number = next(number for number, line in enumerate(lines) if " last turn: " in line)
+    assert lines[number].endswith(f" last turn: {told}")
+    stopped = "stopped recall" in told
+    assert lines[number].startswith("warn" if stopped else "ok")
+    assert ("memrelay-gateway why" in lines[number + 1]) is stopped
+
+
 @pytest.mark.parametrize("more", [{"prompt": "/status"}, {"trigger": "heartbeat"}])
 def test_what_a_person_did_not_ask_memory_takes_the_place_of_no_trace(run, wire, environ, more):
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
@@ -114,8 +148,9 @@ def test_a_doctor_without_complaint_ends_with_zero(run, wire):
     found = run("doctor")
     assert found.exit_code == 0, found.output
     assert [line.split()[1] for line in found.stdout.splitlines()] == [
-        "switches:", "keys:", "outbox:", "relayer:", "identity:", "accepted:", "clock:", "canary:", "default",
+        "switches:", "keys:", "outbox:", "last", "relayer:", "identity:", "accepted:", "clock:", "canary:", "default",
     ]  # fmt: skip
+    assert "last turn: no turn was noted yet" in found.stdout
     assert [name for _, name in wire.memories] == ["default/memrelay-canary"]
     assert wire.texts("default/memrelay-canary") == []
 

@@ -114,7 +114,7 @@ def test_the_skill_ships_and_names_only_tools_that_exist():
 @pytest.mark.row("AR-26")
 def test_the_package_names_the_oldest_host_that_it_works_on():
     told = shipped("package.json")["openclaw"]
-    assert told["compat"]["pluginApi"] == told["install"]["minHostVersion"] == ">=2026.9.0"
+    assert told["compat"]["pluginApi"] == told["install"]["minHostVersion"] == ">=2026.3.11"
 
 
 @pytest.mark.parametrize("sidecar", [False, True])
