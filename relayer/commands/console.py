@@ -19,7 +19,7 @@ NOT_WELL = 1
 MISCONFIGURED = 2
 UNAVAILABLE = 3
 STOPPED = 130  # as shells say it of SIGINT
-EXTRA = "pip install 'memrelay[relayer]'"
+EXTRA = "pip install '.[relayer]' in a clone of memrelay"
 _EXTRA_PACKAGES = frozenset(
     {
         "aiohttp",
