@@ -49,7 +49,7 @@ def complaints(name: str, text: str, known: set[str]) -> list[str]:
         first, last = result.check_result.span
         shown = " ".join(file.content[first:last].split()).lower()
         if shown not in known:
-            found.append(f"{name}:{line - 1}:{column}: {said} ({shown})")
+            found.append(f"{name}:{line}:{column}: {said} ({shown})")
     for number, one in enumerate(prose.splitlines(), 1):
         found += [f"{name}:{number}: a word stands twice: {twice.group()}" for twice in _TWICE.finditer(one)]
     return found
