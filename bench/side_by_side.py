@@ -141,7 +141,7 @@ async def _systems(
         "without embedding, in process. Only memrelay is told which turn follows which, and who speaks, unless it says not.",
     ]
     if absent:
-        notes.append(f"not installed: {', '.join(absent)} (pip install 'memrelay[bench]', and mem0ai)")
+        notes.append(f"not installed: {', '.join(absent)} (pip install '.[bench]', and mem0ai)")
     columns = ("system", "r@5", "r@10", "r@20", "MRR", "CPU p50 ms", "CPU p95 ms")
     return Section(f"Side by side, {title}", columns, rows, data, tuple(notes))
 

@@ -56,7 +56,7 @@ def _raw(measured: Mapping[str, Measured], size: int) -> Section:
             "absent_p50_seconds": [sample.p50 for sample in rounds.absent],
             "absent_cpu_seconds": [sample.cpu for sample in rounds.absent],
         }
-    missing = () if OBSTORE in measured else ("obstore is not installed: pip install 'memrelay[bench]'",)
+    missing = () if OBSTORE in measured else ("obstore is not installed: pip install '.[bench]'",)
     return Section(
         "Raw requests, one after the other, by client library",
         ("client", "create p50 ms", "CPU us", "absent read p50 ms", "CPU us ", "creates/s"),

@@ -201,7 +201,12 @@ async def _version(client: RelayerClient, _: Identity) -> Check:
     said = f"{client.endpoint.origin} runs {answer.version}, this gateway {__version__}"
     if _parts(__version__) < _parts(answer.min_client_version):
         needed = answer.min_client_version
-        return Check("relayer", False, f"{said}; it needs {needed}", f"pip install -U 'memrelay>={needed}'")
+        return Check(
+            "relayer",
+            False,
+            f"{said}; it needs {needed}",
+            f"pip install -U . in a clone of memrelay {needed} or newer",
+        )
     return Check("relayer", True, said)
 
 

@@ -100,7 +100,9 @@ class LocalRelayer:
         if not (folder / "data").exists() and await self._is_anothers():
             return DEFAULT_URL
         if missing := [name for name in ("aiohttp", "usearch") if importlib.util.find_spec(name) is None]:
-            fix = "pip install 'memrelay[relayer]' there, or name a relayer: the setting url"
+            fix = (
+                "pip install '.[relayer]' in a clone of memrelay with it, or name a relayer: the setting url"
+            )
             raise LocalRelayerFailed(
                 f"no relayer is named, and {sys.executable} cannot run one ({missing[0]} is missing); {fix}"
             )

@@ -64,7 +64,7 @@ class StoreError(RelayerError):
     """Raised when the object store did not do what was asked.
 
     Attributes:
-        code: what is wrong, in a stable word (docs/operations.md).
+        code: what is wrong, in a stable word (docs/operations/s3.md).
         fix: what to do about it; names nothing of this deployment, so ``GET /ready`` may show it to anybody.
     """
 

@@ -75,7 +75,7 @@ _DAYS: Final = 90
 _URL_VARIABLES: Final = ("MEMRELAY_URL", "MEMWAL_SERVER_URL")
 _NAMESPACE_VARIABLES: Final = ("MEMRELAY_MCP_NAMESPACE", "MEMWAL_NAMESPACE")
 _DEBUG_VARIABLES: Final = ("MEMRELAY_MCP_DEBUG", "MEMWAL_MCP_DEBUG")
-_EXTRA: Final = "python3 -m pip install 'memrelay[mcp]'"
+_EXTRA: Final = "python3 -m pip install '.[mcp]' in a clone of memrelay"
 _CHECK_SECONDS: Final = 15.0
 
 RelayerOption = Annotated[str | None, typer.Option("--relayer", "--url", metavar="URL", help="The relayer.")]

@@ -262,7 +262,7 @@ class _Probe:
     def _broken(self, promise: str) -> BrokenPromise:
         return BrokenPromise(
             f"{self._store.description} cannot hold the log: {promise}. "
-            "Use a store with exact conditional writes (docs/operations.md)"
+            "Use a store with exact conditional writes (docs/operations/s3.md)"
         )
 
 

@@ -15,7 +15,7 @@ from relayer.wire.command_line import FAILED, STOPPED, UNREACHABLE, USAGE
 
 NOT_WELL = FAILED
 UNAVAILABLE = UNREACHABLE
-EXTRA = "pip install 'memrelay[relayer]'"
+EXTRA = "pip install '.[relayer]' in a clone of memrelay"
 _EXTRA_PACKAGES = frozenset(
     {
         "aiohttp",

@@ -180,7 +180,7 @@ def a_cluster(folder: Path) -> Store:
     """Three masters, three volume servers that keep everything twice, one filer, two gateways.
 
     One filer, because each keeps the names in a store of its own and hears of the others' later: when one fails over to
-    another, a name that was created is free again (docs/operations.md).
+    another, a name that was created is free again (docs/operations/s3.md).
     """
     local = ("-ip=127.0.0.1", "-ip.bind=127.0.0.1")
     masters, volumes, filers, gateways = (

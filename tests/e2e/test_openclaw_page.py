@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,19 +12,19 @@ from pathlib import Path
 import pytest
 from openclaw_gateway import BRIDGE, Gateway, free_port
 from openclaw_install import Installed
+from page_blocks import blocks_of
 from processes import wait_until
 from stub_model import StubModel, said
 
 from gateway_plugin.local_relayer import folder_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "hosts" / "openclaw.md"
 FACT = "The spare key of the boathouse hangs behind the barometer."
 QUESTION = "Where does the spare key of the boathouse hang?"
 
 
 def blocks() -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [block.text for block in blocks_of("docs/hosts/openclaw.md", "sh")]
 
 
 @pytest.fixture

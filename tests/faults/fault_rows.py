@@ -1,4 +1,4 @@
-"""The faults of a store that a relayer is shown to bear, and what it says to each; docs/operations.md has the same table."""
+"""The faults of a store that a relayer is shown to bear, and what it says to each; docs/operations/s3.md has the same table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a relayer over a real S3 server does under each fault of docs/operations.md, and that it gets over it by itself."""
+"""What a relayer over a real S3 server does under each fault of docs/operations/s3.md, and that it gets over it by itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from relayer.log.objects import Layout, LogPorts
 from relayer.process import product_version
 from relayer.testing.local_relayer import RELAYER_KEY
 
-OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations" / "s3.md"
 # As in service, but a test has less time.
 PATIENCE = Timeouts(connect=1.0, silence=1.0, call=3.0)
 # A request answers within its deadline, plus what a busy machine may need.

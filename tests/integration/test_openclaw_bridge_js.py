@@ -74,7 +74,7 @@ def test_a_missing_program_is_named_once_with_what_to_run_and_later_turns_do_not
         "answers.first = await asked('turn.before', {}, 5000); answers.second = await asked('turn.before', {}, 5000);",
         command=["/nowhere/memrelay-gateway", "bridge"],
     )
-    said = [line for line in log if "python3 -m pip install memrelay" in line]
+    said = [line for line in log if "python3 -m pip install ." in line]
     assert len(said) == 1
     assert "plugins.entries.memrelay.config.command" in said[0]
     assert answers["second"]["error"]

@@ -109,4 +109,4 @@ def test_a_program_that_is_no_bridge_is_named_with_what_to_install(examine, comm
     checks, _ = examine("http://127.0.0.1:9", config={"url": "http://127.0.0.1:9", "command": command})
     assert checks["bridge"]["ok"] is False
     assert command in checks["bridge"]["found"]
-    assert "pip install memrelay" in checks["bridge"]["fix"]
+    assert "pip install . in a clone" in checks["bridge"]["fix"]

@@ -117,7 +117,7 @@ def test_a_relayer_that_a_person_ran_at_the_usual_address_is_not_stood_beside(en
 
 def test_where_one_cannot_run_the_fix_is_named(environ, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(LocalRelayerFailed, match=r"pip install 'memrelay\[relayer\]'"):
+    with pytest.raises(LocalRelayerFailed, match=r"pip install '\.\[relayer\]'"):
         asyncio.run(LocalRelayer(environ).ensure())
 
 

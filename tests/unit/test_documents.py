@@ -29,7 +29,8 @@ from relayer.writing import present as presentation
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
-OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+RELAYER_SETTINGS = (DOCS / "operations" / "settings.md").read_text(encoding="utf-8")
+PLUGIN_SETTINGS = (DOCS / "settings.md").read_text(encoding="utf-8")
 
 
 def _between(text: str, start: str, end: str) -> str:
@@ -108,7 +109,7 @@ def test_every_object_type_is_listed_or_named_as_reserved() -> None:
 
 
 def test_every_problem_is_listed_with_its_status() -> None:
-    table = _between(PROTOCOL, "## Problems", "## Not there yet")
+    table = _between(PROTOCOL, "## Problems", "# The log\n")
     listed = {
         code: {int(status) for status in statuses.split(", ")}
         for statuses, code in re.findall(r"^\| ([\d, ]+) \| `([a-z_]+)` \|", table, re.MULTILINE)
@@ -185,8 +186,8 @@ def test_every_setting_of_the_relayer_is_listed_with_its_variable() -> None:
     missing = [
         name
         for name in RelayerSettings.model_fields
-        if f"`MEMRELAY_{name.upper()}`" not in OPERATIONS
-        and f"`--{name.replace('_', '-')}`" not in OPERATIONS
+        if f"`MEMRELAY_{name.upper()}`" not in RELAYER_SETTINGS
+        and f"`--{name.replace('_', '-')}`" not in RELAYER_SETTINGS
     ]
     assert not missing
 
@@ -195,7 +196,7 @@ def test_the_file_of_settings_that_is_shown_is_read(tmp_path: Path, monkeypatch:
     for name in [name for name in os.environ if name.startswith("MEMRELAY_")]:
         monkeypatch.delenv(name)
     file = tmp_path / "relayer.toml"
-    file.write_text(_between(OPERATIONS, "```toml\n", "```"))
+    file.write_text(_between(RELAYER_SETTINGS, "```toml\n", "```"))
     settings = load_settings({"config": file}, {})
     assert (settings.store, settings.quota_memories) == ("s3://memories/team", 100_000)
     assert settings.served is not None
@@ -258,7 +259,7 @@ def _commands(app: typer.Typer) -> set[str]:
 
 
 def test_every_setting_of_the_plugin_in_the_table_exists_with_its_default() -> None:
-    passage = _between(OPERATIONS, "| key | default | |", "More keys are accepted")
+    passage = _between(PLUGIN_SETTINGS, "| key | default | |", "More keys are accepted")
     rows = re.findall(r"^\| ((?:`[a-zA-Z.]+`(?:, )?)+) \| ([^|]*) \|", passage, re.MULTILINE)
     assert rows
     for names, defaults in rows:

@@ -6,14 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from page_blocks import blocks_of
 
-ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = [
-    pytest.param(block, id=f"{page}:{number}")
+    pytest.param(block.text, id=block.name)
     for page in ("README.md", "docs/python-api.md")
-    for number, block in enumerate(
-        re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL), 1
-    )
+    for block in blocks_of(page, "python")
 ]
 
 

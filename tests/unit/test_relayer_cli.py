@@ -33,7 +33,7 @@ def _without(module: str) -> subprocess.CompletedProcess[str]:
 def test_a_missing_package_is_told_with_the_command_that_installs_it(package: str) -> None:
     ended = _without(package)
     assert ended.returncode == 2
-    assert "pip install 'memrelay[relayer]'" in ended.stderr
+    assert "pip install '.[relayer]'" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 

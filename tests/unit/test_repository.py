@@ -158,6 +158,36 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     assert not broken
 
 
+def _headings(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    without_code = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    plain = [
+        re.sub(r"`|\*|\[([^\]]*)\]\([^)]*\)", lambda part: part[1] or "", heading).lower()
+        for heading in re.findall(r"^#+ (.*)$", without_code, re.MULTILINE)
+    ]
+    return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
+
+
+def test_every_link_to_a_heading_leads_to_one() -> None:
+    broken = []
+    for name, text in _texts():
+        if not name.endswith(".md"):
+            continue
+        without_code = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for file, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", without_code):
+            target = (ROOT / name).parent / file if file else ROOT / name
+            if anchor not in _headings(target.read_text(encoding="utf-8")):
+                broken.append(f"{name}: {file}#{anchor}")
+    assert not broken
+
+
+def test_nothing_says_to_install_what_is_not_published() -> None:
+    """Whoever takes the name at an index would be installed: until it is published, a clone is what there is."""
+    here = Path(__file__).relative_to(ROOT).as_posix()
+    wrong = re.compile(r"pip install (?:-U |--upgrade )?'?memrelay")
+    assert [name for name, text in _texts() if name != here and wrong.search(text)] == []
+
+
 def test_every_make_target_that_a_document_names_exists() -> None:
     targets = set(
         re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)

