@@ -235,7 +235,7 @@ def test_every_command_that_a_document_names_exists(program: str, app: typer.Typ
         (name, command)
         for name, text in _documents().items()
         for code in re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL)
-        for command in re.findall(rf"(?:^|`|: ){program} ([a-z]+(?: [a-z]+)?)", code, re.MULTILINE)
+        for command in re.findall(rf"(?:^|`|: ){program} ([a-z-]+(?: [a-z][a-z-]+)?)", code, re.MULTILINE)
     }
     assert named
     unknown = [
