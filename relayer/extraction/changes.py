@@ -278,26 +278,16 @@ def told_by(vector: NDArray[np.float32] | None, model: str) -> Told | None:
     return Told(float(vector @ reader.direction) / float(np.linalg.norm(vector)), reader)
 
 
-def likelihood(old: Statement, new: Statement, cosine: float, told: Told | None = None) -> float:
-    """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts.
-
-    Words and the vector are asked apart, and who is surer is believed: lists do not know all that people say. Sure are words
-    alone: a vector takes much that is alike for a change.
-    """
-    if max(len(old.words), len(new.words)) > _MOST_WORDS:
+def likelihood(old: Statement, new: Statement, cosine: float) -> float:
+    """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts."""
+    if max(len(old.words), len(new.words)) > _MOST_WORDS or not _says_otherwise(old, new):
         return 0.0
-    found = features(old, new, cosine)
-    by_words = 0.0
-    if not found["says the same"] and not found["of another"]:
-        known = _weights()
-        by_words = _chance(known["bias"] + sum(known[name] * value for name, value in found.items()))
-        # From words alone nothing is sure without one that tells a change.
-        by_words = by_words if tells_a_change(old, new) else min(by_words, _UNSURE)
-    if told is None:
-        return by_words
-    *weights, bias = told.reader.weights.tolist()
-    parts = (weight * value for weight, value in zip(weights, found.values(), strict=True))
-    return max(by_words, min(_chance(told.logit + bias + sum(parts)), _UNSURE))
+    if _of_another(old, new):
+        return 0.0
+    weights = _weights()
+    return _chance(
+        weights["bias"] + sum(weights[name] * value for name, value in features(old, new, cosine).items())
+    )
 
 
 def _chance(logit: float) -> float:
@@ -305,17 +295,24 @@ def _chance(logit: float) -> float:
 
 
 _POSSIBLE = 0.15
+_TOLD = 0.35
 
 
 def may_follow(old: Statement, new: Statement, cosine: float, told: Told | None = None) -> bool:
-    """Whether the newer statement may tell a later state of what the older one says: enough to tell it first where both are told."""
-    likely = likelihood(old, new, cosine, told)
-    on_topic = not old.about.isdisjoint(new.about) and tells_a_change(old, new)
-    return likely >= (_POSSIBLE if on_topic else LINKED)
+    """Whether the newer statement may tell a later state of what the older one says: enough to tell it first where both are told.
+
+    Words and the vector are asked apart, and either is believed: lists of words do not know all that people say.
+    """
+    if told is not None and max(len(old.words), len(new.words)) <= _MOST_WORDS:
+        *weights, bias = told.reader.weights.tolist()
+        found = zip(weights, features(old, new, cosine).values(), strict=True)
+        if _chance(told.logit + bias + sum(weight * value for weight, value in found)) >= _TOLD:
+            return True
+    on_topic = not old.about.isdisjoint(new.about)
+    return on_topic and tells_a_change(old, new) and likelihood(old, new, cosine) >= _POSSIBLE
 
 
 LINKED = 0.35
 """From here on the newer one is told before the older one."""
 SURE = 0.8
 """From here on it takes the older one's place."""
-_UNSURE = 0.79

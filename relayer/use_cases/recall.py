@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Record
+from relayer.domain.operations import Record, Trust
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
 from relayer.extraction.changes import may_follow, statement_of, told_by
 from relayer.lib.work import Deadline
@@ -315,9 +315,12 @@ def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     for at, (hit, record) in enumerate(first):
         for other, (beside, newer) in enumerate(first):
             is_later = (newer.said_at, beside.key) > (record.said_at, hit.key) and same_voice(record, newer)
-            if beside.key in placed or not is_later:
+            # Only the user's own word is enough to question what is known.
+            if beside.key in placed or not is_later or newer.trust is not Trust.USER:
                 continue
-            if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), told[other]):
+            # The vector of a turn has something of the one before it, and so is near it whatever it tells.
+            near = None if newer.context_of == record.id else told[other]
+            if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), near):
                 placed[beside.key] = replace(beside, relevance=max(beside.relevance, hit.relevance))
         placed.setdefault(hit.key, hit)
     return [*placed.values(), *hits[_COMPARED:]]

@@ -15,6 +15,7 @@ from relayer.access.fleet import FleetKeys
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.admin.backup import back_up
 from relayer.admin.backup_store import BackupStore
+from relayer.admin.last_backup import note_backup
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import (
     Audience,
@@ -57,6 +58,7 @@ BUCKETS = (
     "format-1-index-3",
     "format-1-index-4",
     "format-1-index-4-accounts",
+    "format-1-index-4-backups",
 )
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
@@ -289,6 +291,7 @@ def generate(bucket: str) -> Path:
         (folder / "expected.json").write_text(json.dumps(seen, indent=2, sort_keys=True) + "\n")
         backup = await backup_of(site, folder / "backup")
         assert not (await back_up(site.ports, backup)).findings
+        await note_backup(site.ports)
         await backup.ports.store.close()
         await site.close()
         await site.store.close()

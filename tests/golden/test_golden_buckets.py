@@ -28,6 +28,7 @@ from stored_fields import durable, stored_fields
 
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.directory_store import DirectoryStore
+from relayer.admin.last_backup import last_backup
 from relayer.admin.restore import restore
 from relayer.admin.verify import verify_store
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, PointerState
@@ -157,6 +158,11 @@ async def test_a_golden_backup_restores_what_its_bucket_says(bucket, tmp_path):
     for store in (site.store, backup.ports.store):
         assert isinstance(store, DirectoryStore)
         await store.close()
+
+
+async def test_when_a_golden_bucket_was_backed_up_can_be_told(site, bucket):
+    noted = BUCKETS.index(bucket) >= BUCKETS.index("format-1-index-4-backups")
+    assert bool(await last_backup(site.ports)) is noted
 
 
 def test_the_newest_golden_bucket_is_of_the_formats_that_are_written():

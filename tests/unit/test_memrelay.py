@@ -66,6 +66,7 @@ def test_the_class_that_is_not_asynchronous_names_its_arguments_and_does_what_th
     assert missing == {
         "aclose",
         "start",
+        "look_at_files",
         "outage",
         "own_key",
     }  # of hosts' adapters, or done by making and closing one

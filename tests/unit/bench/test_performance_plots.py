@@ -12,6 +12,8 @@ MEASURED = json.loads((FOLDER / "measured.json").read_text("utf-8"))
 PAGE = (FOLDER.parent / "performance.md").read_text("utf-8")
 
 
+# Looking for fonts starts a process.
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", MEASURED)
 def test_a_picture_shows_the_numbers_that_are_kept_and_stands_on_the_page(name, tmp_path):
     assert f"(performance/{name}.svg)" in PAGE
