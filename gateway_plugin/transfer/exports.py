@@ -69,6 +69,8 @@ def read_file(
         raise ImportProblem(f"{path}: {error.cause}") from error
     except UnicodeDecodeError as error:
         raise ImportProblem(f"{path}: it is not UTF-8") from error
+    if "\0" in text:
+        raise ImportProblem(f"{path}: it is no text: export it as Markdown first")
     objection = "" if backup_of is None else _objection(data, backup_of)
     if objection:
         raise NoBackup(f"{path}: {objection}")

@@ -221,8 +221,8 @@ class SharedCounts:
         return min(self._numbers)
 
 
-# A read's signature ends within four minutes of its arrival, a MemWal client's within twelve: in slices of a minute.
-_READ_PLACES, _COMPAT_PLACES = 8, 16
+# A read's signature ends within four minutes of its arrival, in slices of a minute.
+_READ_PLACES = 8
 _MOST_OF_A_SLICE = 400_000
 
 
@@ -232,6 +232,7 @@ class Shared:
 
     Attributes:
         workers: how many there are.
+        drift: seconds that the clock of a MemWal client may be off.
         reads: signatures of reads that were answered.
         compat: nonces of MemWal's clients.
         levels: what rates and budgets have left.
@@ -239,18 +240,20 @@ class Shared:
     """
 
     workers: int
+    drift: int = 300
     reads: SharedSlices = field(
         default_factory=lambda: SharedSlices(places=_READ_PLACES, most=_MOST_OF_A_SLICE)
     )
-    compat: SharedSlices = field(
-        default_factory=lambda: SharedSlices(places=_COMPAT_PLACES, most=_MOST_OF_A_SLICE)
-    )
+    compat: SharedSlices = field(init=False)
     levels: SharedLevels = field(default_factory=SharedLevels)
     connections: SharedCounts = field(init=False)
 
     def __post_init__(self) -> None:
         """Make what depends on how many there are."""
         object.__setattr__(self, "connections", SharedCounts(self.workers))
+        # A nonce counts as long as its stamp could: from one drift ahead of it to one behind.
+        places = 2 * self.drift // 60 + 4
+        object.__setattr__(self, "compat", SharedSlices(places=places, most=_MOST_OF_A_SLICE))
 
 
 @dataclass(frozen=True, slots=True)

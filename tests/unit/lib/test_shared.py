@@ -159,3 +159,12 @@ def test_the_worker_with_fewer_connections_takes_the_next_and_one_that_is_away_t
     assert not second.is_crowded(2)
     shared.connections.away(1)
     assert not first.is_crowded(3)
+
+
+@pytest.mark.parametrize("drift", [1, 300, 3600])
+def test_nonces_have_a_place_however_far_clocks_may_be_off(drift: int) -> None:
+    nonces, now = Shared(2, drift).compat, 1_000_000
+    for expires in (now, now + 2 * drift):
+        assert nonces.add(expires // 60 + 1, b"a nonce", expires.to_bytes(8, "big"))
+        assert not nonces.add(expires // 60 + 1, b"a nonce", expires.to_bytes(8, "big"))
+    assert nonces.add(now // 60 + 1, b"another")
