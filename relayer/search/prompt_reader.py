@@ -76,10 +76,6 @@ def _network(stored: Mapping[str, NDArray[Any]], name: str) -> Network:
     return Network(inner * stored[f"{name}_scale"], outer, stored[f"{name}_bias"])
 
 
-# In logits: people ask their memory more often than the prompts do that the networks have learnt from.
-_MORE_ASKED = 1.5
-
-
 def read_prompt(text: str, query: NDArray[np.float32] | None = None, model: str = "") -> Reading:
     """Read a prompt; never fails, whatever the text is.
 
@@ -90,13 +86,12 @@ def read_prompt(text: str, query: NDArray[np.float32] | None = None, model: str 
     """
     heads, grams = _heads(), vector(text, PROMPT_BUCKETS)
     purpose = heads["purpose"].logits(grams)
-    learnt, more = _by_model().get(model), 0.0
+    learnt = _by_model().get(model)
     if learnt is not None and query is not None:
         purpose = learnt.logits(np.concatenate([purpose, query, [1.0]], dtype=np.float32))
-        more = _MORE_ASKED
     none, plan, ask = purpose.tolist()
     return Reading(
         language=LANGUAGES[int(heads["language"].logits(grams).argmax())],
-        asks=ask - float(np.logaddexp(none, plan)) + more,
+        asks=ask - float(np.logaddexp(none, plan)),
         concerns=float(np.logaddexp(ask, plan)) - none,
     )

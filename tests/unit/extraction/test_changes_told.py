@@ -95,7 +95,7 @@ def _model() -> str:
 
 
 def test_a_vector_that_tells_a_change_raises_what_words_leave_open():
-    old, new = statement_of("gate code 2093"), statement_of("gate's 4410 tonight")
+    old, new = statement_of("the gym is in the old mill"), statement_of("we train at the harbour hall")
     direction = _readers()[_model()].direction
     told, silent = (told_by(np.array(sign * direction, np.float32), _model()) for sign in (1.0, -1.0))
     assert told is not None
