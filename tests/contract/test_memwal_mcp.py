@@ -362,6 +362,26 @@ async def test_a_key_that_is_taken_back_is_out_in_the_middle_of_a_session(
     assert ended is not None
 
 
+# A stream that should have ended would be read for ever.
+@pytest.mark.timeout(30)
+async def test_a_stream_ends_when_its_key_is_taken_back(
+    relayer: LocalRelayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "BEAT_SECONDS", 0.02)
+    account, key = "0x" + "ce" * 32, SigningKey.generate()
+    accounts = relayer.relayer.accounts
+    listed = Registration(account, (DelegateKey(bytes(key.verify_key), "laptop"),))
+    await accounts.register(inner_account(account), lambda _: listed)
+    holder = Holder(relayer, key, account)
+    async with relayer.http.stream("GET", relayer.url + "/api/mcp/sse", headers=holder.headers) as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == "event: endpoint"
+        await accounts.register(inner_account(account), lambda _: Registration(account))
+        with anyio.fail_after(10):
+            async for _ in lines:
+                pass
+
+
 async def test_a_session_is_its_keys_alone_and_ends_when_its_client_says_so(relayer: LocalRelayer) -> None:
     mine, theirs = Holder(relayer), Holder(relayer)
     session = await mine.begun()
