@@ -39,7 +39,12 @@ class Gateway(BridgeProcess):
         return self.call("session.event", event=event, context=CONTEXT, **more)
 
     def has_delivered(self, turns):
-        wait_until(lambda: self.call("status")["waiting"] == 0)
+        # A turn leaves the outbox a moment before it is counted.
+        def settled():
+            status = self.call("status")
+            return status["waiting"] == 0 and status["delivered"] >= turns
+
+        wait_until(settled)
         return self.call("status")["delivered"] == turns
 
 

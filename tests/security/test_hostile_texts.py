@@ -37,9 +37,10 @@ BODY = 2 * 1024 * 1024
 # A step is as long as it is in the best of these: what else happens on the machine only makes it longer.
 ROUNDS = 24
 # Seconds after which no more rounds are begun.
-PATIENCE = 75
+PATIENCE = 150
 # What one step of the event loop may take, in seconds, where the reference work below takes half of that or less.
 LONGEST_STEP = 0.002
+REFERENCE = 0.001
 
 
 def filled(piece: str, size: int = ITEM) -> str:
@@ -106,7 +107,11 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 @dataclass
 class Steps:
-    """The longest step that a loop took since it was last asked, by the CPU time of its thread."""
+    """The longest step that a loop took since it was last asked, by the CPU time of its thread.
+
+    A long one is divided by how slow the machine is for that thread at that moment: what runs beside it, the relayer's own
+    model with it, takes the processor's memory, and more so on a machine of few cores.
+    """
 
     thread: int = 0
     longest: float = 0.0
@@ -147,6 +152,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         before = time.thread_time()
         run(handle)
         took = time.thread_time() - before
+        if took > max(LONGEST_STEP, steps.longest):
+            took /= max(1.0, reference() / REFERENCE)
         if took > steps.longest:
             steps.longest, steps.what = took, repr(handle)
 
@@ -214,13 +221,11 @@ def test_no_step_of_the_event_loop_takes_long_whatever_comes_in(served: Served, 
         if number and time.monotonic() - begun > PATIENCE:
             break
         served.steps.reset()
-        before = reference()
         answer = served.send(path, raw, agent)
-        limit = max(LONGEST_STEP, 2 * before, 2 * reference())
         assert answer.status_code in {200, 202, 400, 422}, answer.text[:300]
         if served.steps.longest < longest:
             longest, what = served.steps.longest, served.steps.what
-        if longest <= limit:
+        if longest <= LONGEST_STEP:
             return
     pytest.fail(f"{longest * 1000:.1f} ms in {what}")
 
