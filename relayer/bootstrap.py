@@ -12,6 +12,7 @@ from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
+from relayer.adapters.local_embedder.runtime import give_back
 from relayer.adapters.otlp import OtlpTraces
 from relayer.adapters.system import MeteredEmbedder, MeteredStore, SystemClock, SystemRandomness
 from relayer.admin.last_backup import last_backup
@@ -48,7 +49,7 @@ from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness, Traces
-from relayer.process import connections_within, free_bytes, give_back_memory, product_version
+from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
 from relayer.search.prompt_reader import read_prompt
@@ -429,7 +430,7 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
 
 
 async def _give_back_memory(_: OnError) -> None:
-    await asyncio.to_thread(give_back_memory)
+    await asyncio.to_thread(give_back)
 
 
 def _report(task: str, error: BaseException) -> None:

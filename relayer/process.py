@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import gc
 import importlib.metadata
@@ -104,16 +103,6 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTOR)
-
-
-def give_back_memory() -> None:
-    """Give the machine back what was freed: the C library keeps what a large run of the model took, of each process by itself.
-
-    Blocks for some milliseconds. Where there is no such call, nothing is done.
-    """
-    if sys.platform == "linux":
-        with suppress(AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 def take_turns() -> None:

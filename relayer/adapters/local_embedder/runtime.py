@@ -105,7 +105,10 @@ def session(content: bytes, threads: int, install: str, *, as_written: bool = Fa
 
 
 def give_back() -> None:
-    """Hand memory that was freed back to the system, as far as the C library can (glibc): what loading took, some 40 MB."""
+    """Hand memory that was freed back to the system, as far as the C library can (glibc): what loading took, some 40 MB.
+
+    Blocks for some milliseconds.
+    """
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
