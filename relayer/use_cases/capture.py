@@ -184,6 +184,7 @@ async def analyze(
     candidates, left = await _extract(ctx, access, request, deadline)
     answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     if candidates:
+        # What is done of a hundred turns at once is a step of the event loop by itself, before and after.
         await asyncio.sleep(0)
         answer = await _keep(ctx, access, request, candidates, deadline)
         await asyncio.sleep(0)
