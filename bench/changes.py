@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from bench.day import personas
 from bench.message_reader import labelled
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.extraction.changes import LINKED, SURE, features, statement_of
+from relayer.extraction.changes import LINKED, SURE, features, is_comparable, statement_of
 from relayer.search.terms import indexed_text
 
 PAIRS = Path(__file__).parent / "sets" / "changes"
@@ -141,6 +141,7 @@ class Measured:
         table: the features.
         vectors: of the newer statements.
         cosines: of both.
+        comparable: whether they are judged at all, see `relayer.extraction.changes.is_comparable`.
         model: the SHA-256 of the model of the vectors.
     """
 
@@ -148,6 +149,7 @@ class Measured:
     table: Numbers
     vectors: NDArray[np.float32]
     cosines: Numbers
+    comparable: NDArray[np.bool_]
     model: str
 
     @property
@@ -158,8 +160,18 @@ class Measured:
     def of(self, chosen: NDArray[np.bool_]) -> Measured:
         """Those that were chosen."""
         return replace(
-            self, table=self.table[chosen], vectors=self.vectors[chosen], cosines=self.cosines[chosen]
+            self,
+            table=self.table[chosen],
+            vectors=self.vectors[chosen],
+            cosines=self.cosines[chosen],
+            comparable=self.comparable[chosen],
         )
+
+    def likely(self, weights: Numbers) -> Numbers:
+        """How likely each pair is a change, by weights of the features, or of features and vectors."""
+        table = self.table if len(weights) == len(self.names) + 1 else self.with_vectors
+        logits: Numbers = table @ weights[:-1] + weights[-1]
+        return np.where(self.comparable, 1 / (1 + np.exp(-logits)), 0.0)
 
 
 async def measured(found: Sequence[Pair]) -> Measured:
@@ -179,20 +191,21 @@ async def measured(found: Sequence[Pair]) -> Measured:
         features(read[pair.old], read[pair.new], cosine) for pair, cosine in zip(found, cosines, strict=True)
     ]
     given = np.array([list(row.values()) for row in table])
-    return Measured(list(table[0]), given, vectors, cosines, embedder.model.sha256)
+    comparable = np.array([is_comparable(read[pair.old], read[pair.new]) for pair in found])
+    return Measured(list(table[0]), given, vectors, cosines, comparable, embedder.model.sha256)
 
 
-def taught(found: Sequence[Pair], cosines: Numbers) -> NDArray[np.bool_]:
-    """Which pairs are learnt from: all that are labelled, and of the strangers those nearest, and some."""
+def taught(found: Sequence[Pair], both: Measured) -> NDArray[np.bool_]:
+    """Which pairs are learnt from: all that are labelled and comparable, and of such strangers those nearest, and some."""
     chosen = np.array([not pair.strangers for pair in found])
     beside: dict[tuple[str, str], list[int]] = {}
     for at, pair in enumerate(found):
         if pair.strangers:
             beside.setdefault((pair.language, pair.new), []).append(at)
     for places in beside.values():
-        ordered = sorted(places, key=lambda at: -cosines[at])
+        ordered = sorted(places, key=lambda at: -both.cosines[at])
         chosen[ordered[:_NEAREST] + ordered[_NEAREST::_EVERY]] = True
-    return chosen
+    return chosen & both.comparable
 
 
 def learnt(table: Numbers, found: Sequence[Pair], vectors: int = 0) -> Numbers:
@@ -214,12 +227,6 @@ def learnt(table: Numbers, found: Sequence[Pair], vectors: int = 0) -> Numbers:
 def rarer(weights: Numbers) -> Numbers:
     """The weights for what a person says: see `_RARER`."""
     return np.append(weights[:-1], weights[-1] - _RARER)
-
-
-def likelihoods(table: Numbers, weights: Numbers) -> Numbers:
-    """How likely each pair is a change."""
-    logits: Numbers = table @ weights[:-1] + weights[-1]
-    return 1 / (1 + np.exp(-logits))
 
 
 def _said(name: str, found: Sequence[Pair], likely: Numbers) -> str:
@@ -259,9 +266,9 @@ def _left_out(both: Measured, found: Sequence[Pair], chosen: NDArray[np.bool_]) 
             if is_taught and not is_own
         ]
         other = both.of(chosen & ~own)
-        plain[own] = likelihoods(both.of(own).table, learnt(other.table, known))
+        plain[own] = both.of(own).likely(learnt(other.table, known))
         weights = rarer(learnt(other.with_vectors, known, both.vectors.shape[1]))
-        reading[own] = likelihoods(both.of(own).with_vectors, weights)
+        reading[own] = both.of(own).likely(weights)
     return plain, reading
 
 
@@ -274,7 +281,7 @@ def main(*, failures: Annotated[bool, typer.Option(help="Print the seen half's m
     ]
     everything += [replace(pair, day=_DAY) for pair in everything if not pair.strangers]
     both = asyncio.run(measured(everything))
-    chosen = taught(everything, both.cosines)
+    chosen = taught(everything, both)
     plain, reading = _left_out(both, everything, chosen)
     print(_said("words", everything, plain))
     print(_said("all", everything, reading))
@@ -284,8 +291,8 @@ def main(*, failures: Annotated[bool, typer.Option(help="Print the seen half's m
     _write(both, lists, weights)
     day = of_the_day()
     in_day = asyncio.run(measured(day))
-    print(_said("day, by words", day, likelihoods(in_day.table, lists)))
-    likely = likelihoods(in_day.with_vectors, weights)
+    print(_said("day, by words", day, in_day.likely(lists)))
+    likely = in_day.likely(weights)
     print(_said("day", day, likely))
     if failures:
         for pair, chance in zip(day, likely, strict=True):

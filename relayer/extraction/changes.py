@@ -201,8 +201,6 @@ def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
         "plain": float(not cued),
         "plain, both more": float(not cued and bool(old.words - shared) and bool(new.words - shared)),
         "long": min(len(old.words), 20) / 20,
-        "of another": float(_of_another(old, new)),
-        "says the same": float(not _says_otherwise(old, new)),
     }
     found |= {f"cued {topic}": float(cued and topic in topics) for topic in _lists()["topics"]}
     return found
@@ -280,14 +278,17 @@ def told_by(vector: NDArray[np.float32] | None, model: str) -> Told | None:
 
 def likelihood(old: Statement, new: Statement, cosine: float) -> float:
     """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts."""
-    if max(len(old.words), len(new.words)) > _MOST_WORDS or not _says_otherwise(old, new):
-        return 0.0
-    if _of_another(old, new):
+    if not is_comparable(old, new):
         return 0.0
     weights = _weights()
-    return _chance(
-        weights["bias"] + sum(weights[name] * value for name, value in features(old, new, cosine).items())
-    )
+    found = features(old, new, cosine)
+    return _chance(weights["bias"] + sum(weights[name] * value for name, value in found.items()))
+
+
+def is_comparable(old: Statement, new: Statement) -> bool:
+    """Whether two statements may be of the same thing at all: neither is long, they say otherwise, and no number tells them apart."""
+    is_short = max(len(old.words), len(new.words)) <= _MOST_WORDS
+    return is_short and _says_otherwise(old, new) and not _of_another(old, new)
 
 
 def _chance(logit: float) -> float:
@@ -305,11 +306,7 @@ def may_follow(old: Statement, new: Statement, cosine: float, told: Told | None 
 
     Words and the vector are asked apart, and either is believed: lists of words do not know all that people say.
     """
-    if (
-        max(len(old.words), len(new.words)) > _MOST_WORDS
-        or not _says_otherwise(old, new)
-        or _of_another(old, new)
-    ):
+    if not is_comparable(old, new):
         return False
     if told is not None and told.logit >= _TELLS:
         *weights, bias = told.reader.weights.tolist()
