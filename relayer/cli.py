@@ -18,7 +18,7 @@ from relayer.health import Unhealthy, ask, own_url
 from relayer.wire.command_line import answer, application
 
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
-_PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status")
+_PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status", "import")
 app = application(
     "memrelay",
     lambda: importlib.metadata.version("memrelay"),

@@ -129,7 +129,10 @@ class ImportSource(StrEnum):
 
 def import_files(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATH...", help="Files or directories.", show_default=False)
+        list[Path] | None,
+        typer.Argument(
+            metavar="PATH...", help="Files or directories; memwal alone: --from memwal.", show_default=False
+        ),
     ] = None,
     *,
     source: Annotated[
@@ -159,6 +162,8 @@ def import_files(
     as_json: JsonOption = False,
 ) -> None:
     """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
+    if source is None and paths == [Path(ImportSource.MEMWAL)] and not paths[0].exists():
+        source, paths = ImportSource.MEMWAL, None
     _check_together(source, paths or (), namespace or (), as_backup=as_backup, unsigned=unsigned)
     if source is not None:
         _import_service(namespace or (), agent, url, dry_run=dry_run, as_json=as_json)

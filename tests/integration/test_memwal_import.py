@@ -6,6 +6,8 @@ import asyncio
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ async def here(tmp_path: Path):
             assert done.returncode == code, done.stdout + done.stderr
             return done.stdout if not code else done.stdout + done.stderr
 
-        typed.home = Path(environment["HOME"])
+        typed.home, typed.environment = Path(environment["HOME"]), environment
         yield typed
 
 
@@ -66,6 +68,21 @@ async def listed(typed, agent: str) -> tuple[int, set[str]]:
     """How many memories an agent has, and the texts of the newest hundred."""
     told = json.loads(await typed("list", "--json", "--agent", agent, "--limit", "100"))
     return told["total"], {one["text"] for one in told["memories"]}
+
+
+async def test_the_service_may_be_named_without_an_option_and_by_either_program(service, here) -> None:
+    named = json.loads(await here("import", "memwal", "--dry-run", "--json", **variables(service)))
+    assert named["found"] == 121
+    other = Path(sys.executable).parent / "memrelay"
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [other, "import", "memwal", "--dry-run", "--json"],
+        env=here.environment | variables(service),
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+    assert json.loads(done.stdout) == named
 
 
 @pytest.mark.row("MW-53", level="e2e")
