@@ -162,8 +162,7 @@ def import_files(
     as_json: JsonOption = False,
 ) -> None:
     """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
-    if source is None and paths == [Path(ImportSource.MEMWAL)] and not paths[0].exists():
-        source, paths = ImportSource.MEMWAL, None
+    source, paths = _named_place(source, paths)
     _check_together(source, paths or (), namespace or (), as_backup=as_backup, unsigned=unsigned)
     if source is not None:
         _import_service(namespace or (), agent, url, dry_run=dry_run, as_json=as_json)
@@ -199,6 +198,15 @@ def import_files(
             "--as-backup restores an export of this account as it was."
         )
     _end(problems)
+
+
+def _named_place(
+    source: ImportSource | None, paths: list[Path] | None
+) -> tuple[ImportSource | None, list[Path] | None]:
+    """Return what to import from; a service that is named where files are, and is none, is meant as one."""
+    if source is None and paths == [Path(ImportSource.MEMWAL)] and not paths[0].exists():
+        return ImportSource.MEMWAL, None
+    return source, paths
 
 
 def _check_together(
