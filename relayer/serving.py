@@ -58,7 +58,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
         relayer = await stack.enter_async_context(_answering(settings, listening, key))
         url = url_of(settings, listening.getsockname()[1])
         model = relayer.context.embedder.model.name
-        name_instance(f"{socket.gethostname()}:{listening.getsockname()[1]}")
+        name_instance(listening.getsockname()[1])
         log.info(
             "started",
             version=product_version(),

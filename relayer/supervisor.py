@@ -32,7 +32,7 @@ from relayer.process import bind, product_version, raise_descriptor_limit, ready
 from relayer.serving import Start
 from relayer.settings.config import RelayerSettings
 from relayer.settings.keys import require_relayer_key
-from relayer.telemetry import describe, log
+from relayer.telemetry import describe, log, name_instance
 from relayer.wire.retries import doubled
 from relayer.worker_line import WorkerLine
 
@@ -74,6 +74,7 @@ def supervise(settings: RelayerSettings, workers: int, say: Say, work: Work) -> 
     tls_context(settings)
     with ExitStack() as stack:
         listening = stack.enter_context(bind(settings))
+        name_instance(listening.getsockname()[1])
         key = require_relayer_key(settings, say)
         stores.preload(settings)
         embedder = models.loaded_embedder(settings)
@@ -86,9 +87,10 @@ def supervise(settings: RelayerSettings, workers: int, say: Say, work: Work) -> 
         def start(seat: Seat, end: socket.socket) -> int:
             return work(Start(settings, WorkerLine(seat, end), listening, key, embedder))
 
-        url = url_of(settings, listening.getsockname()[1])
+        url, began = url_of(settings, listening.getsockname()[1]), time.monotonic()
 
         def announce(facts: dict[str, str]) -> None:
+            log.info("started", version=product_version(), url=url, workers=workers, pid=os.getpid(), **facts)
             say(
                 f"memrelay {product_version()} serves {url}, store {facts['store']}, model {facts['model']}, "
                 f"{workers} workers"
@@ -96,7 +98,9 @@ def supervise(settings: RelayerSettings, workers: int, say: Say, work: Work) -> 
             if settings.ready_file is not None:
                 stack.enter_context(ready_file(settings.ready_file, url))
 
-        return _Supervisor(shared, start, announce, stack.close).run()
+        code = _Supervisor(shared, start, announce, stack.close).run()
+        log.info("stopped", version=product_version(), served_seconds=round(time.monotonic() - began, 1))
+        return code
 
 
 @dataclass(slots=True)
@@ -139,6 +143,7 @@ class _Supervisor:
         self._due: dict[int, float] = {}
         self._restarts = 0
         self._signals = 0
+        self._cause = ""
         self._kill_at = float("inf")
         self._first_code = 0
         self._askers: set[int] = set()
@@ -197,8 +202,9 @@ class _Supervisor:
             here.close()
             there.close()
 
-    def _told_to_stop(self, *_: object) -> None:
+    def _told_to_stop(self, number: int, _: object) -> None:
         self._signals += 1
+        self._cause = signal.Signals(number).name
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -232,6 +238,7 @@ class _Supervisor:
             self._answer_askers()
 
     def _stop(self, now: float) -> None:
+        log.info("told_to_stop", cause=self._cause)
         log.info("stopping", workers=len(self._workers), within_seconds=_STOP_SECONDS)
         self._kill_at = now + _STOP_SECONDS
         self._due.clear()

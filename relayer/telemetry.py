@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import socket
 import sys
 import traceback
 from typing import Any, Literal, TextIO
@@ -60,9 +61,9 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     root.setLevel(max(number, logging.WARNING))
 
 
-def name_instance(name: str) -> None:
-    """Have every line from now on say which process it is of; the lines of several come together somewhere."""
-    _instance["instance"] = name
+def name_instance(port: int) -> None:
+    """Have every line from now on say which relayer it is of, by machine and port; the lines of several come together somewhere."""
+    _instance["instance"] = f"{socket.gethostname()}:{port}"
 
 
 _instance: dict[str, str] = {}

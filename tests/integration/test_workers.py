@@ -318,6 +318,16 @@ def test_a_stop_that_everybody_is_told_of_still_finishes_the_requests_under_way(
     assert two.served.process.wait(30) == 0
 
 
+def test_the_log_tells_start_and_stop_of_the_whole_and_every_line_has_its_instance(two: Workers) -> None:
+    two.served.process.send_signal(signal.SIGTERM)
+    assert two.served.process.wait(30) == 0
+    (started,), (told,), (_,) = two.events("started"), two.events("told_to_stop"), two.events("stopped")
+    assert (started["workers"], started["pid"], started["url"]) == (2, two.served.process.pid, two.served.url)
+    assert told["cause"] == "SIGTERM"
+    assert len({event.get("instance") for event in events_of(two.served)}) == 1, "lines of one relayer"
+    assert started["instance"].endswith(f":{httpx.URL(two.served.url).port}")
+
+
 def test_a_second_signal_ends_all_of_it_at_once(two: Workers) -> None:
     line = _begin_write(two.served, Gateway(), two.lines[0].fleet_key)
     two.served.process.send_signal(signal.SIGTERM)
@@ -401,10 +411,10 @@ def test_the_plugin_says_and_finds_over_two_workers(two: Workers, tmp_path: Path
     turn = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": "Noted."}]
     with MemoryPlugin(two.served.url, agent="researcher", secret="5a" * 32, environ=environ) as memory:
         memory.after_turn(turn)
-        assert memory.flush(20)
+        assert memory.flush(60)
     for _ in range(4):
         with MemoryPlugin(two.served.url, agent="researcher", secret="5a" * 32, environ=environ) as memory:
-            assert TEXT in memory.before_turn(QUESTION).text
+            assert TEXT in memory.before_turn(QUESTION, deadline=20).text
 
 
 def test_two_workers_share_a_bucket(
