@@ -135,7 +135,7 @@ def test_a_turn_waits_for_no_model(plugin):
     one = plugin(model)
     begun = time.monotonic()
     tell(one, ANA)
-    injection = one.before_turn("Where did my sister Ana move?", session_key=KEY)
+    injection = one.before_turn("Where did my sister Ana move?", session_key=KEY, deadline=20)
     assert ANA in injection.text
     one.close()
     assert time.monotonic() - begun < 10

@@ -51,7 +51,7 @@ class Cli:
 
     def before_turn(self, prompt: str) -> str:
         with MemoryPlugin(self.url, agent=self.agent, secret=self.secret, environ=self.home) as plugin:
-            return plugin.before_turn(prompt, session_key=f"agent:{self.agent}:main").text
+            return plugin.before_turn(prompt, session_key=f"agent:{self.agent}:main", deadline=20).text
 
 
 @pytest.fixture

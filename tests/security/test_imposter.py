@@ -32,6 +32,8 @@ from relayer.wire.sealing import RootKeys
 
 SECRET = bytes(range(32))
 KEY = "agent:researcher:main"
+# A busy machine may need more than a turn's two seconds; the deadline is not what is tested here.
+PATIENT = {"recall.deadlineMs": 20_000}
 SAID = "My locker at the harbour gym has the number 4711 and a brass padlock."
 TURN = [{"role": "user", "content": SAID}, {"role": "assistant", "content": "Noted."}]
 QUESTION = "Which number has my locker at the harbour gym?"
@@ -194,7 +196,7 @@ def environ(tmp_path) -> dict[str, str]:
 @pytest.fixture
 def plugin(place, environ) -> Iterator[MemoryPlugin]:
     """A plugin that has met the relayer, and knows its identity and today's keys."""
-    with MemoryPlugin(place.url, secret=SECRET.hex(), environ=environ) as made:
+    with MemoryPlugin(place.url, settings=PATIENT, secret=SECRET.hex(), environ=environ) as made:
         assert made.before_turn("What do you know of lighthouses and of me?", session_key=KEY).status in {
             "ok",
             "empty",
@@ -247,7 +249,7 @@ def test_what_a_stranger_answers_is_not_injected(place, plugin):
 
 
 async def test_what_a_stranger_answers_is_not_injected_by_the_async_form(place, environ):
-    settings = {"url": place.url, "recall": {"mode": "active"}}
+    settings = {"url": place.url, "recall": {"mode": "active", "deadlineMs": 20_000}}
     async with AsyncMemoryPlugin(settings=settings, secret=SECRET.hex(), environ=environ) as plugin:
         await plugin.before_turn("What do you know of lighthouses and of me?", session_key=KEY)
 
@@ -303,7 +305,7 @@ def test_a_turn_that_a_stranger_refuses_is_no_dead_letter(place, plugin, answers
 
 
 def test_a_stranger_that_refuses_to_tell_keys_makes_no_dead_letter(place, environ):
-    with MemoryPlugin(place.url, secret=SECRET.hex(), environ=environ) as plugin:
+    with MemoryPlugin(place.url, settings=PATIENT, secret=SECRET.hex(), environ=environ) as plugin:
         place.stranger(refuses(404, "not_found"), with_keys=False)
         plugin.after_turn(TURN, session_key=KEY)
         plugin.flush(2)
