@@ -96,8 +96,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.finished.done():
-            self.finished.set_exception(NotAnswered(f"a connection was closed early ({type(exc).__name__})"))
+        self._give_up(NotAnswered(f"a connection was closed early ({type(exc).__name__})"))
 
     def begin(self) -> None:
         request = next(self._source, None)
@@ -114,9 +113,17 @@ class _Connection(asyncio.Protocol):
             end = self._buffer.find(_END_OF_HEAD)
             if end < 0:
                 return
-            self._wanted = end + len(_END_OF_HEAD) + _content_length(self._buffer[:end])
+            try:
+                self._wanted = end + len(_END_OF_HEAD) + _content_length(self._buffer[:end])
+            except NotAnswered as error:
+                self._give_up(error)
+                return
         if len(self._buffer) >= self._wanted:
             self._complete()
+
+    def _give_up(self, error: NotAnswered) -> None:
+        if not self.finished.done():
+            self.finished.set_exception(error)
 
     def _complete(self) -> None:
         load, answer = self._load, self._buffer
