@@ -277,7 +277,10 @@ def test_the_table_of_faults_says_what_the_tests_show() -> None:
     _, _, after = text.partition("| fault | what happens |")
     table = after.partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    assert [
-        (row[0].strip("`"), row[2].partition(":")[0].removeprefix("refuses "), *row[3:6]) for row in rows
-    ] == [(fault.name, fault.start, fault.write, fault.recall, fault.ready) for fault in FAULTS]
+    # Faults that end alike share a row.
+    assert sorted(
+        (name, row[2].partition(":")[0].removeprefix("refuses "), *row[3:6])
+        for row in rows
+        for name in re.findall(r"`(\w+)`", row[0])
+    ) == sorted((fault.name, fault.start, fault.write, fault.recall, fault.ready) for fault in FAULTS)
     assert all(len(row) == 7 and row[1] and row[6] for row in rows)
