@@ -31,8 +31,8 @@ from relayer.wire.memories import Selection
 # A block of so many is opened for one of them, in about the time of two single records.
 BLOCK_RECORDS = 32
 _OPEN_BYTES = 32 * 1024
-# What was answered of some 300 memories: whoever asks on in a conversation gets many of them again.
-_SHOWN_BYTES = 256 * 1024
+# What was answered of some 400 memories: whoever asks on in a conversation gets many of them again.
+_SHOWN_BYTES = 512 * 1024
 _SHOWN_ENTRY_BYTES = 400
 # A record as a value takes about this many times its encoded size.
 _AS_VALUE = 6
@@ -313,6 +313,8 @@ class RecordTable:
 
     def beside(self, number: int) -> set[int]:
         """Return the numbers of what recall may return and contradicts a record, or contradicts what does."""
+        if number not in self._contradicted_by:
+            return set()
         found: set[int] = set()
         left = [number]
         while left:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from functools import partial
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache, partial
 
 import msgspec
 import numpy as np
@@ -89,21 +90,36 @@ class _Penalties:
 
     def __init__(self, penalties: Sequence[schemas.SourcePenalty]) -> None:
         self._penalties = penalties
+        self._any = _one_of(tuple(item.match for item in penalties))
         self._known: dict[Origin, float] = {}
 
     def of(self, origin: Origin) -> float:
         """The largest penalty that a record's source has, 0 without one."""
         cost = self._known.get(origin)
         if cost is None:
-            matching = (item.penalty for item in self._penalties if _matches(item.match, origin))
-            cost = self._known[origin] = max(matching, default=0.0)
+            names = _names(origin)
+            cost = self._matching(names) if any(map(self._any.match, names)) else 0.0
+            self._known[origin] = cost
         return cost
 
+    def _matching(self, names: Sequence[str]) -> float:
+        matching = (
+            item.penalty for item in self._penalties if any(fnmatchcase(name, item.match) for name in names)
+        )
+        return max(matching, default=0.0)
 
-def _matches(pattern: str, origin: Origin) -> bool:
-    named = [origin.reference, f"kind:{origin.kind}", f"trust:{origin.trust}"]
-    named += [f"transcript:{origin.transcript}"] if origin.transcript else []
-    return any(fnmatchcase(name, pattern) for name in named if name)
+
+@lru_cache(maxsize=64)
+def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """What matches where any of the patterns does: most sources match none."""
+    return re.compile("|".join(map(translate, patterns)))
+
+
+def _names(origin: Origin) -> list[str]:
+    """What the patterns are compared with."""
+    named = [f"kind:{origin.kind}", f"trust:{origin.trust}"]
+    named += [origin.reference] if origin.reference else []
+    return named + ([f"transcript:{origin.transcript}"] if origin.transcript else [])
 
 
 # Of a query; the model reads 256 tokens, and words beyond this many characters would be work and no help.
@@ -315,7 +331,7 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
             if key not in placed and (allowed is None or key in allowed):
                 # Of one that was not found, its relevance is all that is known.
                 unfound = Hit(key, hit.relevance, None, None, 0.0, spoken=False, evidence=hit.evidence)
-                placed[key] = replace(found.get(key, unfound), relevance=hit.relevance)
+                placed[key] = found.get(key, unfound)._replace(relevance=hit.relevance)
         placed.setdefault(hit.key, hit)
     return list(placed.values())
 
@@ -336,7 +352,7 @@ def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
             # The vector of a turn has something of the one before it, and so is near it whatever it tells.
             near = None if newer.context_of == record.id else told[other]
             if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), near):
-                placed[beside.key] = replace(beside, relevance=max(beside.relevance, hit.relevance))
+                placed[beside.key] = beside._replace(relevance=max(beside.relevance, hit.relevance))
         placed.setdefault(hit.key, hit)
     return [*placed.values(), *hits[_COMPARED:]]
 
