@@ -20,7 +20,20 @@ import uvloop
 
 from memrelay import AsyncMemoryPlugin
 
-_WHO = ("Ada", "Bruno", "Chiara", "Dmitri", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Kemal", "Lena")
+_WHO = (
+    "Ada",
+    "Bruno",
+    "Chiara",
+    "Dmitri",
+    "Elif",
+    "Farid",
+    "Greta",
+    "Hugo",
+    "Ines",
+    "Jonas",
+    "Kemal",
+    "Lena",
+)
 _WHAT = ("bicycle", "camera", "lamp", "guitar", "tent", "kettle", "passport", "ladder", "jacket", "notebook")
 _WHERE = ("Porto", "Leipzig", "the office", "the cellar", "Lyon", "the garage", "Turin", "the library")
 _SECRET = "3c" * 32
@@ -42,7 +55,9 @@ async def _measure(
     return {"seconds": seconds, "cpu": cpu}
 
 
-async def _turns(url: str, home: Path, count: int, seed: int, pause: float) -> dict[str, dict[str, list[float]]]:
+async def _turns(
+    url: str, home: Path, count: int, seed: int, pause: float
+) -> dict[str, dict[str, list[float]]]:
     chosen = random.Random(seed)
 
     def about() -> tuple[str, str, str]:
