@@ -21,7 +21,7 @@ from bench.report import Lab, Section
 from bench.stats import percentile, ratio, spread
 from gateway_plugin.identity import Identity
 
-__all__ = ["against_commit"]
+__all__ = ["against_commit", "tree_of"]
 
 CONNECTIONS = 8
 MEMORIES = 1_000
@@ -71,7 +71,7 @@ async def against_commit(lab: Lab) -> list[Section]:
         return []
     found: dict[str, _Rounds] = defaultdict(_Rounds)
     with ExitStack() as stack:
-        before = await _started(lab, stack, "before", stack.enter_context(_tree(commit, lab.work / "tree")))
+        before = await _started(lab, stack, "before", stack.enter_context(tree_of(commit, lab.work / "tree")))
         now = await _started(lab, stack, "now", None)
         for number in range(-1, lab.count(_ROUNDS, 1)):
             for kind in _kinds(lab):
@@ -86,7 +86,8 @@ async def against_commit(lab: Lab) -> list[Section]:
 
 
 @contextmanager
-def _tree(commit: str, where: Path) -> Iterator[Path]:
+def tree_of(commit: str, where: Path) -> Iterator[Path]:
+    """A worktree of a commit, in ``where``, until the block ends."""
     here = ["git", "-C", str(Path(__file__).parent.parent), "worktree"]
     subprocess.run([*here, "add", "--quiet", "--detach", str(where), commit], check=True)
     try:

@@ -21,6 +21,7 @@ from bench.http_recall import recall_cost
 from bench.memory import resident_memory
 from bench.quality import recall_quality
 from bench.report import Lab, Section, machine, show, write
+from bench.turns import lived_turns
 from bench.workers import worker_rates
 from bench.writes import write_rates
 
@@ -35,6 +36,7 @@ class Part(StrEnum):
     QUALITY = "quality"
     MEMORY = "memory"
     WORKERS = "workers"
+    TURNS = "turns"
     AGAINST = "against"
 
 
@@ -44,6 +46,7 @@ _MEASURES: dict[Part, Callable[[Lab], Awaitable[list[Section]]]] = {
     Part.QUALITY: recall_quality,
     Part.MEMORY: resident_memory,
     Part.WORKERS: worker_rates,
+    Part.TURNS: lived_turns,
     Part.AGAINST: against_commit,
 }
 
