@@ -25,7 +25,7 @@ __all__ = ["against_commit", "tree_of"]
 
 CONNECTIONS = 8
 MEMORIES = 1_000
-_ROUNDS = 9
+_ROUNDS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ def _kinds(lab: Lab) -> Sequence[_Kind]:
         return [{"items": [item]} for item in items(rows, lab.seed + 200 + number)]
 
     return (
-        _Kind("recall, vector given", "/v1/recall", lab.count(800, 40), vectors, sealed=False),
-        _Kind("recall, vector given, sealed", "/v1/recall", lab.count(800, 40), vectors),
-        _Kind("recall, new text, sealed", "/v1/recall", lab.count(100, 8), texts),
-        _Kind("write, one connection", "/v1/memories", lab.count(150, 8), memories, connections=1),
+        _Kind("recall, vector given", "/v1/recall", lab.count(400, 40), vectors, sealed=False),
+        _Kind("recall, vector given, sealed", "/v1/recall", lab.count(400, 40), vectors),
+        _Kind("recall, new text, sealed", "/v1/recall", lab.count(60, 8), texts),
+        _Kind("write, one connection", "/v1/memories", lab.count(100, 8), memories, connections=1),
     )
 
 
