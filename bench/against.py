@@ -73,8 +73,9 @@ async def against_commit(lab: Lab) -> list[Section]:
     with ExitStack() as stack:
         before = await _started(lab, stack, "before", stack.enter_context(tree_of(commit, lab.work / "tree")))
         now = await _started(lab, stack, "now", None)
-        for number in range(-1, lab.count(_ROUNDS, 1)):
-            for kind in _kinds(lab):
+        # Kind by kind: what is written is compacted, indexed and judged by afterwards, which is none of a recall's cost.
+        for kind in _kinds(lab):
+            for number in range(-1, lab.count(_ROUNDS, 1)):
                 lab.say(f"against {commit}, {kind.name}: round {number + 1}")
                 rounds = found[kind.name] if number >= 0 else _Rounds()
                 steps = ((now, rounds.now), (before, rounds.before))
