@@ -94,8 +94,8 @@ format: setup ## Format and fix what can be fixed
 features: setup ## Write docs/features.md from the tests' markers
 	$(BIN)/python tests/features.py --write
 
-bench: setup ## Measure speed as ratios, side by side, and recall quality
-	$(BIN)/python -m bench.run --data $(DATA)
+bench: setup ## Measure speed as ratios, side by side, and recall quality; with AGAINST=COMMIT beside that commit
+	$(BIN)/python -m bench.run --data $(DATA) $(if $(AGAINST),--against $(AGAINST))
 
 bench-quality: setup ## Measure how well memories are found and how rarely anything else is; with rivals if installed
 	$(BIN)/python -m bench.sets

@@ -81,9 +81,8 @@ class BareHandler:
         hits = []
         for at in ranked.tolist():
             relevance = round(float(scores[at]), 4)
-            hits.append(
-                self._memories[at] | {"relevance": relevance, "distance": 1 - relevance, "evidence": None}
-            )
+            judged = {"relevance": relevance, "distance": 1 - relevance, "evidence": None, "passage": ""}
+            hits.append(self._memories[at] | judged)
         position = {"seq": len(self._rows), "digest": "0" * 64}
         return {"memories": hits, "position": position, "degraded": False, "considered": len(self._rows)}
 

@@ -21,6 +21,7 @@ from gateway_plugin.identity import FIRST_GENERATION, Identity, RootHolder
 from relayer.wire import schemas
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import NONCE_SIZE, SEALED_TYPE, seal_body
 
 __all__ = ["AGENT", "BenchGateway", "bare_request"]
 
@@ -61,13 +62,23 @@ class BenchGateway:
         )
 
     async def request(
-        self, identity: Identity, target: str, body: dict[str, Any] | None, method: str = "POST"
+        self,
+        identity: Identity,
+        target: str,
+        body: dict[str, Any] | None,
+        method: str = "POST",
+        *,
+        sealed: bool = False,
     ) -> bytes:
-        """Return a signed request, good for two minutes and for one use."""
+        """Return a signed request, good for two minutes and for one use; with its body ``sealed`` as the plugin does over http."""
         if self._fleet is None:
             self._fleet = await self.client.fleet()
         now, raw = int(time.time()), b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         memory_key = self._sealed.header(identity, self._fleet.keys[0], now)
+        nonce, typed = secrets.token_bytes(NONCE_SIZE), {}
+        if sealed:
+            secret = self._sealed.keys(identity, self._fleet.keys[0], now).secret
+            raw, typed = seal_body(secret, nonce, raw), {"Content-Type": SEALED_TYPE}
         headers = signed_headers(
             identity,
             self._endpoint,
@@ -76,8 +87,9 @@ class BenchGateway:
             body=raw,
             memory_key=memory_key,
             now=now,
+            nonce=nonce,
         )
-        return http_request(self._endpoint.authority, target, headers, raw, method)
+        return http_request(self._endpoint.authority, target, headers | typed, raw, method)
 
     async def fill(self, identity: Identity, items: list[dict[str, Any]]) -> list[str]:
         """Remember items, a hundred a request; returns their ids in order."""

@@ -42,8 +42,9 @@ class Load:
 def http_request(
     authority: str, target: str, headers: dict[str, str], body: bytes, method: str = "POST"
 ) -> bytes:
-    """Return a request, with a JSON body if there is one, as it goes over the wire."""
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {authority}", "Content-Type: application/json"]
+    """Return a request as it goes over the wire, its body JSON unless the headers have another type."""
+    headers = {"Content-Type": "application/json"} | headers
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {authority}"]
     lines += [f"Content-Length: {len(body)}", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join(lines).encode("ascii") + _END_OF_HEAD + body
 

@@ -82,7 +82,12 @@ class Server:
 
 @contextmanager
 def started(
-    module: str, arguments: Sequence[str], work: Path, environment: Mapping[str, str] | None = None
+    module: str,
+    arguments: Sequence[str],
+    work: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    tree: Path | None = None,
 ) -> Iterator[Server]:
     """Run ``python -m module arguments --ready-file ...`` until the block ends.
 
@@ -91,6 +96,7 @@ def started(
         arguments: of the command.
         work: a directory for the ready file and the log, made if need be.
         environment: of the process, beside this one's.
+        tree: a checkout whose code it runs; None for this one's.
 
     Raises:
         RuntimeError: it ended, or did not get ready in two minutes.
@@ -99,7 +105,9 @@ def started(
     ready, log = work / "ready.json", work / "log.txt"
     command = [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)]
     with log.open("w") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=sink, env=_CLEAN | dict(environment or {}))
+        process = subprocess.Popen(
+            command, stdout=sink, stderr=sink, env=_CLEAN | dict(environment or {}), cwd=tree
+        )
     try:
         yield Server(_url(process, ready, log), process.pid)
     finally:

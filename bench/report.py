@@ -36,12 +36,14 @@ class Lab:
         quick: few requests, to see that everything runs; the numbers mean nothing.
         say: shows what is being done.
         data: the conversations of the quality part.
+        against: the commit that this tree is measured beside.
     """
 
     work: Path
     quick: bool
     say: Callable[[str], None]
     data: Path | None = None
+    against: str | None = None
     seed: int = field(default=11)
 
     def count(self, full: int, quick: int) -> int:

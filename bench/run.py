@@ -16,10 +16,12 @@ import typer
 import uvloop
 from rich.console import Console
 
+from bench.against import against_commit
 from bench.http_recall import recall_cost
 from bench.memory import resident_memory
 from bench.quality import recall_quality
 from bench.report import Lab, Section, machine, show, write
+from bench.turns import lived_turns
 from bench.workers import worker_rates
 from bench.writes import write_rates
 
@@ -34,6 +36,8 @@ class Part(StrEnum):
     QUALITY = "quality"
     MEMORY = "memory"
     WORKERS = "workers"
+    TURNS = "turns"
+    AGAINST = "against"
 
 
 _MEASURES: dict[Part, Callable[[Lab], Awaitable[list[Section]]]] = {
@@ -42,11 +46,16 @@ _MEASURES: dict[Part, Callable[[Lab], Awaitable[list[Section]]]] = {
     Part.QUALITY: recall_quality,
     Part.MEMORY: resident_memory,
     Part.WORKERS: worker_rates,
+    Part.TURNS: lived_turns,
+    Part.AGAINST: against_commit,
 }
 
 
 def main(
     data: Annotated[Path | None, typer.Option(help="Conversations for the quality part.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="A commit; this tree is measured beside it, in the same rounds.")
+    ] = None,
     only: Annotated[list[Part] | None, typer.Option(help="Only this part; may be repeated.")] = None,
     *,
     quick: Annotated[
@@ -65,7 +74,7 @@ def main(
         )
         sections: list[Section] = []
         with progress.status("starting") as status:
-            lab = Lab(Path(folder), quick, status.update, data)
+            lab = Lab(Path(folder), quick, status.update, data, against)
             for part in only or list(Part):
                 found = uvloop.run(_measured(_MEASURES[part], lab))
                 for section in found:

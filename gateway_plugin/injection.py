@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import html
 import re
+import secrets
 import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
@@ -346,9 +348,26 @@ _BLOCKING_RULES: Final = tuple((kind, re.compile(source)) for kind, source in BL
 _SUSPICIOUS_RULES: Final = tuple((kind, re.compile(source)) for kind, source in SUSPICIOUS)
 
 
+# Verdicts by a keyed digest: the same memories are recalled turn after turn, reading one takes 0.2 ms, and no text stays.
+_MOST_KNOWN: Final = 4096
+_KEY: Final = secrets.token_bytes(32)
+_known: Final[dict[bytes, Verdict]] = {}
+
+
 def scan(text: str) -> Verdict:
     """Name what a text tries, over its plain, its folded and its decoded forms."""
     text = text[:MAX_SCANNED_CHARS]
+    place = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=_KEY, digest_size=16).digest()
+    verdict = _known.get(place)
+    if verdict is None:
+        verdict = _read(text)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[place] = verdict
+    return verdict
+
+
+def _read(text: str) -> Verdict:
     blocking, suspicious = _match(text)
     hidden = "".join(chr(ord(char) - 0xE0000) for run in _TAG_CHARS.findall(text) for char in run)
     if hidden:

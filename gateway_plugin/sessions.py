@@ -105,9 +105,12 @@ class Toggles:
 
     def is_on(self, owner: NamespaceRef, session: str) -> bool:
         """Whether memory is on for a session of a namespace, by its own switch, its agent's and the gateway's."""
-        return (
-            self.enabled_everywhere and self.agent_enabled(owner.agent) and self._is_on(owner, _name(session))
+        asked = (
+            (self._gateway, _EVERYWHERE),
+            (self._gateway, _of_agent(owner.agent)),
+            (owner, _name(session)),
         )
+        return all(found.value != _OFF for found in self._outbox.get_all(asked))
 
     def set_session(self, owner: NamespaceRef, session: str, *, enabled: bool) -> None:
         """Switch a session."""
@@ -120,11 +123,11 @@ class Toggles:
 
     def agent_enabled(self, agent: str) -> bool:
         """Whether memory is on for an agent, by its normal name, as far as its own switch goes."""
-        return self._is_on(self._gateway, f"agent:{agent}")
+        return self._is_on(self._gateway, _of_agent(agent))
 
     def set_agent(self, agent: str, *, enabled: bool) -> None:
         """Switch every session of an agent, by its normal name."""
-        self._set(self._gateway, f"agent:{agent}", enabled=enabled)
+        self._set(self._gateway, _of_agent(agent), enabled=enabled)
 
     def set_everywhere(self, *, enabled: bool) -> None:
         """Switch the whole gateway."""
@@ -137,6 +140,10 @@ class Toggles:
         if self._is_on(owner, name) != enabled:
             value = _ON if enabled else _OFF
             self._outbox.compare_and_set(ValueUpdate(owner, name, value, lasting=not enabled))
+
+
+def _of_agent(agent: str) -> str:
+    return f"agent:{agent}"
 
 
 def _name(session: str) -> str:

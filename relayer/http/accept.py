@@ -157,7 +157,7 @@ class Acceptance:
             if not self._accounts.serves(certificate.account):
                 raise NotAccepted("account_not_served")
             # 8. The sealed key opens with a live fleet key, is this agent's, has not ended, and the certificate grants the right on it.
-            key = self._sealed_key(head, certificate, route, now)
+            key, opened = self._sealed_key(head, certificate, route, now)
         signer = Principal(
             certificate, signature.nonce, signature.expires * 1000, digest, peer_name(head.peer)
         )
@@ -184,7 +184,8 @@ class Acceptance:
             async with deadline.step("admit"):
                 await self._admit(signer, route)
         # In the same step of the event loop, for a revocation drops it: the opened key is kept for the next requests.
-        self._keep(head, key)
+        if opened is not None:
+            self._keep(opened, key)
         self.connections.accepted(request.protocol, signer.account)
         on_behalf_of.set(OnBehalfOf(signer.account, urgent=not route.writes))
         last_event = head.values.get("last-event-id", "")
@@ -255,14 +256,18 @@ class Acceptance:
 
     def _sealed_key(
         self, head: RequestHead, certificate: Certificate, route: Route, now: int
-    ) -> SealedKey | None:
-        """Open the memory-key, if there is one, and hold it against certificate and right."""
+    ) -> tuple[SealedKey | None, bytes | None]:
+        """Open the memory-key, if there is one, and hold it against certificate and right.
+
+        Returns it, and its digest where it was opened now and not known before.
+        """
         header = head.values.get(signing.KEY_HEADER)
         if not header:
-            return None
-        digest = _digest(header)
+            return None, None
+        digest, opened = _digest(header), None
         sealed = self._sealed_keys.get(digest)
         if sealed is None:
+            opened = digest
             encoded = _decoded(header, signing.KEY_HEADER)
             private = self._fleet.private(named_fleet_key(encoded))
             if private is None:
@@ -282,7 +287,7 @@ class Acceptance:
             and not certificate.allows(sealed.namespace, route.right)
         ):
             raise NotAccepted("namespace_not_granted")
-        return sealed
+        return sealed, opened
 
     async def _body(
         self,
@@ -363,10 +368,10 @@ class Acceptance:
         revokes = route.right is Right.ADMIN and not route.namespaced
         await self._accounts.admit(signer.certificate, revokes=revokes)
 
-    def _keep(self, head: RequestHead, key: SealedKey | None) -> None:
+    def _keep(self, digest: bytes, key: SealedKey | None) -> None:
         # One that ended while its body was on its way is not taken.
         if key is not None:
-            self._sealed_keys[_digest(head.values[signing.KEY_HEADER])] = key
+            self._sealed_keys[digest] = key
 
 
 MAX_TARGET = 2048

@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from aiohttp.web import BaseRequest
@@ -69,6 +70,7 @@ def _within(address: str, networks: Sequence[Network]) -> bool:
     return parsed is not None and any(parsed in network for network in networks)
 
 
+@lru_cache(maxsize=4096)
 def peer_name(address: str) -> str:
     """Return the name under which a peer is counted: IPv4 addresses alone, IPv6 by /64, which is what one host gets."""
     parsed = _parsed(address)

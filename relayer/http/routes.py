@@ -31,7 +31,7 @@ from relayer.use_cases.lifecycle import delete, restore, supersede
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.model_work import model_work
 from relayer.use_cases.overview import list_namespaces, newest_days, profile
-from relayer.use_cases.recall import recall
+from relayer.use_cases.recall import recall_encoded
 from relayer.use_cases.remember import import_memories, remember
 from relayer.use_cases.standing import standing
 from relayer.use_cases.transcripts import transcript
@@ -124,7 +124,7 @@ def table() -> tuple[Route, ...]:
         Route("GET", "/v1/memories/{id}", read, 1, None, memories.MemoryResponse, _given(get_memory), "One memory with its history."),
         Route("DELETE", "/v1/memories/{id}", write, 2, ForgetQuery, memories.ForgetResponse, _forget,
               "Forget a memory: hidden from recall, kept in its history; or erase it with its history."),
-        Route("POST", "/v1/recall", read, 1, memories.RecallRequest, memories.RecallResponse, _given(recall),
+        Route("POST", "/v1/recall", read, 1, memories.RecallRequest, memories.RecallResponse, _recall,
               "Find memories by a query or a vector; may return nothing.", bytes_a_token=1024, seconds=RECALL_SECONDS),
         Route("POST", "/v1/analyze", write, 5, memories.AnalyzeRequest, memories.AnalyzeResponse, _analyze,
               "Keep what is worth keeping of a turn.", seconds=ANALYZE_SECONDS, statuses=(200, 202)),
@@ -346,6 +346,11 @@ def _given(use_case: Callable[..., Awaitable[BaseModel]]) -> Handler:
         return Reply.of(await use_case(to.context, who, *given, **asked, deadline=call.deadline))
 
     return handle
+
+
+async def _recall(to: Services, call: AcceptedCall) -> Reply:
+    asked = call.body_as(memories.RecallRequest)
+    return Reply(await recall_encoded(to.context, call.access, asked, call.deadline))
 
 
 class _Query(BaseModel):

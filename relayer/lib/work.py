@@ -221,28 +221,38 @@ class Buckets:
 
         A cost above the capacity waits for a full bucket, and then gets through.
         """
-        lacking = min(cost, self._limit.capacity) - self._level(name, now)
+        return self.wait_at(self.level(name, now), cost)
+
+    def wait_at(self, level: float, cost: float) -> float:
+        """Return what `wait` does, for a bucket with so many tokens."""
+        lacking = min(cost, self._limit.capacity) - level
         # Refilling adds rounding errors; a caller that waited exactly as told must get in.
         return lacking / self._limit.per_second if lacking > 1e-6 else 0.0
 
     def spend(self, name: str, cost: float, now: float) -> None:
         """Take tokens, down to an empty bucket; a cost below zero gives them back, up to a full one."""
-        self._levels[name] = (max(0.0, self._level(name, now) - cost), now)
+        self.leave(name, self.level(name, now) - cost, now)
+
+    def leave(self, name: str, level: float, now: float) -> None:
+        """Put so many tokens into a bucket, none for less than none."""
+        self._levels[name] = (max(0.0, level), now)
 
     def __len__(self) -> int:
         return len(self._levels)
 
-    def _level(self, name: str, now: float) -> float:
+    def level(self, name: str, now: float) -> float:
+        """Return how many tokens there are."""
         level, at = self._levels.get(name, (self._limit.capacity, now))
         return min(self._limit.capacity, level + max(0.0, now - at) * self._limit.per_second)
 
 
 def take(buckets: Sequence[tuple[Buckets, str]], cost: float, now: float) -> float:
     """Take ``cost`` tokens from every bucket, or from none: returns the seconds to wait, 0 when taken."""
-    wait = max(table.wait(name, cost, now) for table, name in buckets)
+    levels = [table.level(name, now) for table, name in buckets]
+    wait = max([table.wait_at(level, cost) for (table, _), level in zip(buckets, levels, strict=True)])
     if not wait:
-        for table, name in buckets:
-            table.spend(name, cost, now)
+        for (table, name), level in zip(buckets, levels, strict=True):
+            table.leave(name, level - cost, now)
     return wait
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.objects import LogPorts
 from relayer.log.replica import Replica, Start
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView
-from relayer.namespaces.records import Memory, ids_of
+from relayer.namespaces.records import Memory, Shown, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
@@ -274,6 +274,24 @@ class OpenNamespace:
         """Open what a search found; raises `CorruptNamespace` if it does not open any more."""
         record = self.view.by_number(number)
         return Memory(record, self.log.state.records[record.id], self._is_searchable(record.id))
+
+    def shown(self, number: int, show: Callable[[Memory, int | None], Shown]) -> Shown:
+        """Return what ``show`` makes of a hit and of until when it holds; of a live one that is kept until something of it changes.
+
+        Raises:
+            CorruptNamespace: as `hit`.
+        """
+        record = self.view.table.id_of(number)
+        state = self.log.state.records[record]
+        made_of = (state.supersedes, state.reinforced, state.conflicts_with, self._is_searchable(record))
+        is_live = state.status is Status.LIVE
+        known = self.view.records.shown(number, made_of) if is_live else None
+        if known is None:
+            memory = self.hit(number)
+            known = show(memory, self.ended_at(memory))
+            if is_live:
+                self.view.records.keep_shown(number, made_of, known)
+        return known
 
     def turn(self, record: bytes) -> Memory | None:
         """Open a turn that was kept word for word: its record is a `Dialogue`."""

@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -31,6 +31,9 @@ from relayer.wire.memories import Selection
 # A block of so many is opened for one of them, in about the time of two single records.
 BLOCK_RECORDS = 32
 _OPEN_BYTES = 32 * 1024
+# What was answered of some 400 memories: whoever asks on in a conversation gets many of them again.
+_SHOWN_BYTES = 512 * 1024
+_SHOWN_ENTRY_BYTES = 400
 # A record as a value takes about this many times its encoded size.
 _AS_VALUE = 6
 _ENTRY_BYTES = 150
@@ -46,6 +49,24 @@ class _Block(NamedTuple):
     sealed: bytes
 
 
+class Origin(NamedTuple):
+    """Where a memory comes from, as penalties see it."""
+
+    kind: str
+    trust: str
+    transcript: str
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an answer says of a memory: ``encoded``, a JSON object; ``text_bytes`` of its text are there in UTF-8."""
+
+    encoded: bytes = field(repr=False)
+    text_bytes: int
+    origin: Origin
+
+
 class RecordCache:
     """Records by number."""
 
@@ -54,6 +75,10 @@ class RecordCache:
         self._single: dict[int, tuple[bytes, bytes]] = {}
         self._blocks: list[_Block] = []
         self._open: LRUCache[int, tuple[Record, int]] = LRUCache(_OPEN_BYTES, itemgetter(1))
+        # By number: what of a memory's state it was made of, and what is shown.
+        self._shown: LRUCache[int, tuple[object, Shown]] = LRUCache(
+            _SHOWN_BYTES, lambda known: len(known[1].encoded) + _SHOWN_ENTRY_BYTES
+        )
         self._sealed_bytes = 0
         # Whoever goes through all records opens each block once.
         self._last: tuple[_Block, list[bytes]] | None = None
@@ -62,11 +87,13 @@ class RecordCache:
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
         entries = len(self._single) + len(self._blocks)
-        return self._sealed_bytes + entries * _ENTRY_BYTES + int(self._open.currsize) * _AS_VALUE
+        opened = int(self._open.currsize) * _AS_VALUE + int(self._shown.currsize)
+        return self._sealed_bytes + entries * _ENTRY_BYTES + opened
 
     def put(self, number: int, record_id: bytes, sealed: bytes, encoded: bytes) -> Record:
         """Take a record as the log holds it, and what is in its seal; raises `msgspec.MsgspecError` if that is none."""
         record = decode_record(encoded)
+        self._shown.pop(number, None)
         self._single[number] = (record_id, sealed)
         self._sealed_bytes += len(sealed)
         self._note(number, record, len(encoded))
@@ -92,9 +119,20 @@ class RecordCache:
         self._note(number, record, len(encoded))
         return record
 
+    def shown(self, number: int, state: object) -> Shown | None:
+        """Return what is kept of a memory's answer, if it was made of the same state."""
+        known = self._shown.get(number)
+        return known[1] if known is not None and known[0] == state else None
+
+    def keep_shown(self, number: int, state: object, shown: Shown) -> None:
+        """Keep what was made of a memory and its state, until others are asked for or its record goes."""
+        if len(shown.encoded) + _SHOWN_ENTRY_BYTES <= _SHOWN_BYTES:
+            self._shown[number] = (state, shown)
+
     def drop(self, number: int, salt: bytes) -> None:
         """Destroy a record: what is left of its block is sealed anew, with ``salt``, without it."""
         self._open.pop(number, None)
+        self._shown.pop(number, None)
         single = self._single.pop(number, None)
         if single is not None:
             self._sealed_bytes -= len(single[1])
@@ -275,6 +313,8 @@ class RecordTable:
 
     def beside(self, number: int) -> set[int]:
         """Return the numbers of what recall may return and contradicts a record, or contradicts what does."""
+        if number not in self._contradicted_by:
+            return set()
         found: set[int] = set()
         left = [number]
         while left:

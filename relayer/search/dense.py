@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, Graph
-from relayer.search.rows import Block, Found, Rows, Vector, best_of, checked, products
+from relayer.search.rows import Block, Found, Rows, Vector, best_of, checked, products, widened
 
 # In place of the key of a position whose row was removed.
 DEAD = -1
@@ -330,7 +330,7 @@ class DenseIndex:
             block.graph, covered = Graph.load(dimension, parts.graph)
             block.covered = block.frozen = len(covered)
             rows = np.concatenate((covered, rows)) if len(rows) else covered.copy()
-        block.rows = Rows.of(rows if len(keys) > crossover else rows.astype(np.float32))
+        block.rows = Rows.of(rows if len(keys) > crossover else widened(rows))
         block.keys.frombytes(keys.astype(np.int64, copy=False).tobytes())
         block.positions = dict(zip(block.keys, range(len(keys)), strict=True))
         if len(rows) != len(keys) or len(block.positions) != len(keys):

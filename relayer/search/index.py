@@ -7,7 +7,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Container, Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from math import isnan
 from typing import NamedTuple
 
@@ -488,7 +487,7 @@ class MemoryIndex:
             judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
             hits=tuple(
-                replace(hit, passage=at) if (at := asked.passage(hit.key)) is not None else hit
+                hit._replace(passage=at) if (at := asked.passage(hit.key)) is not None else hit
                 for hit in passed
             ),
             degraded=query_vector is None or self._lacks_vectors(keys),

@@ -7,10 +7,10 @@ is any good. Raw cosine plus covered share of the query's terms does both (docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,8 +254,7 @@ def _within(own: float, expected: float) -> float:
     return min(max(own, expected - MOST_BELOW_PRIOR), expected + MOST_ABOVE_PRIOR)
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A memory that was found.
 
     Attributes:
@@ -318,7 +317,7 @@ def in_order(hits: Sequence[Hit], scores: Mapping[int, float]) -> list[Hit]:
     ordered: list[Hit] = []
     for hit in sorted(hits, key=lambda hit: -scores[hit.key]):
         least = min(least, hit.relevance)
-        ordered.append(hit if hit.relevance == least else replace(hit, relevance=least))
+        ordered.append(hit if hit.relevance == least else hit._replace(relevance=least))
     return ordered
 
 

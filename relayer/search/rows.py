@@ -57,8 +57,20 @@ DECIMALS = 6
 
 def products(block: Block, query: Vector) -> Vector:
     """The inner product of each row of a block with the query."""
-    scores: Vector = (block.astype(np.float32, copy=False) @ query).round(DECIMALS)
+    scores: Vector = (widened(block) @ query).round(DECIMALS)
     return scores
+
+
+# Every float16 as a float32: looking one up takes half the time of computing it.
+_AS_FLOAT32 = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
+def widened(block: Block) -> NDArray[np.float32]:
+    """A block in float32, itself if it is that."""
+    if block.dtype != np.float16 or not block.flags.c_contiguous:
+        return block.astype(np.float32, copy=False)
+    wide: NDArray[np.float32] = _AS_FLOAT32.take(block.view(np.uint16), mode="clip")
+    return wide
 
 
 def best_of(scores: Vector, k: int) -> NDArray[np.int64]:

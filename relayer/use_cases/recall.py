@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from functools import partial
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache, partial
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Record, Trust
+from relayer.domain.operations import Trust
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
 from relayer.extraction.changes import may_follow, statement_of, told_by
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Origin, Shown
 from relayer.ports import EmbeddingModel
 from relayer.search.passages import passage_at
 from relayer.search.prompt_reader import read_prompt
@@ -38,7 +40,7 @@ from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.writing.drafts import parse_vector, same_voice
-from relayer.writing.present import PAGE_BYTES, memory_fields, position
+from relayer.writing.present import PAGE_BYTES, encoded
 
 # A draft is not yet what its author means, and a tool's output or a transcript is what somebody curated the rest from.
 DEFAULT_PENALTIES = (
@@ -67,17 +69,16 @@ def ordered(
     first = hits[: request.limit]
     moved = fades is not None or bool(request.diversity)
     # A penalty only moves a hit down. Where the first have none they stay the first, and the rest need no opening.
-    if not moved and not any(penalties.of(opened.hit(hit.key).record) for hit in first):
+    if not moved and not any(penalties.of(opened.shown(hit.key, encoded).origin) for hit in first):
         return list(first), {}
     costs: dict[int, float] = {}
     scores: dict[int, float] = {}
     for hit in hits:
-        record = opened.hit(hit.key).record
-        cost = penalties.of(record)
+        cost = penalties.of(opened.shown(hit.key, encoded).origin)
         if cost:
             costs[hit.key] = cost
         scores[hit.key] = hit.evidence - cost
-        if fades is not None and not record.pinned:
+        if fades is not None and not (record := opened.hit(hit.key).record).pinned:
             scores[hit.key] = faded(scores[hit.key], (now - record.said_at) / _DAY_MS, fades)
     if request.diversity:
         scores = diverse(scores, opened.vector_of_hit, request.diversity, request.limit)
@@ -89,24 +90,36 @@ class _Penalties:
 
     def __init__(self, penalties: Sequence[schemas.SourcePenalty]) -> None:
         self._penalties = penalties
-        self._known: dict[tuple[str, ...], float] = {}
+        self._any = _one_of(tuple(item.match for item in penalties))
+        self._known: dict[Origin, float] = {}
 
-    def of(self, record: Record) -> float:
+    def of(self, origin: Origin) -> float:
         """The largest penalty that a record's source has, 0 without one."""
-        source = record.source
-        origin = (record.kind, record.trust, source.transcript, source.reference)
         cost = self._known.get(origin)
         if cost is None:
-            matching = (item.penalty for item in self._penalties if _matches(item.match, record))
-            cost = self._known[origin] = max(matching, default=0.0)
+            names = _names(origin)
+            cost = self._matching(names) if any(map(self._any.match, names)) else 0.0
+            self._known[origin] = cost
         return cost
 
+    def _matching(self, names: Sequence[str]) -> float:
+        matching = (
+            item.penalty for item in self._penalties if any(fnmatchcase(name, item.match) for name in names)
+        )
+        return max(matching, default=0.0)
 
-def _matches(pattern: str, record: Record) -> bool:
-    source = record.source
-    tags = (f"kind:{record.kind}", f"trust:{record.trust}")
-    named = [source.reference, *tags] + ([f"transcript:{source.transcript}"] if source.transcript else [])
-    return any(fnmatchcase(name, pattern) for name in named if name)
+
+@lru_cache(maxsize=64)
+def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """What matches where any of the patterns does: most sources match none."""
+    return re.compile("|".join(map(translate, patterns)))
+
+
+def _names(origin: Origin) -> list[str]:
+    """What the patterns are compared with."""
+    named = [f"kind:{origin.kind}", f"trust:{origin.trust}"]
+    named += [origin.reference] if origin.reference else []
+    return named + ([f"transcript:{origin.transcript}"] if origin.transcript else [])
 
 
 # Of a query; the model reads 256 tokens, and words beyond this many characters would be work and no help.
@@ -125,7 +138,15 @@ _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bil
 async def recall(
     ctx: Context, access: Access, request: schemas.RecallRequest, deadline: Deadline
 ) -> schemas.RecallResponse:
-    """Search a namespace; a namespace that does not exist answers like an empty one.
+    """Search a namespace; a namespace that does not exist answers like an empty one. Raises as `recall_encoded`."""
+    answer = await recall_encoded(ctx, access, request, deadline)
+    return schemas.RecallResponse.model_validate_json(answer)
+
+
+async def recall_encoded(
+    ctx: Context, access: Access, request: schemas.RecallRequest, deadline: Deadline
+) -> bytes:
+    """Search as `recall`, and return the answer as it is sent: what is stored was validated when it came.
 
     Raises:
         Refused: ``bad_vector``.
@@ -136,7 +157,7 @@ async def recall(
     given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            return _counted(ctx, schemas.RecallResponse(memories=(), position=None, gone=request.standing))
+            return _counted(ctx, _Answer(gone=request.standing))
         model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
         topic = await _topic(ctx, opened, request.query, vector, deadline)
         # The log may have moved while the query was embedded; log and view must say the same when they are searched.
@@ -152,10 +173,22 @@ async def recall(
         return _counted(ctx, _search(ctx, opened, request, vector, topic))
 
 
-def _counted(ctx: Context, answer: schemas.RecallResponse) -> schemas.RecallResponse:
+class _Answer(msgspec.Struct, frozen=True):
+    """What `schemas.RecallResponse` is; ``memories`` are encoded."""
+
+    memories: tuple[msgspec.Raw, ...] = ()
+    position: dict[str, int | str] | None = None
+    degraded: bool = False
+    considered: int = 0
+    judgement: dict[str, float | None] | None = None
+    gone: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+def _counted(ctx: Context, answer: _Answer) -> bytes:
     found = "answered" if answer.memories else "empty"
     ctx.recalls["degraded" if answer.degraded else found] += 1
-    return answer
+    return msgspec.json.encode(answer)
 
 
 async def _read_and_embed(
@@ -233,7 +266,7 @@ def _search(
     request: schemas.RecallRequest,
     vector: NDArray[np.float32] | None,
     topic: NDArray[np.float32] | None,
-) -> schemas.RecallResponse:
+) -> _Answer:
     now = ctx.clock.now_ms()
     allowed = opened.allowed(request, now)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
@@ -256,17 +289,15 @@ def _search(
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
     kept = _within(memories, request.max_tokens)
-    # One validation for the whole answer: its parts would cost as much again each.
-    return schemas.RecallResponse.model_validate(
-        {
-            "memories": kept,
-            "position": position(opened.position),
-            "degraded": found.degraded or vector is None,
-            "considered": found.considered,
-            "judgement": _judgement(found.judgement) if request.explain else None,
-            "left_out": len(memories) - len(kept),
-            "gone": tuple(one for one in request.standing if opened.record(ulid.parse(one)) is None),
-        }
+    at = opened.position
+    return _Answer(
+        memories=kept,
+        position={"seq": at.seq, "digest": at.digest.hex()},
+        degraded=found.degraded or vector is None,
+        considered=found.considered,
+        judgement=_judgement(found.judgement) if request.explain else None,
+        left_out=len(memories) - len(kept),
+        gone=tuple(one for one in request.standing if opened.record(ulid.parse(one)) is None),
     )
 
 
@@ -300,7 +331,7 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
             if key not in placed and (allowed is None or key in allowed):
                 # Of one that was not found, its relevance is all that is known.
                 unfound = Hit(key, hit.relevance, None, None, 0.0, spoken=False, evidence=hit.evidence)
-                placed[key] = replace(found.get(key, unfound), relevance=hit.relevance)
+                placed[key] = found.get(key, unfound)._replace(relevance=hit.relevance)
         placed.setdefault(hit.key, hit)
     return list(placed.values())
 
@@ -321,7 +352,7 @@ def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
             # The vector of a turn has something of the one before it, and so is near it whatever it tells.
             near = None if newer.context_of == record.id else told[other]
             if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), near):
-                placed[beside.key] = replace(beside, relevance=max(beside.relevance, hit.relevance))
+                placed[beside.key] = beside._replace(relevance=max(beside.relevance, hit.relevance))
         placed.setdefault(hit.key, hit)
     return [*placed.values(), *hits[_COMPARED:]]
 
@@ -330,24 +361,37 @@ def _cosine(one: Vector | None, other: Vector | None) -> float:
     return 0.0 if one is None or other is None else float(one @ other)
 
 
-def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> dict[str, object]:
-    """Show a hit; with its evidence if the penalties are given."""
-    memory = opened.hit(hit.key)
-    fields = memory_fields(memory, opened.ended_at(memory))
+class _Evidence(msgspec.Struct, frozen=True):
+    cosine: float | None
+    bm25: float | None
+    covered: float
+    speaker: bool
+    score: float
+    penalty: float
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What a hit has beside its memory."""
+
+    relevance: float
+    distance: float
+    evidence: _Evidence | None
+    passage: str
+
+
+def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> tuple[Shown, bytes]:
+    """Show a hit, encoded; with its evidence if the penalties are given."""
+    shown = opened.shown(hit.key, encoded)
     relevance = round(hit.relevance, 4)
-    evidence = None
+    evidence, passage = None, ""
     if penalties is not None:
-        evidence = {
-            "cosine": hit.cosine,
-            "bm25": hit.bm25,
-            "covered": hit.covered,
-            "speaker": hit.spoken,
-            "score": hit.evidence,
-            "penalty": penalties.get(hit.key, 0.0),
-        }
+        penalty = penalties.get(hit.key, 0.0)
+        evidence = _Evidence(hit.cosine, hit.bm25, hit.covered, hit.spoken, hit.evidence, penalty)
     if hit.passage is not None:
-        fields["passage"] = passage_at(memory.record.text, hit.passage)
-    return fields | {"relevance": relevance, "distance": round(1 - relevance, 4), "evidence": evidence}
+        passage = passage_at(opened.hit(hit.key).record.text, hit.passage)
+    found = msgspec.json.encode(_Found(relevance, round(1 - relevance, 4), evidence, passage))
+    # Two objects become one.
+    return shown, shown.encoded[:-1] + b"," + found[1:]
 
 
 def _judgement(judgement: Judgement) -> dict[str, float | None]:
@@ -359,14 +403,14 @@ def _judgement(judgement: Judgement) -> dict[str, float | None]:
     }
 
 
-def _within(hits: list[dict[str, object]], max_tokens: int | None) -> list[dict[str, object]]:
+def _within(hits: Sequence[tuple[Shown, bytes]], max_tokens: int | None) -> tuple[msgspec.Raw, ...]:
     """Keep whole memories, best first, while they fit the budget and one answer."""
-    kept: list[dict[str, object]] = []
+    kept: list[msgspec.Raw] = []
     budget, room = (max_tokens or _NO_BUDGET) * _BYTES_PER_TOKEN, PAGE_BYTES
-    for hit in hits:
-        budget -= len(str(hit["text"]).encode())
-        room -= len(msgspec.json.encode(hit))
+    for shown, hit in hits:
+        budget -= shown.text_bytes
+        room -= len(hit)
         if budget < 0 or (kept and room < 0):
             break
-        kept.append(hit)
-    return kept
+        kept.append(msgspec.Raw(hit))
+    return tuple(kept)

@@ -8,7 +8,6 @@ which JSON cannot promise.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 import unicodedata
@@ -21,6 +20,11 @@ Field = bytes | str | int | Sequence["Field"]
 _MAX_INTEGER = 2**64 - 1
 
 
+# Most fields are short, and every request and every seal has some.
+_SMALL = 256
+_SIZES = tuple(size.to_bytes(8, "big") for size in range(_SMALL))
+
+
 def lp(*fields: Field) -> bytes:
     """Encode fields canonically.
 
@@ -29,9 +33,9 @@ def lp(*fields: Field) -> bytes:
     """
     parts: list[bytes] = []
     for field in fields:
-        content = _content(field)
-        parts.append(len(content).to_bytes(8, "big"))
-        parts.append(content)
+        content = field if type(field) is bytes else _content(field)
+        size = len(content)
+        parts += (_SIZES[size] if size < _SMALL else size.to_bytes(8, "big"), content)
     return b"".join(parts)
 
 
@@ -39,6 +43,8 @@ def _content(field: Field) -> bytes:
     if isinstance(field, bytes):
         return field
     if isinstance(field, str):
+        if field.isascii():
+            return field.encode()
         try:
             return unicodedata.normalize("NFC", field).encode()
         except UnicodeEncodeError as error:
@@ -105,11 +111,13 @@ class Reader:
 
 
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]*\Z")
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_PLAIN = str.maketrans("-_", "+/")
 
 
 def encode(data: bytes) -> str:
     """Encode bytes."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    return binascii.b2a_base64(data, newline=False).translate(_URL_SAFE).rstrip(b"=").decode("ascii")
 
 
 def decode(text: str) -> bytes:
@@ -121,7 +129,7 @@ def decode(text: str) -> bytes:
     if not _ALPHABET.match(text):
         raise Malformed("not base64url without padding")
     try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        data = binascii.a2b_base64(text.translate(_PLAIN) + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError) as error:
         raise Malformed("not base64url") from error
     if encode(data) != text:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+import msgspec
 from pydantic import BaseModel
 
 from relayer.domain import namespace as domain
 from relayer.domain.outcomes import Outcome, Refusal, Result, Status
 from relayer.namespaces.context import idempotency_conflict, nonce_reused
-from relayer.namespaces.records import Memory
+from relayer.namespaces.records import Memory, Origin, Shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
+from relayer.wire.fields import render_time
 
 # What one answer holds of memories, encoded. A hundred of the longest ones would be six times as much, and more with quotes.
 PAGE_BYTES = 1024 * 1024
@@ -82,6 +84,19 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
         "extractor": "/".join(filter(None, (record.extractor.name, record.extractor.version))),
         "embedding": record.embedding.name,
     }
+
+
+_TIMES = ("created_at", "occurred_at", "valid_from", "valid_to", "expires_at")
+
+
+def encoded(memory: Memory, until: int | None) -> Shown:
+    """Encode one memory as `schemas.Memory` is; what is stored was validated when it came."""
+    fields, record = memory_fields(memory, until), memory.record
+    for name in _TIMES:
+        at = fields[name]
+        fields[name] = render_time(at) if isinstance(at, int) else None
+    origin = Origin(record.kind.value, record.trust.value, record.source.transcript, record.source.reference)
+    return Shown(msgspec.json.encode(fields), len(record.text.encode()), origin)
 
 
 def show(memory: Memory, until: int | None = None) -> schemas.Memory:
