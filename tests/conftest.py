@@ -10,7 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from fitted_priors import fitted_once
 from s3_servers import CREDENTIALS, S3Server, moto, seaweedfs
+
+from relayer.search import baseline
 
 pytest_plugins = ["tiers", "row_levels"]
 
@@ -27,6 +30,14 @@ def logs_of_a_test_end_with_it() -> Iterator[None]:
         structlog.reset_defaults()
         root = logging.getLogger()
         root.handlers[:] = [one for one in root.handlers if type(one).__module__ != "relayer.telemetry"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_model_is_calibrated_once() -> Iterator[None]:
+    """A relayer fits what it judges an unknown model by, as tests' own model is: a third of what a start costs, and every time the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baseline, "fit_prior", fitted_once)
+        yield
 
 
 @pytest.fixture(scope="session")
