@@ -34,7 +34,8 @@ async def memory(_: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
 @asynccontextmanager
 async def directory(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
     path: Path = request.getfixturevalue("tmp_path") / "data"
-    store = await DirectoryStore.open(path, clock=SystemClock())
+    # What it tries of the file system is tested in test_directory_store_start.py, once.
+    store = await DirectoryStore.open(path, clock=SystemClock(), tried=True)
     try:
         yield store
     finally:

@@ -181,7 +181,8 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
     ended = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "memwal_wrong.py"), str(place)],
         cwd=place,
-        env=os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        | {"PYTHONPATH": str(place)},
         capture_output=True,
         text=True,
         timeout=3000,

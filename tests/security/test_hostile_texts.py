@@ -161,7 +161,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     started, stop = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        store = await DirectoryStore.open(folder / "store", clock=SystemClock())
+        store = await DirectoryStore.open(folder / "store", clock=SystemClock(), tried=True)
         async with border(store, rate_limits="off") as at:
             steps.thread = threading.get_ident()
             ready.append(Served(asyncio.get_running_loop(), at, steps))
