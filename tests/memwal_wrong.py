@@ -27,6 +27,8 @@ _ANEW = (
 )
 # What pytest says when the tests could not be run at all; a wrong front must fail one.
 _BROKEN = 99
+# What a wrong front leaves hanging is noticed as well. No test takes a second; the right front may take as long as elsewhere.
+_LONGEST = 20
 # Bytecode is kept, or the tests' own would be made anew for each front: so no two versions of a file may be of one second.
 _seconds = itertools.count(1)
 
@@ -50,7 +52,9 @@ def run(place: Path, module: str, right: str, wrong: str, test: str) -> int:
         del sys.modules[name]
     try:
         files = [file for file in _FILES if any(word in Path(file).read_text() for word in _words(test))]
-        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", test, *files]))
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options += [] if right == wrong else [f"--timeout={_LONGEST}"]
+        return int(pytest.main([*options, "-k", test, *files]))
     finally:
         _write(file, source)
 

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,6 @@ __all__ = ["HashingEmbedder"]
 # What is hashed so fast that no thread is worth it, which would be as random as threads are.
 _INLINE_CHARACTERS, _INLINE_TEXTS = 1024, 8
 _WORD = re.compile(r"\w+")
-# Every relayer that starts embeds the same 320 sentences to judge relevance by; among them stand the texts of a test.
-_KEPT_ROWS = 4096
 
 
 class HashingEmbedder:
@@ -60,18 +57,13 @@ class HashingEmbedder:
         return np.stack([self._direction(text) for text in texts])
 
     def _direction(self, text: str) -> NDArray[np.float32]:
-        return _hashed(text, self._model.dimension)
+        row = np.zeros(self._model.dimension, np.float32)
+        row[0] = 1e-3
+        for word in _WORD.findall(text.lower()):
+            digest = hashlib.sha256(word.encode()).digest()
+            row[digest[0] % self._model.dimension] += 1 if digest[1] % 2 else -1
+        unit: NDArray[np.float32] = row / np.float32(np.linalg.norm(row))
+        return unit
 
     async def close(self) -> None:
         """Nothing to release."""
-
-
-@lru_cache(_KEPT_ROWS)
-def _hashed(text: str, dimension: int) -> NDArray[np.float32]:
-    row = np.zeros(dimension, np.float32)
-    row[0] = 1e-3
-    for word in _WORD.findall(text.lower()):
-        digest = hashlib.sha256(word.encode()).digest()
-        row[digest[0] % dimension] += 1 if digest[1] % 2 else -1
-    unit: NDArray[np.float32] = row / np.float32(np.linalg.norm(row))
-    return unit
