@@ -6,17 +6,32 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
+from types import FrameType
 
 import pytest
 import structlog
+from fitted_priors import fitted_once
 from s3_servers import CREDENTIALS, S3Server, moto, seaweedfs
+
+from relayer.search import baseline
 
 pytest_plugins = ["tiers", "row_levels"]
 
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """Do what Python's own handler does, whose place asyncio takes for as long as each fixture and each test runs.
+
+    To put it back, the module `signal` asks an enum for the handler, and the enum formats it for an error that nobody
+    sees: the task, its result, a relayer with every vector that it holds. That took 50 to 100 ms of many a fixture.
+    """
+    signal.default_int_handler(number, frame)
+
+
 # A shell starts what runs in its background with interrupts ignored, and so would be every process of the tests.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, _interrupted)
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +42,14 @@ def logs_of_a_test_end_with_it() -> Iterator[None]:
         structlog.reset_defaults()
         root = logging.getLogger()
         root.handlers[:] = [one for one in root.handlers if type(one).__module__ != "relayer.telemetry"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_model_is_calibrated_once() -> Iterator[None]:
+    """A relayer fits what it judges an unknown model by, as tests' own model is: a third of what a start costs, and every time the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baseline, "fit_prior", fitted_once)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,10 @@ One process does it all, and imports anew what knows the front: a start each wou
 
 from __future__ import annotations
 
+import gc
+import itertools
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -24,6 +27,10 @@ _ANEW = (
 )
 # What pytest says when the tests could not be run at all; a wrong front must fail one.
 _BROKEN = 99
+# What a wrong front leaves hanging is noticed as well. No test takes a second; the right front may take as long as elsewhere.
+_LONGEST = 20
+# Bytecode is kept, or the tests' own would be made anew for each front: so no two versions of a file may be of one second.
+_seconds = itertools.count(1)
 
 
 _FILES = [f"tests/contract/test_memwal_{name}.py" for name in ("acceptance", "routes", "bounds", "mcp")]
@@ -40,14 +47,22 @@ def run(place: Path, module: str, right: str, wrong: str, test: str) -> int:
     source = file.read_text()
     if source.count(right) != 1:
         return _BROKEN
-    file.write_text(source.replace(right, wrong))
+    _write(file, source.replace(right, wrong))
     for name in [name for name in sys.modules if name.startswith(_ANEW)]:
         del sys.modules[name]
     try:
         files = [file for file in _FILES if any(word in Path(file).read_text() for word in _words(test))]
-        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", test, *files]))
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options += [] if right == wrong else [f"--timeout={_LONGEST}"]
+        return int(pytest.main([*options, "-k", test, *files]))
     finally:
-        file.write_text(source)
+        _write(file, source)
+
+
+def _write(file: Path, source: str) -> None:
+    file.write_text(source)
+    second = next(_seconds)
+    os.utime(file, (second, second))
 
 
 def main() -> None:
@@ -56,6 +71,9 @@ def main() -> None:
     ends = []
     for one in json.loads((place / "wrong.json").read_text()):
         ends.append(run(place, *one))
+        # What stays would be looked through for garbage many times with every front.
+        gc.collect()
+        gc.freeze()
         print("END", ends[-1], one[0], one[1][:60], file=sys.stderr, flush=True)
     (place / "ends.json").write_text(json.dumps(ends))
 

@@ -1,6 +1,6 @@
-"""The object stores that the contract runs over.
+"""The object stores that the contract runs over, and who calls the front for MemWal's clients.
 
-To add one, write a factory that yields an empty store and enter it in `STORES`.
+To add a store, write a factory that yields an empty one and enter it in `STORES`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal_calls import MemWalCaller
 from s3_servers import BUCKET, CREDENTIALS, S3Server
 from store_processes import two_processes
 
@@ -22,6 +23,7 @@ from relayer.adapters.s3_store.client import Client
 from relayer.adapters.s3_store.store import THREADS, DirectClient
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
+from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 StoreFactory = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[ObjectStore]]
 
@@ -34,7 +36,8 @@ async def memory(_: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
 @asynccontextmanager
 async def directory(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
     path: Path = request.getfixturevalue("tmp_path") / "data"
-    store = await DirectoryStore.open(path, clock=SystemClock())
+    # What it tries of the file system is tested in test_directory_store_start.py, once.
+    store = await DirectoryStore.open(path, clock=SystemClock(), tried=True)
     try:
         yield store
     finally:
@@ -121,3 +124,16 @@ async def raced_store(request: pytest.FixtureRequest) -> AsyncIterator[ObjectSto
     """An empty object store of each kind that keeps its promises to many at once: moto checks and writes in two steps."""
     async with STORES[request.param](request) as opened:
         yield opened
+
+
+@pytest.fixture
+async def relayer() -> AsyncIterator[LocalRelayer]:
+    """A relayer of the test's own, with the settings that it has by itself."""
+    async with local_relayer() as relayer:
+        yield relayer
+
+
+@pytest.fixture
+def caller(relayer: LocalRelayer) -> MemWalCaller:
+    """One key of an account of its own."""
+    return MemWalCaller(relayer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -21,17 +20,6 @@ from relayer.testing.local_relayer import LocalRelayer, local_relayer
 from relayer.wire.sealing import account_id
 
 STATS = "/api/stats"
-
-
-@pytest.fixture
-async def relayer() -> AsyncIterator[LocalRelayer]:
-    async with local_relayer() as relayer:
-        yield relayer
-
-
-@pytest.fixture
-def caller(relayer: LocalRelayer) -> MemWalCaller:
-    return MemWalCaller(relayer)
 
 
 @pytest.mark.row("MW-37", level="e2e")

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import io
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,20 +16,9 @@ from relayer.http.compat.contract import MAX_RESULTS
 from relayer.telemetry import configure
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.local_relayer import LocalRelayer, local_relayer
+from relayer.testing.local_relayer import local_relayer
 
 STATS = "/api/stats"
-
-
-@pytest.fixture
-async def relayer() -> AsyncIterator[LocalRelayer]:
-    async with local_relayer() as relayer:
-        yield relayer
-
-
-@pytest.fixture
-def caller(relayer: LocalRelayer) -> MemWalCaller:
-    return MemWalCaller(relayer)
 
 
 @pytest.mark.row("MW-41", level="e2e")

@@ -88,12 +88,6 @@ class Holder:
 
 
 @pytest.fixture
-async def relayer() -> AsyncIterator[LocalRelayer]:
-    async with local_relayer() as relayer:
-        yield relayer
-
-
-@pytest.fixture
 def holder(relayer: LocalRelayer) -> Holder:
     return Holder(relayer)
 

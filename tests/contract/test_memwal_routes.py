@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,17 +18,6 @@ from relayer.http.compat.public import PACKAGE_ID
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 from relayer.wire.fields import parse_time
-
-
-@pytest.fixture
-async def relayer() -> AsyncIterator[LocalRelayer]:
-    async with local_relayer() as relayer:
-        yield relayer
-
-
-@pytest.fixture
-def caller(relayer: LocalRelayer) -> MemWalCaller:
-    return MemWalCaller(relayer)
 
 
 @pytest.mark.row("MW-38", level="e2e")

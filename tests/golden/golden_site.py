@@ -71,9 +71,9 @@ OWN = (".staging", ".locks")
 
 
 async def open_site(folder: Path, seed: int = 6) -> Site:
-    """Open a store; with another seed than `write` did, whose nonces are in the log."""
+    """Open a store; with another seed than `write` did, whose nonces are in the log. The file system is known to tests as good."""
     clock = FakeClock(WRITTEN_AT)
-    store = await DirectoryStore.open(folder, clock=clock)
+    store = await DirectoryStore.open(folder, clock=clock, tried=True)
     return Site(clock, store, await calibrate(HashingEmbedder()), SeededRandomness(seed))
 
 
@@ -224,7 +224,7 @@ def _raise(error: BaseException) -> None:
 
 async def backup_of(site: Site, folder: Path) -> BackupStore:
     """Open a backup in a folder, of this site's store or for it."""
-    store = await DirectoryStore.open(folder, clock=site.clock)
+    store = await DirectoryStore.open(folder, clock=site.clock, tried=True)
     return BackupStore(LogPorts(store, site.clock, site.randomness, site.ports.keys))
 
 

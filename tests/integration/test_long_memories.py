@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from itertools import product
 
 import pytest
@@ -66,38 +67,52 @@ def relayer():
 
 @pytest.fixture
 def memory(relayer, secret, tmp_path):
-    environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "gateway")}
-    with MemoryPlugin(relayer.url, agent="researcher", secret=secret, environ=environ) as plugin:
+    with plugin_of(relayer, secret, tmp_path) as plugin:
         yield plugin
+
+
+def plugin_of(relayer, secret, folder) -> MemoryPlugin:
+    environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "gateway")}
+    return MemoryPlugin(relayer.url, agent="researcher", secret=secret, environ=environ)
 
 
 @pytest.fixture
 def store(relayer, secret, tmp_path):
     """Store texts by hand and wait until they have all their vectors; returns the ids."""
+    return lambda *texts: stored(relayer, secret, tmp_path, *texts)
+
+
+def stored(relayer, secret, folder, *texts: str) -> list[str]:
     holder = RootHolder(RootKeys(bytes.fromhex(secret)))
     identity = identify(holder, parse_session_key("agent:researcher:s"), default_agent=None)
 
-    async def send(texts: tuple[str, ...]) -> list[str]:
-        client = RelayerClient(relayer.url, trust=TrustStore(tmp_path / "trust.json"))
+    async def send() -> list[str]:
+        client = RelayerClient(relayer.url, trust=TrustStore(folder / "trust.json"))
         items = tuple(MemoryItem(text=text) for text in texts)
-        stored = await client.remember(identity, RememberRequest(items=items), deadline=PATIENCE)
+        answer = await client.remember(identity, RememberRequest(items=items), deadline=PATIENCE)
         await client.aclose()
-        return [one.id for one in stored.memories]
+        return [one.id for one in answer.memories]
 
-    def run(*texts: str) -> list[str]:
-        ids = asyncio.run(send(texts))
-        # Read from this thread, because the page of metrics may be a second old.
-        opened = relayer.relayer.context.namespaces.all
-        wait_until(lambda: not any(one.lacking or one.needs_maintenance for one in opened()))
-        return ids
-
-    return run
+    ids = asyncio.run(send())
+    # Read from this thread, because the page of metrics may be a second old.
+    opened = relayer.relayer.context.namespaces.all
+    wait_until(lambda: not any(one.lacking or one.needs_maintenance for one in opened()))
+    return ids
 
 
-def test_a_fact_in_a_note_of_five_thousand_words_is_found_by_words_and_by_meaning(memory, store):
+@pytest.fixture(scope="module")
+def long_note(relayer, tmp_path_factory):
+    """The id of a note of five thousand words, and who asks for it: embedding it takes two seconds."""
+    folder, secret = tmp_path_factory.mktemp("long-note"), secrets.token_hex(32)
     text = note(VIOLIN, ENGLISH_SENTENCES, 600)
     assert len(text.split()) > 5_000
-    (known,) = store(text)
+    (known,) = stored(relayer, secret, folder, text)
+    with plugin_of(relayer, secret, folder) as plugin:
+        yield known, plugin
+
+
+def test_a_fact_in_a_note_of_five_thousand_words_is_found_by_words_and_by_meaning(long_note):
+    known, memory = long_note
     for question in (
         "Where is the violin of my grandmother?",
         "Which instrument from grandma is up in the attic?",
@@ -110,8 +125,8 @@ def test_a_fact_in_a_note_of_five_thousand_words_is_found_by_words_and_by_meanin
     assert VIOLIN in memory.tool("memory_get", {"id": known}).text.replace("&#39;", "'")
 
 
-def test_an_unrelated_prompt_finds_nothing_in_a_long_note(memory, store):
-    store(note(VIOLIN, ENGLISH_SENTENCES, 600))
+def test_an_unrelated_prompt_finds_nothing_in_a_long_note(long_note):
+    _, memory = long_note
     for prompt in (
         "How do I sort a list in Python?",
         "What is the capital of Mongolia?",

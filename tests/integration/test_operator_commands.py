@@ -25,7 +25,7 @@ TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate
 
 async def site_at(folder: Path) -> Site:
     clock = FakeClock()
-    store = await DirectoryStore.open(folder / "objects", clock=clock)
+    store = await DirectoryStore.open(folder / "objects", clock=clock, tried=True)
     return Site(clock, store, await calibrate(HashingEmbedder()))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -92,33 +94,35 @@ async def call(at: Border, gateway: Gateway, path: str, body: dict[str, Any], me
     return answer.json()
 
 
-def found_in_memory(word: str) -> list[str]:
-    """The kinds of what holds a word, of everything that the interpreter can reach."""
+def found_in_memory(word: str) -> Iterator[str]:
+    """Yield the kind of what holds a word, for everything that the interpreter can reach and that does."""
     raw = word.encode()
     seen: set[int] = set()
-    found: list[str] = []
-    waiting: list[tuple[Any, str]] = [(each, type(each).__name__) for each in gc.get_objects()]
-    waiting += [(module.__dict__, name) for name, module in list(sys.modules.items())]
+    waiting: list[tuple[list[Any], type]] = [
+        (gc.get_objects(), list),
+        ([module.__dict__ for module in list(sys.modules.values())], ModuleType),
+    ]
     while waiting:
-        each, holder = waiting.pop()
-        if id(each) in seen or each is waiting or each is seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, str):
-            if word in each:
-                found.append(f"str in {holder}")
-        elif isinstance(each, bytes | bytearray):
-            if raw in each:
-                found.append(f"{type(each).__name__} in {holder}")
-        elif isinstance(each, memoryview):
-            if raw in bytes(each):
-                found.append(f"memoryview in {holder}")
-        elif isinstance(each, np.ndarray):
-            continue
-        else:
-            kind = f"{type(each).__module__}.{type(each).__qualname__} in {holder[:60]}"
-            waiting += [(one, kind) for one in gc.get_referents(each)]
-    return found
+        batch, holder = waiting.pop()
+        for each in batch:
+            if id(each) in seen or each is waiting or each is seen or each is batch:
+                continue
+            seen.add(id(each))
+            if isinstance(each, str):
+                holds = word in each
+            elif isinstance(each, bytes | bytearray):
+                holds = raw in each
+            elif isinstance(each, memoryview):
+                holds = raw in bytes(each)
+            elif isinstance(each, np.ndarray):
+                continue
+            else:
+                referents = gc.get_referents(each)
+                if referents:
+                    waiting.append((referents, type(each)))
+                continue
+            if holds:
+                yield f"{type(each).__name__} in {holder.__module__}.{holder.__qualname__}"
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["as written", "opened from a stored index"])
@@ -137,14 +141,14 @@ async def test_after_an_erasure_no_word_of_it_is_left_in_the_process(restarted: 
             del opened
             await call(at, gateway, "/v1/recall", {"query": "What do I like?"})
             assert at.relayer.context.namespaces.from_indexes == 1
-        assert found_in_memory(canary())
+        assert any(found_in_memory(canary()))
         await _erased(at, gateway)
         # What the client holds, connections that are over, and the list that this embedder keeps for tests.
         embedder.calls.clear()
         await at.http.aclose()
         await asyncio.sleep(0)
         gc.collect()
-        left = found_in_memory(canary())
+        left = list(found_in_memory(canary()))
     assert left == []
 
 

@@ -47,7 +47,8 @@ async def after_failure(disk: Disk, source: Path, target: Path) -> DirectoryStor
     """Open a copy of what is left of ``source`` when nothing survives that was not synced."""
     copy = target.with_name(f"{target.name}-copy")
     restore(left_by_a_failure(disk.events, disk.directories), copy)
-    return await DirectoryStore.open(copy / source.relative_to(disk.root), clock=SystemClock())
+    # It is the file system of ``source``, which was tried; trying it again took most of the time of a failure.
+    return await DirectoryStore.open(copy / source.relative_to(disk.root), clock=SystemClock(), tried=True)
 
 
 async def content(store: DirectoryStore, key: str) -> bytes | None:

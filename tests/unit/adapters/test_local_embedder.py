@@ -94,7 +94,7 @@ async def test_a_query_overtakes_bulk_work(warm):
     order: list[str] = []
 
     async def bulk() -> None:
-        await warm.embed([f"a long note about gardening, number {number} " * 12 for number in range(60)])
+        await warm.embed([f"a long note about gardening, number {number} " * 12 for number in range(24)])
         order.append("bulk")
 
     async def query() -> None:
@@ -108,7 +108,7 @@ async def test_a_query_overtakes_bulk_work(warm):
 
 
 async def test_the_event_loop_runs_while_texts_are_embedded(warm):
-    work = asyncio.create_task(warm.embed([f"a long note, number {number} " * 20 for number in range(20)]))
+    work = asyncio.create_task(warm.embed([f"a long note, number {number} " * 20 for number in range(5)]))
     turns = 0
     while not work.done():
         turns += 1

@@ -221,13 +221,13 @@ def test_the_same_words_stay_when_a_person_says_them(line):
 
 
 def test_a_hostile_megabyte_is_judged_at_once():
-    begun = time.perf_counter()
+    begun = time.thread_time()
     for unit in ("👍", "i am ", "my a ", "a@", "+1", "<", "\n# ", "ok "):
         judge(
             unit * (1_000_000 // len(unit)), origin=Origin.USER, settings=CaptureSettings(max_length=64_000)
         )
         judge(unit * (60_000 // len(unit)), origin=Origin.USER, settings=CaptureSettings(max_length=64_000))
-    assert time.perf_counter() - begun < 20
+    assert time.thread_time() - begun < 20
 
 
 @pytest.mark.parametrize(

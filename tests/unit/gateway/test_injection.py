@@ -299,6 +299,6 @@ def test_escapes_are_decoded_once_and_not_twice():
     ],
 )
 def test_a_hostile_megabyte_is_scanned_at_once(unit):
-    begun = time.perf_counter()
+    begun = time.thread_time()
     scan(unit * (1_000_000 // len(unit)))
-    assert time.perf_counter() - begun < 5
+    assert time.thread_time() - begun < 5

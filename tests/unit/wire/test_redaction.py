@@ -108,6 +108,6 @@ def test_no_text_breaks_it_and_what_it_changes_it_says(text):
      "eyJaaaaaaaaa.eyJ", "password is abc123xyz\n", "aws secret key ", "seed phrase: word "],
 )  # fmt: skip
 def test_a_hostile_text_costs_no_more_than_its_length(part):
-    start = time.perf_counter()
+    start = time.thread_time()
     redact((part * (60_000 // len(part) + 1))[:60_000])
-    assert time.perf_counter() - start < 3
+    assert time.thread_time() - start < 3

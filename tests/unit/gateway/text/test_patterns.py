@@ -55,9 +55,9 @@ def test_a_pattern_longer_than_the_limit_is_refused_with_the_limit_named():
 @pytest.mark.parametrize("source", [r"\w+x", r"^\w*\w*x", "a.{0,60}b", "^(?:ab)?.*c.*d$"])
 def test_the_costliest_accepted_patterns_finish_at_once_on_a_megabyte(source):
     pattern = compile_pattern(source)
-    begun = time.perf_counter()
+    begun = time.thread_time()
     assert not matches(pattern, "a" * 1_000_000)
-    assert time.perf_counter() - begun < 2
+    assert time.thread_time() - begun < 2
 
 
 def test_only_the_head_of_a_text_is_matched():

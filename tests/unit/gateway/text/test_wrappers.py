@@ -175,7 +175,7 @@ MEGABYTE = 1_000_000
 )  # fmt: skip
 def test_a_hostile_megabyte_is_stripped_in_linear_time(unit):
     text = unit * (MEGABYTE // len(unit))
-    begun = time.perf_counter()
+    begun = time.thread_time()
     strip(text)
     # Linear work takes well under a second here; quadratic work would take minutes.
-    assert time.perf_counter() - begun < 10
+    assert time.thread_time() - begun < 10
