@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel
 
 from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
@@ -76,14 +75,11 @@ def remember(
         lambda: RememberRequest(items=(MemoryItem.model_validate({"text": said, "kind": kind}),))
     )
     answer = ask(url, agent, lambda client, identity: client.remember(identity, request))
-    stored = answer.memories[0]
-    if as_json:
-        Output(as_json=True).json(answer.model_dump(mode="json"))
+    stored, output = answer.memories[0], Output(as_json=as_json)
+    output.json(answer)
     if stored.status == "refused":
         fail(FAILED, f"the relayer did not take it: {stored.code}", "")
-    if not as_json:
-        known = "known already" if stored.status == "duplicate" else "remembered"
-        Output(as_json=False).say(f"{known}: {stored.id}")
+    output.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
 
 
 @app.command()
@@ -129,9 +125,8 @@ def search(
         context.settings, lambda client: client.recall(context.identity, request, deadline=15)
     )
     output, cited = Output(as_json=as_json), cited_files(context)
-    if as_json:
-        output.json(told_with_sources(answer, cited))
-    elif answer.memories:
+    output.json(told_with_sources(answer, cited))
+    if answer.memories:
         output.memories(answer.memories, SystemClock().now(), cited=cited)
     else:
         output.nothing_found(context.identity.namespace, answer.considered, show_all="--floor 0")
@@ -149,9 +144,8 @@ def ask_memories(
     request = checked(lambda: AskRequest(question=question))
     answer = ask(url, agent, lambda client, identity: client.ask(identity, request, deadline=60))
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(answer.model_dump(mode="json"))
-    elif answer.status == "answered":
+    output.json(answer)
+    if answer.status == "answered":
         output.say(answer.answer)
         output.memories(answer.citations, SystemClock().now())
     else:
@@ -178,9 +172,7 @@ def list_memories(
 
     namespace, answer = ask(url, agent, fetch)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(answer.model_dump(mode="json"))
-        return
+    output.json(answer)
     if answer.memories:
         output.memories(answer.memories, SystemClock().now())
     if answer.total:
@@ -204,14 +196,12 @@ def show(
     """Show one memory and its versions."""
     answer = ask(url, agent, lambda client, identity: client.get_memory(identity, memory_id))
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(answer.model_dump(mode="json"))
-    else:
-        output.memories(
-            (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
-            SystemClock().now(),
-            whole=True,
-        )
+    output.json(answer)
+    output.memories(
+        (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
+        SystemClock().now(),
+        whole=True,
+    )
 
 
 @app.command()
@@ -224,7 +214,7 @@ def forget(
 ) -> None:
     """Hide a memory from recall; its history stays."""
     answer = ask(url, agent, lambda client, identity: client.forget(identity, memory_id))
-    _print(answer, f"forgotten: {answer.id}", as_json=as_json)
+    Output(as_json=as_json).tell(answer, f"forgotten: {answer.id}")
 
 
 @app.command()
@@ -244,7 +234,7 @@ def status(
     switches = _switches(context, switch.gateway_toggles(context, file))
     file.close()
 
-    async def check(client: RelayerClient) -> dict[str, str]:
+    async def check(client: RelayerClient) -> dict[str, str | int]:
         version = await client.version()
         fleet = await client.fleet()
         listed = await client.namespaces(context.identity, limit=1)
@@ -257,7 +247,7 @@ def status(
             "account": context.identity.account,
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
-            "memories": str(held.total),
+            "memories": held.total,
             "key": _masked(bytes(context.identity.keys.identity.verify_key).hex()),
             "memory": switches,
             **{name: "on" if enabled else "off in the host's settings" for name, enabled in given.items()},
@@ -266,10 +256,8 @@ def status(
 
     rows = with_client(context.settings, check)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json({name.replace(" ", "_"): value for name, value in rows.items()})
-    else:
-        output.pairs(rows.items())
+    output.json({name.replace(" ", "_"): value for name, value in rows.items()})
+    output.pairs(rows.items())
 
 
 @app.command()
@@ -277,9 +265,8 @@ def namespaces(*, agent: AgentOption = None, url: UrlOption = None, as_json: Jso
     """List an agent's namespaces."""
     answer = ask(url, agent, lambda client, identity: client.namespaces(identity))
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(answer.model_dump(mode="json"))
-    elif answer.namespaces:
+    output.json(answer)
+    if answer.namespaces:
         output.namespaces(answer.namespaces)
     else:
         output.say("no namespaces yet")
@@ -290,10 +277,8 @@ def trust(url: Annotated[str, typer.Argument(metavar="URL")], *, as_json: JsonOp
     """Accept the identity of the relayer that answers at URL now."""
     settings = guarded(lambda: settings_from(None, os.environ, url=url))
     fleet = with_client(settings, lambda client: client.trust())
-    if as_json:
-        Output(as_json=True).json({"url": url, "identity": fleet.identity.hex()})
-    else:
-        Output(as_json=False).say(f"trusted: {url} is {fleet.identity.hex()}")
+    identity = fleet.identity.hex()
+    Output(as_json=as_json).tell({"url": url, "identity": identity}, f"trusted: {url} is {identity}")
 
 
 # Listed in this order by --help: first what is used daily.
@@ -347,10 +332,3 @@ def _moment(option: str, text: str) -> str:
     except ValueError:
         fail(USAGE, f"{option}: it is no time", "write 2026-05-01, or 2026-05-01T14:30")
     return (moment if moment.tzinfo else moment.astimezone()).isoformat()
-
-
-def _print(answer: BaseModel, sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        Output(as_json=True).json(answer.model_dump(mode="json"))
-    else:
-        Output(as_json=False).say(sentence)

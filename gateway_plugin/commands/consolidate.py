@@ -60,18 +60,13 @@ def consolidate(
     found = ask(url, agent, lambda client, identity: _run(client, identity, ids or (), apply=apply))
     unknown = _unknown(found.proposals, ids or ())
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(
-            {
-                "proposals": [proposal.model_dump(mode="json") for proposal in found.proposals],
-                "examined": found.examined,
-                "expired": found.expired,
-                "taken": [one.model_dump(mode="json") for one in found.taken],
-            }
-        )
-    else:
-        for line in _lines(found, apply=apply):
-            output.say(line)
+    document = {
+        "proposals": [proposal.model_dump(mode="json") for proposal in found.proposals],
+        "examined": found.examined,
+        "expired": found.expired,
+        "taken": [one.model_dump(mode="json") for one in found.taken],
+    }
+    output.tell(document, *_lines(found, apply=apply))
     if unknown:
         fail(
             FAILED,

@@ -75,6 +75,11 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary."""
+    _print(examined(host, agent, url), as_json=as_json)
+
+
+def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> list[Check]:
+    """Check what `doctor` checks."""
     config = guarded(lambda: read_config(os.environ)) if host is not None else None
     if config is not None:
         told = {CONFIG_VARIABLE: json.dumps(config.settings)}
@@ -114,7 +119,7 @@ def doctor(
 
     checks = guarded(lambda: asyncio.run(used(context.settings, run)))
     outbox.close()
-    _print(checks, as_json=as_json)
+    return checks
 
 
 def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
@@ -152,9 +157,7 @@ def why(
         )
     trace: dict[str, Any] = json.loads(kept.value)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(trace)
-        return
+    output.json(trace)
     detail = f": {trace['detail']}" if trace["detail"] else ""
     # A turn that a gate stopped has searched for nothing.
     spent = (
@@ -182,9 +185,7 @@ def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
         )
     said: dict[str, Any] = json.loads(noted.value)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(said)
-        return
+    output.json(said)
     output.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
     if not said["verdicts"]:
         output.say("  this relayer says nothing of single messages; a newer one does")
@@ -197,7 +198,7 @@ def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
         )
 
 
-def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None:
+def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen."""
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
@@ -205,8 +206,10 @@ def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None
     positions.replace(context.identity.ref, None)
     guarded(positions.persist)
     outbox.close()
-    Output(as_json=False).say(
-        f"accepted for {context.identity.namespace}; a running gateway takes it over when it starts next"
+    namespace = context.identity.namespace
+    Output(as_json=as_json).tell(
+        {"accepted": namespace},
+        f"accepted for {namespace}; a running gateway takes it over when it starts next",
     )
 
 
@@ -218,6 +221,7 @@ def adopt(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")] = False,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy memories that an earlier version kept for the default agent under another name to where they are looked for now."""
     context = find_context(url, DEFAULT_AGENT)
@@ -225,12 +229,15 @@ def adopt(
     home = context.identity.namespace
     # Commands of earlier versions took `main` for an agent's name, which no host's agent can have.
     old = DEFAULT_AGENT if (given := guarded(lambda: named(name, shown=True))) == DEFAULT_NAME else given
-    output = Output(as_json=False)
+    output = Output(as_json=as_json)
     if not yes:
         found = with_client(context.settings, lambda client: namespaces_of(client, holder, old))
+        output.json({"dry_run": True, "namespaces": found, "to": home, "erase": erase})
         output.say(f"would be copied to {home}: live memories of {', '.join(found) or 'no namespace'}")
         output.say("and then destroyed there\ndo it: --yes" if erase else "do it: --yes")
         return
+
+    destroyed: list[str] = []
 
     async def work(client: RelayerClient) -> list[Moved]:
         copied = [moved async for moved in copy_memories(client, holder, old, home)]
@@ -242,10 +249,12 @@ def adopt(
                 source = holder.person(old, moved.source)
                 counted = await client.erase_namespace(source)
                 await client.erase_namespace(source, confirm=counted.confirm)
+                destroyed.append(moved.source)
                 output.say(f"destroyed: {moved.source}")
         return copied
 
     copied = with_client(context.settings, work)
+    output.json({"copied": [asdict(moved) for moved in copied], "destroyed": destroyed})
     if not copied:
         output.say(f"nothing is kept under {old}")
     elif not erase:
@@ -309,9 +318,13 @@ def _host_agents(
 
 def _print(checks: list[Check], *, as_json: bool) -> None:
     output = Output(as_json=as_json)
-    if as_json:
-        output.json([asdict(check) for check in checks])
-    for check in [] if as_json else checks:
+    output.json([asdict(check) for check in checks])
+    tell_checks(checks, output)
+
+
+def tell_checks(checks: list[Check], output: Output) -> None:
+    """Say what was found, for people; a check that failed ends the command."""
+    for check in checks:
         word = "FAIL" if not check.ok else "warn" if check.warning else "ok  "
         output.say(f"{word}  {check.name}: {check.found}")
         if not check.ok or check.warning:

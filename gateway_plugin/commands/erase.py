@@ -123,10 +123,9 @@ def erasure(
         # The agent's own keys may have been taken back before its memories were erased.
         context = _as_a_person(context)
     view = with_client(context.settings, lambda client: client.erasure(context.identity, erasure_id))
-    if as_json:
-        Output(as_json=True).json(view.model_dump(mode="json"))
-    else:
-        _show(view)
+    output = Output(as_json=as_json)
+    output.json(view)
+    _show(output, view)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -146,7 +145,10 @@ def _erase_memory(context: CliContext, url: str | None, memory_id: str, *, yes: 
     )
     if not yes:
         shown = "\n".join(f"  {text}" for text in texts)
-        Output(as_json=False).say(f"would be destroyed, with what was made of it:\n{shown}\ndo it: --yes")
+        Output(as_json=as_json).tell(
+            {"dry_run": True, "namespace": context.identity.namespace, "id": memory_id, "texts": texts},
+            f"would be destroyed, with what was made of it:\n{shown}\ndo it: --yes",
+        )
         return
     answer = with_client(context.settings, lambda client: client.erase(context.identity, memory_id))
     outbox = open_file_outbox(url)
@@ -176,11 +178,9 @@ def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json
 
     answer = with_client(context.settings, work)
     if answer.erasure is None:
-        if as_json:
-            Output(as_json=True).json(answer.model_dump(mode="json"))
-            return
         many = "what it holds cannot be read" if answer.memories is None else f"{answer.memories} memories"
-        Output(as_json=False).say(f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes")
+        said = f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes"
+        Output(as_json=as_json).tell(answer, said)
         return
     outbox = open_file_outbox(url)
     whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
@@ -190,17 +190,16 @@ def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json
 
 
 def _print(view: ErasureView, waiting: int, *, as_json: bool) -> None:
-    if as_json:
-        Output(as_json=True).json({**view.model_dump(mode="json"), "waiting_turns": waiting})
-        return
-    _show(view)
+    output = Output(as_json=as_json)
+    output.json({**view.model_dump(mode="json"), "waiting_turns": waiting})
+    _show(output, view)
     if waiting:
-        Output(as_json=False).say(f"turns that waited here and are destroyed: {waiting}")
+        output.say(f"turns that waited here and are destroyed: {waiting}")
     if view.state != "confirmed":
-        Output(as_json=False).say(f"see how far it is: memrelay-gateway erasure {view.id}")
+        output.say(f"see how far it is: memrelay-gateway erasure {view.id}")
 
 
-def _show(view: ErasureView) -> None:
+def _show(output: Output, view: ErasureView) -> None:
     what = f"namespace {view.namespace}" if view.what == "namespace" else f"{len(view.memories)} memories"
     derived = f" and {len(view.derived)} made of them" if view.derived else ""
-    Output(as_json=False).say(f"{view.state}: {what}{derived}; {_STATES[view.state]}")
+    output.say(f"{view.state}: {what}{derived}; {_STATES[view.state]}")

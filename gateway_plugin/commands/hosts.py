@@ -18,6 +18,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import JsonOption, Output, UrlOption, find_context, guarded
 from gateway_plugin.hosts.openclaw.config import (
     CONSENT,
+    Written,
     config_path,
     settings_block,
     settings_steps,
@@ -79,9 +80,11 @@ def run(
 
 
 @openclaw.command()
-def path() -> None:
+def path(*, as_json: JsonOption = False) -> None:
     """Print the plugin's folder, for: openclaw plugins install --link "$(memrelay-gateway openclaw path)"."""
-    Output(as_json=False).raw(str(plugin_folder()))
+    output, folder = Output(as_json=as_json), str(plugin_folder())
+    output.json({"path": folder})
+    output.raw(folder)
 
 
 @openclaw.command()
@@ -89,6 +92,7 @@ def pack(
     folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
     *,
     sidecar: SidecarOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the plugin as a package, for: openclaw plugins install FILE."""
     try:
@@ -96,7 +100,9 @@ def pack(
     except OSError as error:
         fail(FAILED, f"{folder}: cannot be written ({error.strerror})", "name a folder that exists")
     # Whole, so that the host does not take it for the name of a package.
-    Output(as_json=False).raw(str(file.resolve()))
+    output, whole = Output(as_json=as_json), str(file.resolve())
+    output.json({"file": whole})
+    output.raw(whole)
 
 
 @openclaw.command()
@@ -112,9 +118,7 @@ def settings(
     """Print what to put into openclaw.json, and the steps around it."""
     block = settings_block(url=url, command=bridge_command(), consent=allow, sidecar=sidecar)
     output = Output(as_json=as_json)
-    if as_json:
-        output.raw(json.dumps(block, indent=2))
-        return
+    output.json(block)
     source = "$(memrelay-gateway openclaw pack --sidecar)" if sidecar else f"--link {plugin_folder()}"
     output.raw(settings_steps(block, source))
     if not allow:
@@ -167,19 +171,24 @@ def init(
         ),
     ] = None,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print a block to paste into a host's configuration, or write it there; it holds no secret."""
     _check(host, write=write)
     context = find_context(url, None)
+    output = Output(as_json=as_json)
     if host == "python":
-        Output(as_json=False).raw(_PYTHON.replace("URL", context.settings.url))
+        lines = _PYTHON.replace("URL", context.settings.url)
+        output.json({"host": host, "block": lines})
+        output.raw(lines)
         return
     named = url or os.environ.get("MEMRELAY_URL") or None
     if write:
-        _write(host, named, consent=_consent(allow), url_given=url is not None)
+        _write(host, named, consent=_consent(allow), url_given=url is not None, output=output)
         return
     block = _block(host, named, consent=allow is not False)
-    Output(as_json=False).raw(json.dumps(block, indent=2))
+    output.json({"host": host, "block": block})
+    output.raw(json.dumps(block, indent=2))
     # Beside the block, which is to be copied.
     notify(f"{CONSENT}\n{_NEXT}")
 
@@ -236,10 +245,10 @@ def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of a
             "--allow-conversation-access, --no-conversation-access: say one of them",
             CONSENT,
         )
-    return typer.confirm(f"{CONSENT}\nAllow it?")
+    return typer.confirm(f"{CONSENT}\nAllow it?", err=True)
 
 
-def _write(host: str, url: str | None, *, consent: bool, url_given: bool) -> None:
+def _write(host: str, url: str | None, *, consent: bool, url_given: bool, output: Output) -> None:
     path = config_path(os.environ)
     block = _block(host, url, consent=consent)
     entry = block["plugins"]["entries"]["memrelay"]
@@ -250,7 +259,7 @@ def _write(host: str, url: str | None, *, consent: bool, url_given: bool) -> Non
         # What somebody has set already is changed only when it is said.
         config.pop("url", None)
     written = guarded(lambda: write_block(path, block, now=int(SystemClock().now())))
-    output = Output(as_json=False)
+    output.json({"host": host, **row_of(written)})
     if not written.changed:
         output.say(f"nothing to change: {path} has it all")
         return
@@ -263,6 +272,12 @@ def _write(host: str, url: str | None, *, consent: bool, url_given: bool) -> Non
     output.say(
         "openclaw config validate && openclaw gateway restart, then memrelay-gateway doctor --host openclaw"
     )
+
+
+def row_of(written: Written) -> dict[str, object]:
+    """Return what became of a host's configuration as it stands in a document."""
+    backup = None if written.backup is None else str(written.backup)
+    return {"file": str(written.path), "changed": written.changed, "backup": backup}
 
 
 def _has_url(text: str) -> bool:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
@@ -71,7 +70,7 @@ def restore(
     """Bring back a forgotten memory, or an old version of one."""
     answer = ask(url, agent, lambda client, identity: client.restore(identity, memory_id))
     instead = f" instead of {answer.replaced}" if answer.replaced else ""
-    _print(answer, f"restored: {answer.id}{instead}", as_json=as_json)
+    Output(as_json=as_json).tell(answer, f"restored: {answer.id}{instead}")
 
 
 def delete(
@@ -112,12 +111,9 @@ def delete(
         lambda: DeleteRequest.model_validate({**given, "everything": everything, "dry_run": dry_run})
     )
     answer = ask(url, agent, lambda client, identity: _in_rounds(client, identity, request))
-    if as_json:
-        Output(as_json=True).json(answer.model_dump(mode="json"))
-    elif dry_run:
-        Output(as_json=False).say(f"{_memories(answer.matched)} would be forgotten; nothing was")
-    else:
-        Output(as_json=False).say(f"forgotten: {answer.forgotten} of {_memories(answer.matched)}")
+    done = f"forgotten: {answer.forgotten} of {_memories(answer.matched)}"
+    would = f"{_memories(answer.matched)} would be forgotten; nothing was"
+    Output(as_json=as_json).tell(answer, would if dry_run else done)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -141,7 +137,8 @@ def _change(
 ) -> None:
     request = checked(lambda: SupersedeRequest.model_validate(fields))
     answer = ask(url, agent, lambda client, identity: client.supersede(identity, memory_id, request))
-    _print(answer, f"{done}: {answer.id} (a new version of {answer.supersedes})", as_json=as_json)
+    said = f"{done}: {answer.id} (a new version of {answer.supersedes})"
+    Output(as_json=as_json).tell(answer, said)
 
 
 def _seconds(option: str, span: str) -> int:
@@ -161,10 +158,3 @@ def _ago(option: str, span: str) -> str:
 
 def _memories(count: int) -> str:
     return f"{count} {'memory' if count == 1 else 'memories'}"
-
-
-def _print(answer: BaseModel, sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        Output(as_json=True).json(answer.model_dump(mode="json"))
-    else:
-        Output(as_json=False).say(sentence)

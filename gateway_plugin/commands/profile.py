@@ -71,15 +71,14 @@ def profile(
     told = harmless(answer, audiences, trusts, named)
     written = out is not None and guarded(lambda: put_profile(out, context.identity.namespace, told.document))
     output = Output(as_json=as_json)
-    if as_json:
-        file = {} if out is None else {"file": str(out), "written": written}
-        output.json(told.model_dump(mode="json") | file)
-    elif out is not None:
+    file = {} if out is None else {"file": str(out), "written": written}
+    output.json(told.model_dump(mode="json") | file)
+    if out is not None:
         done = "written" if written else "unchanged"
         output.say(f"{done}: {out}, {told.shown} of {told.total} memories")
     elif told.document:
         output.raw(told.document.removesuffix("\n"))
-    else:
+    elif not as_json:
         complain("nothing is known yet that these options let through", "see: memrelay-gateway list")
 
 
@@ -89,11 +88,10 @@ def _show_standing(context: CliContext, *, as_json: bool) -> None:
     )
     block = fitting(answer.lines, context.settings.recall.standing.max_tokens)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
-    elif block.text:
+    output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
+    if block.text:
         output.raw(block.text)
-    else:
+    elif not as_json:
         complain("nothing of this is known yet", "see: memrelay-gateway list")
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -43,15 +43,22 @@ from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
 
 class Output:
-    """Standard output, in one of the two forms."""
+    """Standard output, in the form that was asked for: lines for people, or one document; what belongs to the other form is not printed."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(highlight=False, soft_wrap=True, quiet=as_json)
 
-    def json(self, value: Any) -> None:
-        """Print a document."""
-        answer(value)
+    def json(self, value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
+        """Print the document."""
+        if self.as_json:
+            answer(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
+
+    def tell(self, value: BaseModel | Mapping[str, Any] | Sequence[Any], *sentences: str) -> None:
+        """Print the document, or a line for each sentence."""
+        self.json(value)
+        for sentence in sentences:
+            self.say(sentence)
 
     def say(self, sentence: str) -> None:
         """Print a line; nothing in it is interpreted."""
@@ -61,12 +68,12 @@ class Output:
         """Print lines as they are."""
         self._console.out(text, highlight=False)
 
-    def pairs(self, rows: Iterable[tuple[str, str]]) -> None:
+    def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values; a value is never broken over lines, so that it can be copied."""
         known = list(rows)
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
-            self._console.print(Text(name.ljust(width + 2), style="dim") + Text(one_line(value)))
+            self._console.print(Text(name.ljust(width + 2), style="dim") + Text(one_line(str(value))))
 
     def memories(
         self,

@@ -37,13 +37,8 @@ def share(
         changed = guarded(lambda: shares.add(wanted))
         output.say(f"{_told(wanted)}{'' if changed else ' (as before)'}")
     found = guarded(shares.all)
-    if as_json:
-        rows = [
-            {"namespace": typed(one.namespace), "agent": typed(one.agent), "writes": one.writes}
-            for one in found
-        ]
-        output.json({"shares": rows})
-    elif namespace is None:
+    output.json({"shares": [_row(one) for one in found]})
+    if namespace is None:
         for one in found:
             output.say(_told(one))
         if not found:
@@ -52,7 +47,7 @@ def share(
             )
 
 
-def unshare(namespace: _Namespace = None, *, reader: _With = None) -> None:
+def unshare(namespace: _Namespace = None, *, reader: _With = None, as_json: JsonOption = False) -> None:
     """End what `share` began: from the next recall on the agent finds its own memories alone."""
     wanted = _parsed(namespace, reader, writes=False)
     if not guarded(lambda: _shares().remove(wanted)):
@@ -61,7 +56,8 @@ def unshare(namespace: _Namespace = None, *, reader: _With = None) -> None:
             f"{typed(wanted.namespace)} is not shared with {typed(wanted.agent)}",
             "see what is: memrelay-gateway share",
         )
-    Output(as_json=False).say(f"{typed(wanted.agent)} reads {typed(wanted.namespace)} no more")
+    said = f"{typed(wanted.agent)} reads {typed(wanted.namespace)} no more"
+    Output(as_json=as_json).tell({"ended": _row(wanted)}, said)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -87,6 +83,10 @@ def _parsed(namespace: str | None, reader: str | None, *, writes: bool) -> Share
     except InvalidName as error:
         fail(USAGE, f"NAMESPACE: {error}", "memrelay-gateway namespaces lists them")
     return Share(wanted, guarded(lambda: named(reader, shown=True)), writes)
+
+
+def _row(one: Share) -> dict[str, object]:
+    return {"namespace": typed(one.namespace), "agent": typed(one.agent), "writes": one.writes}
 
 
 def _told(one: Share) -> str:

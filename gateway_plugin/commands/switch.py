@@ -92,8 +92,8 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
         said = f"memory is {word} for session {ref.key} of agent {owner.agent}"
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
     outbox.close()
-    if as_json:
-        switched = context.identity.agent if agent is not None or session is not None else None
-        Output(as_json=True).json({"memory": word, "agent": switched, "session": session})
-        return
-    Output(as_json=False).say(said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""))
+    switched = context.identity.agent if agent is not None or session is not None else None
+    Output(as_json=as_json).tell(
+        {"memory": word, "agent": switched, "session": session},
+        said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""),
+    )

@@ -40,7 +40,7 @@ from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, r
 from gateway_plugin.transfer.indexed import Index, IndexRoot, RootKind
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
-from relayer.wire.command_line import FAILED, USAGE, complain, fail
+from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, complain, fail
 from relayer.wire.schemas import Memory
 from relayer.wire.service import (
     ExportEnd,
@@ -78,6 +78,7 @@ def export(
     ] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write an agent's memories to a file, or as daily logs in Markdown to a directory."""
     if style is not ExportFormat.JSONL and target == "-":
@@ -91,6 +92,9 @@ def export(
     wanted: dict[str, object] = {"kinds": kind or (), **({"states": state} if state else {})}
     if transcripts:
         wanted["transcripts"] = True
+    if target == "-":
+        # What is written is lines of JSON, and so is what goes wrong.
+        answer_in_lines()
     request = checked(lambda: ExportRequest.model_validate(wanted))
     context = find_context(url, agent)
 
@@ -109,16 +113,18 @@ def export(
             ExportEnd(memories=len(memories), turns=len(turns)),
         )
         body = "".join(line.model_dump_json() + "\n" for line in lines)
-        _write(target, body + seal(body.encode(), context.identity).decode())
+        written = [_write(target, body + seal(body.encode(), context.identity).decode())]
     else:
         place = datetime.now(UTC).astimezone().tzinfo or UTC
         render = render_daily if style is ExportFormat.DAILY_MD else render_memsearch
         files = render(memories, place)
-        for name, text in files.items():
-            _write(str(Path(target) / name), text)
+        written = [_write(str(Path(target) / name), text) for name, text in files.items()]
     if target != "-":
         also = f" and {len(turns)} turns" if turns else ""
-        Output(as_json=False).say(f"exported: {len(memories)} memories{also} to {target}")
+        Output(as_json=as_json).tell(
+            {"memories": len(memories), "turns": len(turns), "files": written},
+            f"exported: {len(memories)} memories{also} to {target}",
+        )
 
 
 class ImportSource(StrEnum):
@@ -176,7 +182,7 @@ def import_files(
     problems = [str(error) for listed in below for error in listed.left_out]
     if not found and not problems:
         fail(FAILED, "PATH: no .md, .jsonl or .json file is there", "")
-    total: Counter[str] = Counter()
+    output, total = Output(as_json=as_json), Counter[str]()
     claims = 0
     for root, path in found:
         items = _read_or_say(root, path, holder, problems)
@@ -187,13 +193,11 @@ def import_files(
         if not dry_run:
             counts = ask(url, agent, partial(send_items, items=items, anew=True, as_backup=as_backup))
         total += counts
-        if not as_json:
-            Output(as_json=False).say(f"{path}: {_sentence(counts)}")
-    if as_json:
-        told = {} if dry_run else {"stored": 0, "duplicate": 0}
-        Output(as_json=True).json({"files": len(found), **told, **total, "problems": problems})
-    elif claims:
-        Output(as_json=False).say(
+        output.say(f"{path}: {_sentence(counts)}")
+    told = {} if dry_run else {"stored": 0, "duplicate": 0}
+    output.json({"files": len(found), **told, **total, "problems": problems})
+    if claims:
+        output.say(
             f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
             "--as-backup restores an export of this account as it was."
         )
@@ -237,11 +241,8 @@ def _import_service(
 ) -> None:
     access = find_access(os.environ, Path.home())
     output = Output(as_json=as_json)
-    # One document is all that goes to standard output then.
-    say = (lambda _: None) if as_json else output.say
-    total, problems = import_all(access, wanted, agent, url, dry_run=dry_run, say=say)
-    if as_json:
-        output.json({**total, "problems": problems})
+    total, problems = import_all(access, wanted, agent, url, dry_run=dry_run, say=output.say)
+    output.json({**total, "problems": problems})
     _end(problems)
 
 
@@ -251,22 +252,30 @@ def watch(
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
     agent: AgentOption = None,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there is forgotten."""
+    answer_in_lines()
     if not folder.is_dir():
         fail(USAGE, "FOLDER: there is no such directory", "")
     context = find_context(url, agent)
-    output = Output(as_json=False)
+    output = Output(as_json=as_json)
     origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
     index = guarded(lambda: Index.load(os.environ, context.identity, origin))
-    output.say(f"watching {folder} for {context.identity.namespace}; end with Ctrl-C")
+    namespace = context.identity.namespace
+    output.tell(
+        {"watching": [str(folder)], "namespace": namespace},
+        f"watching {folder} for {namespace}; end with Ctrl-C",
+    )
     watch_files(
         context,
         index,
         output,
         roots=(IndexRoot(RootKind.PATH, named(folder)),),
         every=every,
-        told=lambda file, counts: output.say(f"{file.path}: {_sentence(counts)}"),
+        told=lambda file, counts: output.tell(
+            {"file": str(file.path), **counts}, f"{file.path}: {_sentence(counts)}"
+        ),
     )
 
 
@@ -313,8 +322,9 @@ def _sentence(counts: Counter[str]) -> str:
     return ", ".join([*told, *(f"{counts[name]} {name}" for name in rare if counts[name])])
 
 
-def _write(target: str, text: str) -> None:
+def _write(target: str, text: str) -> str:
     if target == "-":
         sys.stdout.write(text)
-        return
-    guarded(lambda: replace_private(Path(target), text.encode()))
+    else:
+        guarded(lambda: replace_private(Path(target), text.encode()))
+    return target

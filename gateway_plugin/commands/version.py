@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Annotated
 
 import typer
 
 from gateway_plugin import __version__
+from relayer.wire.command_line import tell
 
 
 def version(
@@ -20,12 +20,8 @@ def version(
     rows = {"memrelay-gateway": __version__}
     if url is not None:
         rows["relayer"] = _of_relayer(url)
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
     width = max(map(len, rows))
-    for name, value in rows.items():
-        typer.echo(f"{name.ljust(width)}  {value}")
+    tell(rows, *(f"{name.ljust(width)}  {value}" for name, value in rows.items()), as_json=as_json)
 
 
 def add_to(app: typer.Typer) -> None:

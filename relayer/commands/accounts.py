@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +10,13 @@ import typer
 
 from relayer.commands.console import explained
 from relayer.commands.operator import PLACE, done
+from relayer.commands.options import JsonOption as _Json
 from relayer.commands.options import settings_command
+from relayer.wire.command_line import tell
 
 _Account = Annotated[str, typer.Argument(help="Id of the account, 0x and 64 hex digits.")]
 _Key = Annotated[str, typer.Option(help="Public key, 64 hex digits.")]
 _Label = Annotated[str, typer.Option(help="What the key is called in lists.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _KeyFile = Annotated[
     Path | None,
     typer.Option(help="File with the private key, made if need be. Default: ~/.config/memrelay/memwal.key."),
@@ -54,11 +56,13 @@ def list_accounts(*, as_json: _Json = False) -> None:
     """List registered accounts with their keys and labels."""
 
 
-def env(*, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None) -> None:
+def env(
+    *, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None, as_json: _Json = False
+) -> None:
     """Print the variables that MemWal's clients read, the private key among them: eval "$(memrelay account env)"."""
     from relayer.commands import account_work  # noqa: PLC0415 - needs the extra's packages
 
-    account_work.print_environment(key_file, account, url, typer.echo)
+    account_work.print_environment(key_file, account, url, partial(tell, as_json=as_json))
 
 
 def credentials(
@@ -69,12 +73,13 @@ def credentials(
     label: _Label = "memrelay",
     file: Annotated[Path | None, typer.Option(help="Default: ~/.memwal/credentials.json.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Also where the file is there already.")] = False,
+    as_json: _Json = False,
 ) -> None:
     """Write the file of credentials that MemWal's MCP package reads, for its owner alone."""
     from relayer.commands import account_work  # noqa: PLC0415 - needs the extra's packages
 
     account_work.write_credentials(
-        key_file, account, url, label=label, file=file, replace=replace, say=typer.echo
+        key_file, account, url, label=label, file=file, replace=replace, say=partial(tell, as_json=as_json)
     )
 
 

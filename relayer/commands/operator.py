@@ -12,13 +12,13 @@ from typing import Annotated
 
 import typer
 
+from relayer.commands.options import JsonOption as _Json
 from relayer.commands.options import settings_command
 
 _Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
 _Accounts = Annotated[
     list[str] | None, typer.Option("--account", help="Id of an account whose own object is lost.")
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only say what would be done.")]
 _BACKUP_ENDPOINT = "URL of the backup's S3 server, when it is not the store's."
 _BACKUP_REGION = "Region of the backup's bucket."
@@ -74,6 +74,7 @@ def compact(
     *,
     namespace: _Name = None,
     entries: Annotated[int, typer.Option(min=1, help="Leave a tail shorter than this alone.")] = 1,
+    as_json: _Json = False,
 ) -> None:
     """Turn the newest entries of logs into segments now; relayers may run."""
 
@@ -88,11 +89,12 @@ def collect(
         str | None,
         typer.Option(help="As all relayers of this store have it: acknowledged memories depend on it."),
     ] = None,
+    as_json: _Json = False,
 ) -> None:
     """Delete what was compacted or replaced, as far as its time has come; relayers may run."""
 
 
-def upgrade(*, apply: _Apply = False) -> None:
+def upgrade(*, apply: _Apply = False, as_json: _Json = False) -> None:
     """Let relayers of this version write what older ones do not understand; those refuse from then on."""
 
 

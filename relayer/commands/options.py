@@ -13,6 +13,8 @@ from typer.core import TyperCommand
 
 from relayer.commands.console import explained
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
 
 def settings_command(
     app: typer.Typer, *names: str, name: str | None = None

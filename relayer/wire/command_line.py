@@ -1,7 +1,8 @@
 """How a command of either side begins and ends: its streams, an interrupt, a mistake in what was typed, what cannot be printed.
 
 A command that cannot do what it was asked for says so in one sentence on standard error. With ``--json`` the same stands as a document on
-standard output as well, unless the command has answered with one: ``{"error": {"code", "message", "fix", "exit_code"}}``.
+standard output as well, unless the command has answered with one: ``{"error": {"code", "message", "fix", "exit_code"}}``. What goes on
+until it is stopped answers with a line of JSON for each thing that happens; an error is such a line, too.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ _Mistake: Final = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 @dataclass
 class _Command:
-    """The command that runs: the program's name, and whether a document is asked for and was printed."""
+    """The command that runs: the program's name, and whether a document is asked for and was printed, or lines are."""
 
     program: str
     as_json: bool = False
     answered: bool = False
+    in_lines: bool = False
     complained: bool = False
 
 
@@ -51,10 +53,27 @@ _running: ContextVar[_Command] = ContextVar("_running")
 def answer(document: object) -> None:
     """Print a command's one document; in a terminal that is not UTF-8, with other letters escaped."""
     running = _running.get(None)
+    in_lines = running is not None and running.in_lines
     if running is not None:
-        running.answered = True
+        running.answered = not in_lines
     utf8 = "utf" in (sys.stdout.encoding or "").lower()
-    typer.echo(json.dumps(document, ensure_ascii=not utf8, indent=2))
+    typer.echo(json.dumps(document, ensure_ascii=not utf8, indent=None if in_lines else 2))
+
+
+def answer_in_lines() -> None:
+    """Let every document of this command be a line, as of one that goes on until it is stopped."""
+    running = _running.get(None)
+    if running is not None:
+        running.in_lines = True
+
+
+def tell(document: object, *lines: str, as_json: bool) -> None:
+    """Print what a command did, in the form that was asked for: a document, or lines for people."""
+    if as_json:
+        answer(document)
+        return
+    for line in lines:
+        typer.echo(line)
 
 
 def complain(sentence: str, fix: str = "") -> None:
@@ -151,7 +170,11 @@ class _Program(TyperGroup):
                     raise
                 fail(USAGE, f"{os.fsdecode(error.filename)}: {error.strerror}")
             except typer.Abort:
-                return FAILED
+                fail(
+                    FAILED,
+                    "a question was not answered; nothing was changed",
+                    "answer it with an option, see -h",
+                )
         except typer.Exit as ended:
             return ended.exit_code
         return code if isinstance(code, int) else 0
