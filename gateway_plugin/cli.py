@@ -69,7 +69,12 @@ def remember(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store one memory, word for word."""
+    """Store one memory, word for word.
+
+    Example: memrelay-gateway remember "Our staging database is called heron." --agent coder
+
+    Example: memrelay-gateway remember - --kind decision < notes.txt
+    """
     said = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if text == "-" else text
     request = checked(
         lambda: RememberRequest(items=(MemoryItem.model_validate({"text": said, "kind": kind}),))
@@ -106,7 +111,12 @@ def search(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search an agent's memories; each with its date, and the file and line that it is from."""
+    """Search an agent's memories; each with its date, and the file and line that it is from.
+
+    Example: memrelay-gateway search "which database do we stage on" --agent coder -k 3 --as-of 2026-05-01
+
+    Example: memrelay-gateway search deploy --half-life 30d --diversity 0.3
+    """
     fields = {
         "include": include,
         "as_of": as_of and _moment("--as-of", as_of),
@@ -140,7 +150,10 @@ def ask_memories(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer a question from an agent's memories, with the memories it rests on."""
+    """Answer a question from an agent's memories, with the memories it rests on.
+
+    Example: memrelay-gateway ask "Where do we deploy on Tuesdays?"
+    """
     request = checked(lambda: AskRequest(question=question))
     answer = ask(url, agent, lambda client, identity: client.ask(identity, request, deadline=60))
     output = Output(as_json=as_json)
@@ -163,7 +176,10 @@ def list_memories(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List an agent's memories, newest first."""
+    """List an agent's memories, newest first.
+
+    Example: memrelay-gateway list --kind preference --limit 50
+    """
 
     async def fetch(client: RelayerClient, identity: Identity) -> tuple[str, ListResponse]:
         return identity.namespace, await client.list_memories(
@@ -193,7 +209,10 @@ def show(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one memory and its versions."""
+    """Show one memory and its versions.
+
+    Example: memrelay-gateway show ID --agent coder
+    """
     answer = ask(url, agent, lambda client, identity: client.get_memory(identity, memory_id))
     output = Output(as_json=as_json)
     output.json(answer)
@@ -212,7 +231,10 @@ def forget(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hide a memory from recall; its history stays."""
+    """Hide a memory from recall; its history stays.
+
+    Example: memrelay-gateway forget ID --agent coder
+    """
     answer = ask(url, agent, lambda client, identity: client.forget(identity, memory_id))
     Output(as_json=as_json).tell(answer, f"forgotten: {answer.id}")
 
@@ -225,7 +247,10 @@ def status(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whether the relayer answers, is trusted, and accepts this gateway."""
+    """Show whether the relayer answers, is trusted, and accepts this gateway.
+
+    Example: memrelay-gateway status --url http://127.0.0.1:8787
+    """
     context = find_context(url, agent)
     # A host's plugin hands over what its settings say; MemWal's `stats` shows it, too (MW-25).
     own = {"recall": context.settings.recall.enabled, "capture": context.settings.capture.enabled}
@@ -262,7 +287,10 @@ def status(
 
 @app.command()
 def namespaces(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """List an agent's namespaces."""
+    """List an agent's namespaces.
+
+    Example: memrelay-gateway namespaces --agent coder
+    """
     answer = ask(url, agent, lambda client, identity: client.namespaces(identity))
     output = Output(as_json=as_json)
     output.json(answer)
@@ -274,7 +302,10 @@ def namespaces(*, agent: AgentOption = None, url: UrlOption = None, as_json: Jso
 
 @app.command()
 def trust(url: Annotated[str, typer.Argument(metavar="URL")], *, as_json: JsonOption = False) -> None:
-    """Accept the identity of the relayer that answers at URL now."""
+    """Accept the identity of the relayer that answers at URL now.
+
+    Example: memrelay-gateway trust https://relayer.example.org
+    """
     settings = guarded(lambda: settings_from(None, os.environ, url=url))
     fleet = with_client(settings, lambda client: client.trust())
     identity = fleet.identity.hex()

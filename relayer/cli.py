@@ -33,7 +33,12 @@ app.add_typer(stores, name="store")
 
 @settings_command(app)
 def serve(**flags: object) -> None:
-    """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on."""
+    """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on.
+
+    Example: memrelay serve --port 8787 --cache-bytes 512M
+
+    Example: memrelay serve --store s3://memories/team --host 0.0.0.0 --public-url https://memory.example.org --accounts open
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     raise typer.Exit(server.serve(flags, typer.echo))
@@ -48,7 +53,10 @@ def init(
     as_json: JsonOption = False,
     **flags: object,
 ) -> None:
-    """Make a relayer key and a file of settings for services, containers and shells; says what to do next."""
+    """Make a relayer key and a file of settings for services, containers and shells; says what to do next.
+
+    Example: memrelay init ~/memrelay --store s3://memories/team
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     server.init(folder, flags, partial(tell, as_json=as_json))
@@ -64,7 +72,10 @@ def health(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a relayer how it is. Exit code 1: it does not answer, or a check fails."""
+    """Ask a relayer how it is. Exit code 1: it does not answer, or a check fails.
+
+    Example: memrelay health --ready
+    """
     asked = url or own_url(os.environ)
     try:
         state = ask(asked, ready=ready)
@@ -75,7 +86,10 @@ def health(
 
 @app.command()
 def version(*, as_json: JsonOption = False) -> None:
-    """Print the version."""
+    """Print the version.
+
+    Example: memrelay version
+    """
     found = importlib.metadata.version("memrelay")
     tell({"memrelay": found}, found, as_json=as_json)
 
@@ -87,7 +101,12 @@ def recovery(
     as_json: JsonOption = False,
     **flags: object,
 ) -> None:
-    """Print the relayer key as a sheet with checksums, or compare a sheet with the key."""
+    """Print the relayer key as a sheet with checksums, or compare a sheet with the key.
+
+    Example: memrelay keys recovery
+
+    Example: memrelay keys recovery --verify < sheet.txt
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     say = partial(tell, as_json=as_json)
@@ -104,7 +123,10 @@ def make(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a relayer key for a relayer over a bucket."""
+    """Make a relayer key for a relayer over a bucket.
+
+    Example: memrelay keys make relayer.key
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     server.make_key(file, partial(tell, as_json=as_json))
@@ -118,7 +140,10 @@ def recover(
     sheet: Annotated[str, typer.Option(metavar="FILE", help="The sheet; - is standard input.")] = "-",
     as_json: JsonOption = False,
 ) -> None:
-    """Make the file of a relayer key from its sheet; the line that is wrong is named."""
+    """Make the file of a relayer key from its sheet; the line that is wrong is named.
+
+    Example: memrelay keys recover relayer.key --sheet sheet.txt
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     text = sys.stdin.read() if sheet == "-" else server.text_of_sheet(Path(sheet))
@@ -127,7 +152,10 @@ def recover(
 
 @settings_command(stores, "store", "endpoint_url", "region", "s3_client", "data", "config", name="probe")
 def probe_store(*, as_json: JsonOption = False, **flags: object) -> None:
-    """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer."""
+    """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer.
+
+    Example: memrelay store probe --store s3://memories/team
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     code = server.probe_store(flags, as_json=as_json)

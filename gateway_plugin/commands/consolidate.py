@@ -54,7 +54,12 @@ def consolidate(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back."""
+    """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back.
+
+    Example: memrelay-gateway consolidate --agent coder
+
+    Example: memrelay-gateway consolidate --apply --agent coder
+    """
     if ids and not apply:
         fail(USAGE, "IDS: they are for --apply", "memrelay-gateway consolidate --apply ID")
     found = ask(url, agent, lambda client, identity: _run(client, identity, ids or (), apply=apply))

@@ -74,7 +74,10 @@ def doctor(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary."""
+    """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary.
+
+    Example: memrelay-gateway doctor --host openclaw --agent main
+    """
     _print(examined(host, agent, url), as_json=as_json)
 
 
@@ -123,7 +126,10 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
 
 
 def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Write a memory, recall it and destroy it again."""
+    """Write a memory, recall it and destroy it again.
+
+    Example: memrelay-gateway canary
+    """
     context = find_context(url, agent)
 
     async def run(client: RelayerClient) -> list[Check]:
@@ -141,7 +147,12 @@ def why(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show why the last turn was given what it was given, gate by gate, hit by hit; or what was kept of one, and why not the rest."""
+    """Show why the last turn was given what it was given, gate by gate, hit by hit; or what was kept of one, and why not the rest.
+
+    Example: memrelay-gateway why --agent main
+
+    Example: memrelay-gateway why --capture
+    """
     if capture:
         _why_captured(agent, url, as_json=as_json)
         return
@@ -199,7 +210,10 @@ def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
 
 
 def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen."""
+    """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen.
+
+    Example: memrelay-gateway acknowledge --agent main
+    """
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
     positions = Positions(outbox)
@@ -223,7 +237,10 @@ def adopt(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy memories that an earlier version kept for the default agent under another name to where they are looked for now."""
+    """Copy memories that an earlier version kept for the default agent under another name to where they are looked for now.
+
+    Example: memrelay-gateway adopt research --yes
+    """
     context = find_context(url, DEFAULT_AGENT)
     holder = root_holder(context, "adopting memories")
     home = context.identity.namespace

@@ -100,7 +100,12 @@ def erase(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone."""
+    """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone.
+
+    Example: memrelay-gateway erase ID --yes
+
+    Example: memrelay-gateway erase --namespace --agent coder --yes
+    """
     if whole == (memory_id is not None):
         fail(USAGE, "ID, --namespace: give one of them", "memrelay-gateway erase ID")
     context = _as_a_person(find_context(url, agent))
@@ -117,7 +122,10 @@ def erasure(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how far an erasure is."""
+    """Show how far an erasure is.
+
+    Example: memrelay-gateway erasure ID
+    """
     context = find_context(url, agent)
     if isinstance(context.holder, RootHolder):
         # The agent's own keys may have been taken back before its memories were erased.

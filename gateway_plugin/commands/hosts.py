@@ -55,7 +55,10 @@ class BridgeHost(StrEnum):
 def bridge(
     *, host: Annotated[BridgeHost, typer.Option(help="Whose events will come.")] = BridgeHost.OPENCLAW
 ) -> None:
-    """Serve a host over standard input and output; its plugin starts this, not a person."""
+    """Serve a host over standard input and output; its plugin starts this, not a person.
+
+    Example: memrelay-gateway bridge --host openclaw
+    """
     del host  # one so far: the option is in the plugin's command line for the sake of those to come
     run_bridge(OpenClawHost(relayer=LocalRelayer(os.environ)))
 
@@ -70,7 +73,10 @@ def bridge_command() -> str:
 def run(
     context: typer.Context, arguments: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None
 ) -> None:
-    """Do what ``openclaw memrelay COMMAND`` asks, with the settings of the host's plugin."""
+    """Do what ``openclaw memrelay COMMAND`` asks, with the settings of the host's plugin.
+
+    Example: memrelay-gateway openclaw run status
+    """
     os.environ.update(guarded(lambda: command_environment(os.environ)))
     switches = command_switches(os.environ)
     os.environ[HOST_VARIABLE] = files_variable(os.environ)
@@ -81,7 +87,10 @@ def run(
 
 @openclaw.command()
 def path(*, as_json: JsonOption = False) -> None:
-    """Print the plugin's folder, for: openclaw plugins install --link "$(memrelay-gateway openclaw path)"."""
+    """Print the plugin's folder, for: openclaw plugins install --link "$(memrelay-gateway openclaw path)".
+
+    Example: memrelay-gateway openclaw path
+    """
     output, folder = Output(as_json=as_json), str(plugin_folder())
     output.json({"path": folder})
     output.raw(folder)
@@ -94,7 +103,10 @@ def pack(
     sidecar: SidecarOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the plugin as a package, for: openclaw plugins install FILE."""
+    """Write the plugin as a package, for: openclaw plugins install FILE.
+
+    Example: memrelay-gateway openclaw pack /tmp --sidecar
+    """
     try:
         file = write_package(folder, sidecar=sidecar, command=bridge_command())
     except OSError as error:
@@ -115,7 +127,10 @@ def settings(
     sidecar: SidecarOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what to put into openclaw.json, and the steps around it."""
+    """Print what to put into openclaw.json, and the steps around it.
+
+    Example: memrelay-gateway openclaw settings --allow-conversation-access
+    """
     block = settings_block(url=url, command=bridge_command(), consent=allow, sidecar=sidecar)
     output = Output(as_json=as_json)
     output.json(block)
@@ -173,7 +188,10 @@ def init(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a block to paste into a host's configuration, or write it there; it holds no secret."""
+    """Print a block to paste into a host's configuration, or write it there; it holds no secret.
+
+    Example: memrelay-gateway init --host openclaw --write --allow-conversation-access
+    """
     _check(host, write=write)
     context = find_context(url, None)
     output = Output(as_json=as_json)

@@ -78,6 +78,10 @@ def index(
     """Bring memory up to what an agent's files say, and remember where they are: the next `index` looks there again.
 
     An edited line replaces what it said before, a deleted one is forgotten; `restore` brings it back.
+
+    Example: memrelay-gateway index --workspace ~/.openclaw/workspace --agent main
+
+    Example: memrelay-gateway index ~/notes --watch
     """
     places = [(RootKind.PATH, path) for path in paths or ()]
     places += [(RootKind.WORKSPACE, workspace)] if workspace else []
@@ -129,7 +133,10 @@ def transcript(
     turns: Annotated[int, typer.Option(min=1, max=10_000, help="How many messages at most.")] = 200,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the dialogue of a session log; needs no relayer."""
+    """Print the dialogue of a session log; needs no relayer.
+
+    Example: memrelay-gateway transcript ~/.codex/sessions/2026/rollout.jsonl --turns 40
+    """
     try:
         said = read_dialogue(file.parent, file.name, anchor=anchor, turns=turns)
     except ToolError as error:
@@ -154,7 +161,10 @@ def memory_status(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many memories there are, which files are indexed, and what waits; in a host, of each of its agents."""
+    """Show how many memories there are, which files are indexed, and what waits; in a host, of each of its agents.
+
+    Example: memrelay-gateway memory status --deep --agent main
+    """
     output = Output(as_json=as_json)
     every = [_opened(url, one) for one in _agents(agent)]
     rows = []
@@ -219,7 +229,10 @@ def memory_index(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at the files now: in a host those of its agents, else the places that `memrelay-gateway index` was told of."""
+    """Look at the files now: in a host those of its agents, else the places that `memrelay-gateway index` was told of.
+
+    Example: memrelay-gateway memory index --force
+    """
     if not in_host():
         index(force=force, verbose=verbose, agent=agent, url=url, as_json=as_json)
         return
@@ -243,7 +256,10 @@ def memory_search(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search an agent's memories; each with the file and line that it comes from."""
+    """Search an agent's memories; each with the file and line that it comes from.
+
+    Example: memrelay-gateway memory search "deploy window" --max-results 5 --min-score 0.3
+    """
     asked = query or words
     if not asked:
         fail(USAGE, "QUERY: what to look for is missing", 'memrelay-gateway memory search "deploy window"')

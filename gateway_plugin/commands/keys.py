@@ -47,7 +47,10 @@ keys = typer.Typer(help="The account's keys: show, export one agent's, recovery 
 
 @keys.command("show")
 def keys_show(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Show public ids: account, agent, and what is known of the relayer's keys."""
+    """Show public ids: account, agent, and what is known of the relayer's keys.
+
+    Example: memrelay-gateway keys show --agent coder
+    """
     context = find_context(url, agent)
     document: dict[str, Any] = {
         "account": context.identity.account,
@@ -76,7 +79,10 @@ def keys_export(
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate is valid.")] = 90,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one agent's secret and a certificate, for a host that should hold no more."""
+    """Print one agent's secret and a certificate, for a host that should hold no more.
+
+    Example: memrelay-gateway keys export --agent coder --days 30
+    """
     context = find_context(None, agent)
     root = root_holder(context, "handing out an agent's keys").root
     now = int(SystemClock().now())
@@ -99,7 +105,12 @@ def keys_recovery(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the root secret as a sheet for paper, or check one against this gateway's secret."""
+    """Print the root secret as a sheet for paper, or check one against this gateway's secret.
+
+    Example: memrelay-gateway keys recovery
+
+    Example: memrelay-gateway keys recovery --verify sheet.txt
+    """
     output = Output(as_json=as_json)
     root = root_holder(find_context(None, None), "a recovery sheet").root
     if verify is None:
@@ -132,7 +143,10 @@ def keys_recover(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring this gateway's secret back from its sheet: the memories that it opens are there again."""
+    """Bring this gateway's secret back from its sheet: the memories that it opens are there again.
+
+    Example: memrelay-gateway keys recover sheet.txt
+    """
     typed_in = sheet is None and sys.stdin.isatty()
     secret = _typed_in() if typed_in else _secret_of(sheet or "-")
     account = RootKeys(secret).account
@@ -331,7 +345,10 @@ def keys_revoke(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take back an agent's keys, or one certificate, before their end. It cannot be undone."""
+    """Take back an agent's keys, or one certificate, before their end. It cannot be undone.
+
+    Example: memrelay-gateway keys revoke --agent coder --yes
+    """
     if (agent is None) == (certificate is None):
         fail(USAGE, "--agent, --certificate: give one of them", "memrelay-gateway keys revoke --agent NAME")
     context, holder = _owner(url)
@@ -369,7 +386,10 @@ def keys_revoke(
 
 
 def keys_revoked(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """List what was taken back at a relayer."""
+    """List what was taken back at a relayer.
+
+    Example: memrelay-gateway keys revoked
+    """
     context, holder = _owner(url)
     revoked = with_client(context.settings, lambda client: fetch(client, holder, OWNER))
     output = Output(as_json=as_json)
@@ -389,7 +409,10 @@ def keys_rotate(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure."""
+    """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure.
+
+    Example: memrelay-gateway keys rotate --agent coder --to coder-2 --yes
+    """
     old, new = guarded(lambda: (named(agent, shown=True), named(to, shown=True)))
     if old == new:
         fail(USAGE, "--to: another name: an agent's keys come from its name", f"--to {typed(old)}-2")

@@ -27,21 +27,30 @@ def update(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Correct a memory; the old text stays in its history."""
+    """Correct a memory; the old text stays in its history.
+
+    Example: memrelay-gateway update ID "Our staging database is called egret."
+    """
     _change(memory_id, {"text": text}, "updated", agent, url, as_json=as_json)
 
 
 def pin(
     memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Mark a memory as one to keep; filters can spare pinned ones."""
+    """Mark a memory as one to keep; filters can spare pinned ones.
+
+    Example: memrelay-gateway pin ID
+    """
     _change(memory_id, {"pinned": True}, "pinned", agent, url, as_json=as_json)
 
 
 def unpin(
     memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Take the mark of `pin` away."""
+    """Take the mark of `pin` away.
+
+    Example: memrelay-gateway unpin ID
+    """
     _change(memory_id, {"pinned": False}, "unpinned", agent, url, as_json=as_json)
 
 
@@ -54,7 +63,10 @@ def expire(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say until when a memory is recalled."""
+    """Say until when a memory is recalled.
+
+    Example: memrelay-gateway expire ID --in 30d
+    """
     if never == (after is not None):
         fail(USAGE, "--in, --never: give one of them", "memrelay-gateway expire ID --in 30d")
     seconds = 0 if after is None else _seconds("--in", after)
@@ -67,7 +79,10 @@ def expire(
 def restore(
     memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Bring back a forgotten memory, or an old version of one."""
+    """Bring back a forgotten memory, or an old version of one.
+
+    Example: memrelay-gateway restore ID
+    """
     answer = ask(url, agent, lambda client, identity: client.restore(identity, memory_id))
     instead = f" instead of {answer.replaced}" if answer.replaced else ""
     Output(as_json=as_json).tell(answer, f"restored: {answer.id}{instead}")
@@ -89,7 +104,10 @@ def delete(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget memories by filter; `restore` brings each back."""
+    """Forget memories by filter; `restore` brings each back.
+
+    Example: memrelay-gateway delete --kind event --older-than 90d --dry-run
+    """
     filters: dict[str, Any] = {
         "kinds": kind,
         "sessions": session,

@@ -69,7 +69,14 @@ if TYPE_CHECKING:
     from gateway_plugin.hosts.mcp.memory import ClientMemory
     from gateway_plugin.hosts.mcp.server import Context
 
-mcp = typer.Typer(help="Memory for MCP clients: a server, its keys, and what to paste into a client.")
+mcp = typer.Typer(
+    help="""Memory for MCP clients: a server, its keys, and what to paste into a client.
+
+    Example: memrelay-gateway mcp --agent coder
+
+    Example: memrelay-gateway mcp --http --port 8788
+    """
+)
 
 DEFAULT_PORT: Final = 8788
 _DAYS: Final = 90
@@ -316,7 +323,10 @@ def config(
     relayer: RelayerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what to paste into a client's configuration; it holds no secret."""
+    """Print what to paste into a client's configuration; it holds no secret.
+
+    Example: memrelay-gateway mcp config --for claude-code --agent coder
+    """
     output, where = Output(as_json=as_json), place_of(client)
     if http:
         if agent or namespace or relayer:
@@ -364,7 +374,12 @@ def login(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Save one agent's keys for MCP servers of this user, once the relayer has accepted them."""
+    """Save one agent's keys for MCP servers of this user, once the relayer has accepted them.
+
+    Example: memrelay-gateway mcp login --relayer https://relayer.example.org --agent coder
+
+    Example: memrelay-gateway mcp login --pair
+    """
     output = Output(as_json=as_json)
     if pair:
         _login_by_pairing(relayer, agent, output)
@@ -434,7 +449,10 @@ def approve(
     days: DaysOption = _DAYS,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer a pairing code with one agent's keys, which only the machine that asked can read."""
+    """Answer a pairing code with one agent's keys, which only the machine that asked can read.
+
+    Example: memrelay-gateway mcp approve CODE --agent coder
+    """
     context = find_context(_url(relayer), agent)
     holder = root_holder(context, "making an agent's keys")
     now = int(SystemClock().now())
@@ -458,7 +476,10 @@ def logout(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take the saved keys back at the relayer, then remove them from this machine."""
+    """Take the saved keys back at the relayer, then remove them from this machine.
+
+    Example: memrelay-gateway mcp logout --yes
+    """
     output = Output(as_json=as_json)
     found = guarded(lambda: saved(os.environ))
     if found is None:
@@ -510,7 +531,12 @@ def token(
     listed: Annotated[bool, typer.Option("--list", help="Show whose there are, and no token.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token with which a client connects to `mcp --http` as an agent; it is shown once."""
+    """Make a token with which a client connects to `mcp --http` as an agent; it is shown once.
+
+    Example: memrelay-gateway mcp token --agent coder
+
+    Example: memrelay-gateway mcp token --list
+    """
     tokens = guarded(lambda: Tokens(os.environ))
     output = Output(as_json=as_json)
     if listed:

@@ -61,7 +61,10 @@ def migrate(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move OpenClaw from an earlier memory plugin to memrelay: its settings, and what it remembers."""
+    """Move OpenClaw from an earlier memory plugin to memrelay: its settings, and what it remembers.
+
+    Example: memrelay-gateway migrate --from memsearch --dry-run
+    """
     if config is not None:
         os.environ["OPENCLAW_CONFIG_PATH"] = str(config.resolve())
     host = guarded(lambda: read_config(os.environ))

@@ -37,7 +37,10 @@ def outbox_status(
         typer.Option("--prometheus", help="Print the numbers as metrics, for node_exporter's textfiles."),
     ] = False,
 ) -> None:
-    """Show how much waits and for how long, how much was refused, and whether somebody delivers."""
+    """Show how much waits and for how long, how much was refused, and whether somebody delivers.
+
+    Example: memrelay-gateway outbox status --prometheus
+    """
     found = open_file_outbox(url)
     dead = guarded(found.dead_letters)
     waiting = found.waiting()
@@ -82,7 +85,10 @@ def _metrics(waiting: int, dead: int, oldest: int) -> str:
 
 @outbox.command("list")
 def outbox_list(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """List what waits and what was refused for good, without any text of it."""
+    """List what waits and what was refused for good, without any text of it.
+
+    Example: memrelay-gateway outbox list
+    """
     found = open_file_outbox(url)
     letters = guarded(lambda: (*found.queued(), *found.dead_letters()))
     found.close()
@@ -99,7 +105,10 @@ def outbox_list(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
 def outbox_retry(
     letter: _Id = None, *, every: _All = False, url: UrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Let refused turns wait again, once what stood in their way is mended."""
+    """Let refused turns wait again, once what stood in their way is mended.
+
+    Example: memrelay-gateway outbox retry --all
+    """
     _named(letter, every=every)
     found = open_file_outbox(url)
     count = guarded(lambda: found.retry(letter))
@@ -116,7 +125,10 @@ def outbox_drop(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Destroy refused turns; with --waiting also those that still wait."""
+    """Destroy refused turns; with --waiting also those that still wait.
+
+    Example: memrelay-gateway outbox drop ID
+    """
     _named(letter, every=every)
     found = open_file_outbox(url)
     count = guarded(lambda: found.drop(letter, dead_only=not waiting))

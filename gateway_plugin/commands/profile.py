@@ -51,7 +51,10 @@ def profile(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay."""
+    """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay.
+
+    Example: memrelay-gateway profile --agent coder --out USER.md
+    """
     if standing:
         if out is not None or audience or trust or section:
             fix = "leave --out, --audience, --trust and --section away"

@@ -30,7 +30,10 @@ def share(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared."""
+    """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared.
+
+    Example: memrelay-gateway share researcher --with coder
+    """
     output, shares = Output(as_json=as_json), _shares()
     if namespace is not None or reader is not None:
         wanted = _parsed(namespace, reader, writes=write)
@@ -48,7 +51,10 @@ def share(
 
 
 def unshare(namespace: _Namespace = None, *, reader: _With = None, as_json: JsonOption = False) -> None:
-    """End what `share` began: from the next recall on the agent finds its own memories alone."""
+    """End what `share` began: from the next recall on the agent finds its own memories alone.
+
+    Example: memrelay-gateway unshare researcher --with coder
+    """
     wanted = _parsed(namespace, reader, writes=False)
     if not guarded(lambda: _shares().remove(wanted)):
         fail(

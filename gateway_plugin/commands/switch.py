@@ -40,7 +40,12 @@ def off(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again."""
+    """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again.
+
+    Example: memrelay-gateway off --agent coder
+
+    Example: memrelay-gateway off --session agent:main:main
+    """
     _switch(session, agent, url, enabled=False, as_json=as_json)
 
 
@@ -51,7 +56,10 @@ def on(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Switch memory on again."""
+    """Switch memory on again.
+
+    Example: memrelay-gateway on --agent coder
+    """
     _switch(session, agent, url, enabled=True, as_json=as_json)
 
 

@@ -80,7 +80,12 @@ def export(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an agent's memories to a file, or as daily logs in Markdown to a directory."""
+    """Write an agent's memories to a file, or as daily logs in Markdown to a directory.
+
+    Example: memrelay-gateway export memories.jsonl --agent coder
+
+    Example: memrelay-gateway export logs/ --format daily-md
+    """
     if style is not ExportFormat.JSONL and target == "-":
         fail(
             USAGE,
@@ -167,7 +172,12 @@ def import_files(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
+    """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json).
+
+    Example: memrelay-gateway import MEMORY.md memory/ mem0-export.json
+
+    Example: memrelay-gateway import --as-backup memories.jsonl
+    """
     source, paths = _named_place(source, paths)
     _check_together(source, paths or (), namespace or (), as_backup=as_backup, unsigned=unsigned)
     if source is not None:
@@ -254,7 +264,10 @@ def watch(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there is forgotten."""
+    """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there is forgotten.
+
+    Example: memrelay-gateway watch ~/notes --every 10s
+    """
     answer_in_lines()
     if not folder.is_dir():
         fail(USAGE, "FOLDER: there is no such directory", "")

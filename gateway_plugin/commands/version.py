@@ -16,7 +16,10 @@ def version(
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The relayer.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show this command's version, and the relayer's where --url asks for it."""
+    """Show this command's version, and the relayer's where --url asks for it.
+
+    Example: memrelay-gateway version --url https://relayer.example.org
+    """
     rows = {"memrelay-gateway": __version__}
     if url is not None:
         rows["relayer"] = _of_relayer(url)

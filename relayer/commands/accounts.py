@@ -36,11 +36,17 @@ def create(
     label: _Label = "",
     as_json: _Json = False,
 ) -> None:
-    """Register an account with one key; more are added to it, and taken back, one by one."""
+    """Register an account with one key; more are added to it, and taken back, one by one.
+
+    Example: memrelay account create --label laptop
+    """
 
 
 def add_key(account: _Account, *, key: _Key, label: _Label = "", as_json: _Json = False) -> None:
-    """Let another key sign for an account; relayers that run know it within 15 seconds."""
+    """Let another key sign for an account; relayers that run know it within 15 seconds.
+
+    Example: memrelay account add-key ID --key KEY --label phone
+    """
 
 
 def revoke(
@@ -49,17 +55,26 @@ def revoke(
     key: Annotated[str | None, typer.Option(help="Public key. Default: all of them, for good.")] = None,
     as_json: _Json = False,
 ) -> None:
-    """Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds."""
+    """Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds.
+
+    Example: memrelay account revoke ID --key KEY
+    """
 
 
 def list_accounts(*, as_json: _Json = False) -> None:
-    """List registered accounts with their keys and labels."""
+    """List registered accounts with their keys and labels.
+
+    Example: memrelay account list
+    """
 
 
 def env(
     *, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None, as_json: _Json = False
 ) -> None:
-    """Print the variables that MemWal's clients read, the private key among them: eval "$(memrelay account env)"."""
+    """Print the variables that MemWal's clients read, the private key among them: eval "$(memrelay account env)".
+
+    Example: memrelay account env --key-file ~/memwal.key
+    """
     from relayer.commands import account_work  # noqa: PLC0415 - needs the extra's packages
 
     account_work.print_environment(key_file, account, url, partial(tell, as_json=as_json))
@@ -75,7 +90,10 @@ def credentials(
     replace: Annotated[bool, typer.Option("--replace", help="Also where the file is there already.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Write the file of credentials that MemWal's MCP package reads, for its owner alone."""
+    """Write the file of credentials that MemWal's MCP package reads, for its owner alone.
+
+    Example: memrelay account credentials --url https://memory.example.org
+    """
     from relayer.commands import account_work  # noqa: PLC0415 - needs the extra's packages
 
     account_work.write_credentials(

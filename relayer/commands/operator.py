@@ -38,7 +38,10 @@ def verify(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Look whether a store is what was written. Exit code 1: something is damaged or lost."""
+    """Look whether a store is what was written. Exit code 1: something is damaged or lost.
+
+    Example: memrelay verify --namespace researcher
+    """
 
 
 def inspect(
@@ -47,7 +50,10 @@ def inspect(
     accounts: _Accounts = None,
     as_json: _Json = False,
 ) -> None:
-    """Say what a namespace or an object is: sizes, times and counts, and nothing of what was said."""
+    """Say what a namespace or an object is: sizes, times and counts, and nothing of what was said.
+
+    Example: memrelay inspect researcher
+    """
 
 
 def stats(
@@ -61,13 +67,21 @@ def stats(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Count what a store holds, how much of it is garbage, and what it costs."""
+    """Count what a store holds, how much of it is garbage, and what it costs.
+
+    Example: memrelay stats --prices writes=5,reads=0.4,gib-month=0.023
+    """
 
 
 def repair(
     *, namespace: _Name = None, accounts: _Accounts = None, apply: _Apply = False, as_json: _Json = False
 ) -> None:
-    """Make damaged logs readable again, and say what is lost. Stop the relayers before --apply."""
+    """Make damaged logs readable again, and say what is lost. Stop the relayers before --apply.
+
+    Example: memrelay repair --namespace researcher
+
+    Example: memrelay repair --apply
+    """
 
 
 def compact(
@@ -76,7 +90,10 @@ def compact(
     entries: Annotated[int, typer.Option(min=1, help="Leave a tail shorter than this alone.")] = 1,
     as_json: _Json = False,
 ) -> None:
-    """Turn the newest entries of logs into segments now; relayers may run."""
+    """Turn the newest entries of logs into segments now; relayers may run.
+
+    Example: memrelay compact --entries 16
+    """
 
 
 def collect(
@@ -91,11 +108,17 @@ def collect(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Delete what was compacted or replaced, as far as its time has come; relayers may run."""
+    """Delete what was compacted or replaced, as far as its time has come; relayers may run.
+
+    Example: memrelay collect --collect-after 1h
+    """
 
 
 def upgrade(*, apply: _Apply = False, as_json: _Json = False) -> None:
-    """Let relayers of this version write what older ones do not understand; those refuse from then on."""
+    """Let relayers of this version write what older ones do not understand; those refuse from then on.
+
+    Example: memrelay upgrade --apply
+    """
 
 
 def backup(
@@ -125,7 +148,12 @@ def backup(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Copy what is new to a backup; relayers may run. Exit code 1: something could not be read."""
+    """Copy what is new to a backup; relayers may run. Exit code 1: something could not be read.
+
+    Example: memrelay backup --to /backup/memrelay --keep 7
+
+    Example: memrelay backup --to s3://backups/team --every 1d
+    """
 
 
 def restore(
@@ -139,7 +167,10 @@ def restore(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Bring an empty store to what a backup holds, less what was erased since."""
+    """Bring an empty store to what a backup holds, less what was erased since.
+
+    Example: memrelay restore --from /backup/memrelay --data ~/restored
+    """
 
 
 def register(app: typer.Typer) -> None:

@@ -103,6 +103,7 @@ keys revoke --agent old --yes
 keys revoked
 keys rotate --agent coder --to coder-2
 keys rotate --agent coder --to coder-2 --yes
+list --agent coder-2 -> OTHER id
 erase $OTHER --agent coder-2
 erase --namespace --agent coder-2
 erase --namespace --agent coder-2 --yes -> ERASURE id
@@ -147,7 +148,7 @@ FAILS = {
 }
 LOG = {"type": "message", "id": "m1", "message": {"role": "user", "content": "The kettle is red."}}
 # Texts that look like numbers, and are none to programs.
-NAMES = {"version", "memrelay", "memrelay-gateway", "relayer", "text", "id", "snippet"}
+NAMES = {"version", "memrelay", "memrelay-gateway", "relayer", "text", "id", "snippet", "relayer_keys"}
 
 
 @pytest.fixture
@@ -193,7 +194,8 @@ class Session:
         done = self.run(self.environment, *shlex.split(typed), "--json")
         try:
             answers = documents(done)
-        except json.JSONDecodeError:
+            assert answers
+        except (json.JSONDecodeError, AssertionError):
             self.problems.append(f"{line}: {done.stdout!r} {done.stderr!r}")
             return
         code = next((code for start, code in FAILS.items() if line.startswith(start)), None)
@@ -203,7 +205,7 @@ class Session:
         self.problems += [f"{line}: {one}" for one in numbers_in_quotes(answers)]
         if kept and not error:
             name, _, field = kept.partition(" ")
-            found = answers[0]["memories"][0] if "memories" in answers[0] and field == "id" else answers[0]
+            found = answers[0] if field in answers[0] else answers[0]["memories"][0]
             self.known[name] = found[field]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,6 +23,10 @@ WITHOUT_JSON: Final[Mapping[str, str]] = {
     "memrelay-gateway openclaw run": "runs another command, with that one's options",
 }
 
+# Their help is another command's: those that are handed over, and what MemWal's users type for `status`.
+SAME = {name for name, why in WITHOUT_JSON.items() if "is handed" in why} | {"memrelay-gateway stats"}
+ANSWERING = [one for one in COMMANDS if one.typed not in SAME]
+
 
 def _name(one: Declared) -> str:
     return one.typed
@@ -34,3 +39,26 @@ def test_the_exceptions_are_commands() -> None:
 @pytest.mark.parametrize("one", COMMANDS, ids=_name)
 def test_every_command_answers_as_json_where_it_answers(one: Declared) -> None:
     assert ("--json" in one.options()) is (one.typed not in WITHOUT_JSON)
+
+
+@pytest.mark.parametrize("one", ANSWERING, ids=_name)
+def test_every_command_says_in_a_line_what_it_is_for(one: Declared) -> None:
+    purpose = one.command.help.split("\n\n")[0]
+    assert purpose.endswith((".", ")."))
+    assert "\n" not in purpose.strip()
+
+
+@pytest.mark.parametrize("one", ANSWERING, ids=_name)
+def test_every_command_has_an_example_that_it_takes(one: Declared) -> None:
+    examples = [
+        line.removeprefix("Example: ")
+        for line in one.command.help.splitlines()
+        if line.startswith("Example: ")
+    ]
+    assert examples
+    for example in examples:
+        words = shlex.split(example.partition(" < ")[0])
+        own = one.typed.split()
+        assert words[: len(own)] == own
+        context = one.command.make_context(one.typed, words[len(own) :])
+        assert context.params
