@@ -34,10 +34,10 @@ from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.mcp import mcp
 from gateway_plugin.commands.outbox import open_file_outbox, outbox
 from gateway_plugin.commands.run import (
+    PLACE,
     AgentOption,
     CliContext,
     FloorOption,
-    JsonOption,
     LimitOption,
     Output,
     UrlOption,
@@ -51,7 +51,7 @@ from gateway_plugin.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.setup import settings_from
-from relayer.wire.command_line import FAILED, USAGE, application, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, application, fail, span
 from relayer.wire.memories import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RememberRequest
 
@@ -100,13 +100,25 @@ def search(
         str | None, typer.Option(metavar="TIME", help="What held then: 2026-05-01, or with a time.")
     ] = None,
     half_life: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="With each such age a memory counts half.")
+        float | None,
+        typer.Option(
+            parser=span("--half-life", "d"),
+            metavar="DAYS|12h|8w",
+            help="With each such age a memory counts half.",
+        ),
     ] = None,
     diversity: Annotated[
         float | None, typer.Option(min=0, max=1, help="How far down a repetition of a better one goes.")
     ] = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", "--namespace", metavar="NAME", help="Whose memories.")
+        str | None,
+        typer.Option(
+            "--agent",
+            "--namespace",
+            metavar="NAME",
+            help="Whose memories. Default: main.",
+            rich_help_panel=PLACE,
+        ),
     ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -168,7 +180,7 @@ def ask_memories(
 @app.command("list")
 def list_memories(
     *,
-    limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most.")] = 20,
     cursor: Annotated[str | None, typer.Option(help="From the page before.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="live, superseded, forgotten.")] = None,

@@ -14,9 +14,9 @@ import typer
 from relayer.commands import accounts
 from relayer.commands.console import NOT_WELL, explained, fail
 from relayer.commands.operator import register
-from relayer.commands.options import JsonOption, settings_command
+from relayer.commands.options import settings_command
 from relayer.health import Unhealthy, ask, own_url
-from relayer.wire.command_line import application, tell
+from relayer.wire.command_line import JsonOption, application, tell
 
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status", "import")

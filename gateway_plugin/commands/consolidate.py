@@ -12,10 +12,10 @@ from typing import Annotated, Final
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import AgentOption, JsonOption, Output, UrlOption, ask
+from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask
 from gateway_plugin.identity import Identity
 from gateway_plugin.text.measures import one_line
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 from relayer.wire.service import (
     MAX_TAKEN,
     ConsolidationRequest,

@@ -19,7 +19,6 @@ from gateway_plugin.commands.keys import Moved, copy_memories, namespaces_of
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     AgentOption,
-    JsonOption,
     Output,
     UrlOption,
     agent_identity,
@@ -47,7 +46,7 @@ from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, fail
+from relayer.wire.command_line import FAILED, JsonOption, fail
 
 
 class DoctorHost(StrEnum):

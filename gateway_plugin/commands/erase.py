@@ -14,7 +14,6 @@ from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
-    JsonOption,
     Output,
     UrlOption,
     find_context,
@@ -26,7 +25,7 @@ from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_extras
 from relayer.wire.schemas import TurnItem
 

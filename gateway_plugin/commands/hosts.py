@@ -15,7 +15,7 @@ import typer
 
 from gateway_plugin.bridge.server import run_bridge
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.run import JsonOption, Output, UrlOption, find_context, guarded
+from gateway_plugin.commands.run import Output, UrlOption, find_context, guarded
 from gateway_plugin.hosts.openclaw.config import (
     CONSENT,
     Written,
@@ -35,7 +35,7 @@ from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
 from gateway_plugin.local_relayer import LocalRelayer
 from gateway_plugin.status import notify
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 openclaw = typer.Typer(
     help="The plugin for OpenClaw: where it lies, its package, and what to put into openclaw.json.",

@@ -22,7 +22,6 @@ from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
     FloorOption,
-    JsonOption,
     LimitOption,
     Output,
     UrlOption,
@@ -41,7 +40,7 @@ from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.transcript import Said, read_dialogue
 from gateway_plugin.transfer.indexed import Index, IndexedFile, IndexRoot, RootKind
 from gateway_plugin.transfer.living import LivingFiles, Look
-from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail
 from relayer.wire.fields import render_time
 from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse
 

@@ -19,7 +19,6 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
-    JsonOption,
     Output,
     UrlOption,
     find_context,
@@ -34,7 +33,7 @@ from gateway_plugin.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, m
 from gateway_plugin.keys import recover_secret
 from gateway_plugin.transfer.sending import pages
 from relayer.wire import codec as base64url
-from relayer.wire.command_line import FAILED, USAGE, complain, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, complain, fail, span
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
@@ -76,7 +75,14 @@ def keys_show(*, agent: AgentOption = None, url: UrlOption = None, as_json: Json
 def keys_export(
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Whose keys.")],
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate is valid.")] = 90,
+    days: Annotated[
+        float,
+        typer.Option(
+            parser=span("--days", "d", least=1, most=3650),
+            metavar="DAYS|12w",
+            help="How long the certificate is valid.",
+        ),
+    ] = 90,
     as_json: JsonOption = False,
 ) -> None:
     """Print one agent's secret and a certificate, for a host that should hold no more.
@@ -86,7 +92,7 @@ def keys_export(
     context = find_context(None, agent)
     root = root_holder(context, "handing out an agent's keys").root
     now = int(SystemClock().now())
-    certificate = mint(root, context.identity.agent, now=now, seconds=days * 86_400)
+    certificate = mint(root, context.identity.agent, now=now, seconds=int(days * 86_400))
     lines = {
         "MEMRELAY_AGENT_SECRET": context.identity.keys.secret.hex(),
         "MEMRELAY_AGENT_CERTIFICATE": base64url.encode(certificate.issue(root.account_identity)),

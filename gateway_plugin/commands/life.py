@@ -9,10 +9,10 @@ import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.run import AgentOption, JsonOption, Output, UrlOption, ask, checked
+from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, checked
 from gateway_plugin.identity import Identity
-from gateway_plugin.text.measures import parse_span
-from relayer.wire.command_line import USAGE, fail
+from relayer.wire.amounts import parse_seconds
+from relayer.wire.command_line import USAGE, JsonOption, fail
 from relayer.wire.fields import MAX_TTL_SECONDS
 from relayer.wire.memories import DeleteRequest, DeleteResponse, SupersedeRequest
 
@@ -57,7 +57,9 @@ def unpin(
 def expire(
     memory_id: IdArgument,
     *,
-    after: Annotated[str | None, typer.Option("--in", help="30m, 12h, 7d, 8w: hidden from then on.")] = None,
+    after: Annotated[
+        str | None, typer.Option("--in", metavar="30m|12h|7d", help="Hidden from then on.")
+    ] = None,
     never: Annotated[bool, typer.Option("--never", help="Keep it.")] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
@@ -95,8 +97,12 @@ def delete(
     host: Annotated[list[str] | None, typer.Option(help="Only of this host.")] = None,
     audience: Annotated[list[str] | None, typer.Option(help="agent, direct, group.")] = None,
     trust: Annotated[list[str] | None, typer.Option(help="user, imported, assistant, tool.")] = None,
-    older_than: Annotated[str | None, typer.Option(help="Stored longer ago than 90d.")] = None,
-    inactive_for: Annotated[str | None, typer.Option(help="Neither stored nor said again for 180d.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="12h|90d", help="Stored longer ago than that.")
+    ] = None,
+    inactive_for: Annotated[
+        str | None, typer.Option(metavar="12h|90d", help="Neither stored nor said again for so long.")
+    ] = None,
     unpinned: Annotated[bool, typer.Option("--unpinned", help="Spare pinned ones.")] = False,
     everything: Annotated[bool, typer.Option("--everything", help="No filter: all of them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and forget nothing.")] = False,
@@ -160,9 +166,13 @@ def _change(
 
 
 def _seconds(option: str, span: str) -> int:
-    seconds = parse_span(span)
-    if seconds is None:
-        fail(USAGE, f"{option}: write a number and a unit", "30m, 12h, 7d or 8w")
+    # A number alone could be meant as days as well as seconds.
+    try:
+        seconds = 0 if span.strip().isdecimal() else int(parse_seconds(span))
+    except ValueError:
+        seconds = 0
+    if not seconds:
+        fail(USAGE, f"{option}: write a number and a unit", "30s, 30m, 12h, 7d or 8w")
     return seconds
 
 

@@ -22,7 +22,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.hosts import bridge_command
 from gateway_plugin.commands.keys import revoke
 from gateway_plugin.commands.run import (
-    JsonOption,
+    PLACE,
     Output,
     agent_identity,
     find_context,
@@ -60,7 +60,7 @@ from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import holder_for, settings_from
 from gateway_plugin.status import notify
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail, span
 from relayer.wire.errors import InvalidName
 from relayer.wire.fields import render_time
 from relayer.wire.loopback import in_url, is_loopback
@@ -86,12 +86,22 @@ _DEBUG_VARIABLES: Final = ("MEMRELAY_MCP_DEBUG", "MEMWAL_MCP_DEBUG")
 _EXTRA: Final = "python3 -m pip install '.[mcp]' in a clone of memrelay"
 _CHECK_SECONDS: Final = 15.0
 
-RelayerOption = Annotated[str | None, typer.Option("--relayer", "--url", metavar="URL", help="The relayer.")]
-AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Whose memories.")]
+RelayerOption = Annotated[
+    str | None,
+    typer.Option("--relayer", "--url", metavar="URL", help="The relayer.", rich_help_panel=PLACE),
+]
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", metavar="NAME", help="Whose memories.", rich_help_panel=PLACE)
+]
 LabelOption = Annotated[
     str, typer.Option("--label", metavar="TEXT", help="For you, to tell one from another.")
 ]
-DaysOption = Annotated[int, typer.Option(min=1, max=3650, help="How long the keys are good.")]
+DaysOption = Annotated[
+    float,
+    typer.Option(
+        parser=span("--days", "d", least=1, most=3650), metavar="DAYS|12w", help="How long the keys are good."
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
 
 
@@ -318,7 +328,10 @@ def config(
     ] = False,
     port: Annotated[int, typer.Option(min=1, max=65535, help="With --http.")] = DEFAULT_PORT,
     agent: AgentOption = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", "--ns", metavar="NAME")] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "--ns", metavar="NAME", help="A set of memories below the agent's own."),
+    ] = None,
     tools: Annotated[Offered, typer.Option(help="Under whose names tools are listed.")] = Offered.MEMRELAY,
     relayer: RelayerOption = None,
     as_json: JsonOption = False,
@@ -387,12 +400,12 @@ def login(
         _login(relayer, agent, label=label, days=days, output=output)
 
 
-def _login(relayer: str | None, agent: str | None, *, label: str, days: int, output: Output) -> None:
+def _login(relayer: str | None, agent: str | None, *, label: str, days: float, output: Output) -> None:
     context = find_context(_url(relayer), agent)
     holder = root_holder(context, "making an agent's keys", instead="memrelay-gateway mcp login --pair")
     now = int(SystemClock().now())
     made = issue(
-        holder, context.identity.agent, relayer=context.settings.url, days=days, label=label, now=now
+        holder, context.identity.agent, relayer=context.settings.url, days=int(days), label=label, now=now
     )
     _keep(made, context.settings, output)
 
@@ -457,7 +470,7 @@ def approve(
     holder = root_holder(context, "making an agent's keys")
     now = int(SystemClock().now())
     made = issue(
-        holder, context.identity.agent, relayer=context.settings.url, days=days, label=label, now=now
+        holder, context.identity.agent, relayer=context.settings.url, days=int(days), label=label, now=now
     )
     output, reply = Output(as_json=as_json), guarded(lambda: reply_to(code, made, now=now))
     output.json({"agent": typed(made.agent), "reply": reply})

@@ -21,7 +21,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.commands.hosts import bridge_command, row_of
 from gateway_plugin.commands.index import index_place
-from gateway_plugin.commands.run import JsonOption, Output, UrlOption, ask, guarded
+from gateway_plugin.commands.run import Output, UrlOption, ask, guarded
 from gateway_plugin.hosts.openclaw.config import CONSENT, HostConfig, read_config, write_whole
 from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_environment
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
@@ -33,7 +33,7 @@ from gateway_plugin.transfer.indexed import RootKind
 from gateway_plugin.transfer.memwal import MemWalAccess
 from gateway_plugin.transfer.sending import send_items
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 

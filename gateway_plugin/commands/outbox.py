@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.calls.trust import Endpoint
-from gateway_plugin.commands.run import JsonOption, Output, UrlOption, find_context, guarded
+from gateway_plugin.commands.run import Output, UrlOption, find_context, guarded
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, QueuedItem, outbox_path
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 outbox = typer.Typer(help="Captured turns on their way to the relayer.", no_args_is_help=True)
 _Id = Annotated[str | None, typer.Argument(metavar="ID", help="As `list` shows it.")]

@@ -10,7 +10,6 @@ import typer
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
-    JsonOption,
     Output,
     UrlOption,
     find_context,
@@ -20,7 +19,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.injection import scan
 from gateway_plugin.standing import AUDIENCES, fitting
 from gateway_plugin.transfer.profile_file import put_profile
-from relayer.wire.command_line import USAGE, complain, fail
+from relayer.wire.command_line import USAGE, JsonOption, complain, fail
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, render
 
 _AUDIENCES = ("agent", "direct", "group")

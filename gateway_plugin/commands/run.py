@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -32,7 +32,7 @@ from gateway_plugin.errors import (
 from gateway_plugin.formatting import age_in_words
 from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
 from gateway_plugin.keys import secret_path
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify
 from gateway_plugin.text.measures import one_line
@@ -177,9 +177,16 @@ def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
 
 
 _T = TypeVar("_T")
+PLACE: Final = "Whose memories, at which relayer"
+"""The heading of options that say so, in every help."""
 AgentOption = Annotated[
     str | None,
-    typer.Option("--agent", metavar="NAME", help="Whose memories; NAME/BELOW for a namespace below it."),
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="Whose memories; NAME/BELOW for a namespace below it. Default: main.",
+        rich_help_panel=PLACE,
+    ),
 ]
 LimitOption = Annotated[
     int, typer.Option("--limit", "-k", "--max-results", min=1, max=100, help="How many at most.")
@@ -188,8 +195,15 @@ FloorOption = Annotated[
     float,
     typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything."),
 ]
-UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="The relayer.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help=f"The relayer. Default: MEMRELAY_URL, or {DEFAULT_URL}.",
+        rich_help_panel=PLACE,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import JsonOption, Output, find_context, guarded, root_holder
+from gateway_plugin.commands.run import Output, find_context, guarded, root_holder
 from gateway_plugin.identity import named, typed
 from gateway_plugin.setup import shares_path
 from gateway_plugin.sharing import Share, Shares, shared_namespace
-from relayer.wire.command_line import USAGE, fail
+from relayer.wire.command_line import USAGE, JsonOption, fail
 from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[

@@ -9,9 +9,8 @@ import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
-    AgentOption,
+    PLACE,
     CliContext,
-    JsonOption,
     Output,
     UrlOption,
     find_context,
@@ -21,7 +20,7 @@ from gateway_plugin.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import Identities, Toggles
 from gateway_plugin.turn import HostTurn
-from relayer.wire.command_line import USAGE, fail
+from relayer.wire.command_line import USAGE, JsonOption, fail
 
 SessionOption = Annotated[
     str | None,
@@ -32,11 +31,21 @@ SessionOption = Annotated[
     ),
 ]
 
+WhoseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="Every session of this agent. Default: of every agent.",
+        rich_help_panel=PLACE,
+    ),
+]
+
 
 def off(
     *,
     session: SessionOption = None,
-    agent: AgentOption = None,
+    agent: WhoseOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,7 +61,7 @@ def off(
 def on(
     *,
     session: SessionOption = None,
-    agent: AgentOption = None,
+    agent: WhoseOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -25,7 +25,6 @@ from gateway_plugin.commands.from_memwal import find_access, import_all
 from gateway_plugin.commands.index import watch_files
 from gateway_plugin.commands.run import (
     AgentOption,
-    JsonOption,
     Output,
     UrlOption,
     ask,
@@ -40,7 +39,7 @@ from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, r
 from gateway_plugin.transfer.indexed import Index, IndexRoot, RootKind
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
-from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, complain, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, complain, fail, span
 from relayer.wire.schemas import Memory
 from relayer.wire.service import (
     ExportEnd,
@@ -259,7 +258,10 @@ def _import_service(
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="MEMORY.md, memory/*.md and such.")],
     *,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    every: Annotated[
+        float,
+        typer.Option(parser=span("--every", least=0.2), metavar="SECONDS|10m", help="Between two looks."),
+    ] = 2.0,
     agent: AgentOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from gateway_plugin import __version__
-from relayer.wire.command_line import tell
+from relayer.wire.command_line import JsonOption, tell
 
 
 def version(
     *,
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The relayer.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show this command's version, and the relayer's where --url asks for it.
 

@@ -10,9 +10,8 @@ import typer
 
 from relayer.commands.console import explained
 from relayer.commands.operator import PLACE, done
-from relayer.commands.options import JsonOption as _Json
 from relayer.commands.options import settings_command
-from relayer.wire.command_line import tell
+from relayer.wire.command_line import JsonOption, tell
 
 _Account = Annotated[str, typer.Argument(help="Id of the account, 0x and 64 hex digits.")]
 _Key = Annotated[str, typer.Option(help="Public key, 64 hex digits.")]
@@ -34,7 +33,7 @@ def create(
     ] = None,
     key_file: _KeyFile = None,
     label: _Label = "",
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Register an account with one key; more are added to it, and taken back, one by one.
 
@@ -42,7 +41,7 @@ def create(
     """
 
 
-def add_key(account: _Account, *, key: _Key, label: _Label = "", as_json: _Json = False) -> None:
+def add_key(account: _Account, *, key: _Key, label: _Label = "", as_json: JsonOption = False) -> None:
     """Let another key sign for an account; relayers that run know it within 15 seconds.
 
     Example: memrelay account add-key ID --key KEY --label phone
@@ -53,7 +52,7 @@ def revoke(
     account: _Account,
     *,
     key: Annotated[str | None, typer.Option(help="Public key. Default: all of them, for good.")] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds.
 
@@ -61,7 +60,7 @@ def revoke(
     """
 
 
-def list_accounts(*, as_json: _Json = False) -> None:
+def list_accounts(*, as_json: JsonOption = False) -> None:
     """List registered accounts with their keys and labels.
 
     Example: memrelay account list
@@ -69,7 +68,7 @@ def list_accounts(*, as_json: _Json = False) -> None:
 
 
 def env(
-    *, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None, as_json: _Json = False
+    *, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None, as_json: JsonOption = False
 ) -> None:
     """Print the variables that MemWal's clients read, the private key among them: eval "$(memrelay account env)".
 
@@ -88,7 +87,7 @@ def credentials(
     label: _Label = "memrelay",
     file: Annotated[Path | None, typer.Option(help="Default: ~/.memwal/credentials.json.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Also where the file is there already.")] = False,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the file of credentials that MemWal's MCP package reads, for its owner alone.
 

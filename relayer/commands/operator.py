@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from relayer.commands.options import JsonOption as _Json
 from relayer.commands.options import settings_command
+from relayer.wire.command_line import JsonOption, span
 
 _Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
 _Accounts = Annotated[
@@ -36,7 +36,7 @@ def verify(
     agent_secret_file: Annotated[
         list[Path] | None, typer.Option(help="File with an agent's secret: opens what is sealed inside, too.")
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Look whether a store is what was written. Exit code 1: something is damaged or lost.
 
@@ -48,7 +48,7 @@ def inspect(
     what: Annotated[str, typer.Argument(help="Name of a namespace, or key of an object.")],
     *,
     accounts: _Accounts = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what a namespace or an object is: sizes, times and counts, and nothing of what was said.
 
@@ -65,7 +65,7 @@ def stats(
     metrics: Annotated[
         str | None, typer.Option(help="File with a relayer's /metrics, or - : cost of its requests.")
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Count what a store holds, how much of it is garbage, and what it costs.
 
@@ -74,7 +74,7 @@ def stats(
 
 
 def repair(
-    *, namespace: _Name = None, accounts: _Accounts = None, apply: _Apply = False, as_json: _Json = False
+    *, namespace: _Name = None, accounts: _Accounts = None, apply: _Apply = False, as_json: JsonOption = False
 ) -> None:
     """Make damaged logs readable again, and say what is lost. Stop the relayers before --apply.
 
@@ -88,7 +88,7 @@ def compact(
     *,
     namespace: _Name = None,
     entries: Annotated[int, typer.Option(min=1, help="Leave a tail shorter than this alone.")] = 1,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Turn the newest entries of logs into segments now; relayers may run.
 
@@ -100,13 +100,13 @@ def collect(
     *,
     namespace: _Name = None,
     collect_after: Annotated[
-        float | None, typer.Option(help="As the relayers of this store have it.")
+        str | None, typer.Option(metavar="SECONDS|12h", help="As the relayers of this store have it.")
     ] = None,
     commit_check: Annotated[
         str | None,
         typer.Option(help="As all relayers of this store have it: acknowledged memories depend on it."),
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete what was compacted or replaced, as far as its time has come; relayers may run.
 
@@ -114,7 +114,7 @@ def collect(
     """
 
 
-def upgrade(*, apply: _Apply = False, as_json: _Json = False) -> None:
+def upgrade(*, apply: _Apply = False, as_json: JsonOption = False) -> None:
     """Let relayers of this version write what older ones do not understand; those refuse from then on.
 
     Example: memrelay upgrade --apply
@@ -141,12 +141,12 @@ def backup(
     every: Annotated[
         float | None,
         typer.Option(
-            min=1,
-            metavar="SECONDS",
+            parser=span("--every", least=1),
+            metavar="SECONDS|12h",
             help="Go on until SIGTERM, with so long between the ends and beginnings of backups; said in the log.",
         ),
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy what is new to a backup; relayers may run. Exit code 1: something could not be read.
 
@@ -165,7 +165,7 @@ def restore(
     ledger: Annotated[
         str | None, typer.Option(help="Place of a newer backup, when --from is an old copy.")
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Bring an empty store to what a backup holds, less what was erased since.
 

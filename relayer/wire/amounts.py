@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Final
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _POWERS: Final = "kmgt"
-_SPAN: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([smhdw]?)")
+_SPAN: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?|\.[0-9]{1,6}) ?([smhdw]?)")
 _SIZE: Final = re.compile(r"([0-9]{1,18}) ?(?:([kmgt])(i?b)?|b)?", re.IGNORECASE)
 
 
-def parse_seconds(given: str | float, unit: str = "s") -> float:
+def parse_seconds(given: str, unit: str = "s") -> float:
     """Return the seconds of a span such as 30s, 10m, 12h, 7d or 8w.
 
     Args:
@@ -22,32 +21,32 @@ def parse_seconds(given: str | float, unit: str = "s") -> float:
     Raises:
         ValueError: saying how to write it.
     """
-    match = _SPAN.fullmatch(str(given).strip())
+    match = _SPAN.fullmatch(given.strip())
     if match is None:
         raise ValueError("write a number and a unit: 30s, 10m, 12h, 7d or 8w")
     return float(match[1]) * _SECONDS[match[2] or unit]
 
 
-def parse_bytes(given: str | int) -> int:
+def parse_bytes(given: str) -> int:
     """Return the bytes of a size: 512M and 512MiB are 512 x 1024 x 1024, 512MB is 512,000,000.
 
     Raises:
         ValueError: saying how to write it.
     """
-    match = _SIZE.fullmatch(str(given).strip())
+    match = _SIZE.fullmatch(given.strip())
     if match is None:
         raise ValueError("write a number of bytes, or a size: 64K, 512M, 2GiB")
     base = 1000 if (match[3] or "").lower() == "b" else 1024
     power = _POWERS.index(match[2].lower()) + 1 if match[2] else 0
-    return int(match[1]) * base**power
+    return int(match[1]) * int(base**power)
 
 
 def show_seconds(seconds: float) -> str:
     """Write a span as `parse_seconds` reads it, in the largest unit that it is whole in."""
-    for unit, size in reversed(_SECONDS.items()):
-        if seconds and math.isclose(seconds % size, 0):
-            return f"{seconds // size:g}{unit}"
-    return f"{seconds:g}"
+    if not seconds or seconds != int(seconds):
+        return f"{seconds:g}"
+    unit, size = next(one for one in reversed(_SECONDS.items()) if int(seconds) % one[1] == 0)
+    return f"{int(seconds) // size}{unit}"
 
 
 def show_bytes(size: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import signal
 import sys
@@ -18,10 +19,12 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast
+from typing import Annotated, Any, Final, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
+
+from relayer.wire.amounts import parse_seconds
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -34,6 +37,11 @@ _STANDARD_ERROR: Final = 2
 _INSTALLED: Final = Path(__file__).parents[2]
 # What typer raises of a mistake in the words of a command: `typer.BadParameter` is one of them.
 _Mistake: Final = cast("type[Exception]", typer.BadParameter.__mro__[2])
+
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON, errors too.", rich_help_panel="Form of the answer")
+]
 
 
 @dataclass
@@ -178,6 +186,31 @@ class _Program(TyperGroup):
         except typer.Exit as ended:
             return ended.exit_code
         return code if isinstance(code, int) else 0
+
+
+def span(
+    option: str, unit: str = "s", *, least: float = 0, most: float = math.inf
+) -> Callable[[object], float]:
+    """Return what reads an option that is a span of time, as `relayer.wire.amounts.parse_seconds`.
+
+    Args:
+        option: its name, for whoever mistypes it.
+        unit: of a number alone, and of what is returned.
+        least: in that unit.
+        most: likewise.
+    """
+
+    def read(given: object) -> float:
+        try:
+            found = parse_seconds(str(given), unit) / parse_seconds("1", unit)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None
+        if not least <= found <= most:
+            limits = f"at least {least:g}{unit}" + (f", at most {most:g}{unit}" if most < math.inf else "")
+            raise typer.BadParameter(limits, param_hint=f"'{option}'")
+        return found
+
+    return read
 
 
 def application(program: str, version: Callable[[], str], **options: Any) -> typer.Typer:

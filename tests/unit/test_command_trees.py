@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import pytest
 from command_trees import Declared, declared
+from processes import CLEAN
+
+from gateway_plugin.commands.run import PLACE
 
 COMMANDS = declared()
 # Commands that answer nobody with a document, each with the reason.
@@ -62,3 +68,45 @@ def test_every_command_has_an_example_that_it_takes(one: Declared) -> None:
         assert words[: len(own)] == own
         context = one.command.make_context(one.typed, words[len(own) :])
         assert context.params
+
+
+@pytest.mark.parametrize("one", ANSWERING, ids=_name)
+def test_every_option_is_explained_and_stands_in_its_group(one: Declared) -> None:
+    options = one.options()
+    assert [name for name, option in options.items() if not option.help] == []
+    groups = {"--agent": PLACE, "--url": PLACE, "--json": "Form of the answer"}
+    placed = {name: options[name].rich_help_panel for name in groups.keys() & options.keys()}
+    if one.typed.startswith("memrelay ") or one.typed == "memrelay-gateway version":
+        placed.pop("--url", None)
+    about_keys = {"keys export", "keys revoke", "keys rotate", "mcp approve"}
+    if one.typed.removeprefix("memrelay-gateway ") in about_keys:
+        placed.pop("--agent")  # what is done is done to it
+    assert placed == {name: groups[name] for name in placed}
+
+
+@pytest.mark.parametrize(
+    ("program", "typed", "completed"),
+    [
+        ("memrelay", "memrelay ke", ["keys"]),
+        ("memrelay", "memrelay serve --cache", ["--cache-bytes"]),
+        ("memrelay-gateway", "memrelay-gateway rem", ["remember"]),
+        ("memrelay-gateway", "memrelay-gateway outbox ", ["status", "list", "retry", "drop"]),
+    ],
+)
+def test_a_shell_completes_names(program: str, typed: str, completed: list[str], tmp_path: Path) -> None:
+    script = f"""
+        PATH={Path(sys.executable).parent}:$PATH
+        eval "$({program} --show-completion)"
+        COMP_WORDS=({typed}{' ""' if typed.endswith(" ") else ""}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        $(complete -p {program} | sed 's/.*-F \\([^ ]*\\).*/\\1/') {program}
+        echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=CLEAN | {"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (completed, "")

@@ -11,9 +11,9 @@ from relayer.wire.amounts import parse_bytes, parse_seconds, show_bytes, show_se
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [("30", 30), ("0.2", 0.2), (30.0, 30), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("7d", 604_800), ("2w", 1_209_600), (" 10 m ", 600)],
+    [("30", 30), ("0.2", 0.2), (".5", 0.5), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("7d", 604_800), ("2w", 1_209_600), (" 10 m ", 600)],
 )  # fmt: skip
-def test_a_span_is_read(written: str | float, seconds: float) -> None:
+def test_a_span_is_read(written: str, seconds: float) -> None:
     assert parse_seconds(written) == seconds
 
 
@@ -24,11 +24,11 @@ def test_a_number_alone_is_of_the_unit_that_was_meant() -> None:
 @pytest.mark.parametrize(
     ("written", "size"),
     [
-        ("0", 0), ("512", 512), (512, 512), ("512b", 512), ("64K", 65_536), ("512M", 512 * 1024**2), ("2GiB", 2 * 1024**3),
+        ("0", 0), ("512", 512), ("512b", 512), ("64K", 65_536), ("512M", 512 * 1024**2), ("2GiB", 2 * 1024**3),
         ("2 gib", 2 * 1024**3), ("1TB", 10**12), ("5kB", 5000),
     ],
 )  # fmt: skip
-def test_a_size_is_read(written: str | int, size: int) -> None:
+def test_a_size_is_read(written: str, size: int) -> None:
     assert parse_bytes(written) == size
 
 
@@ -40,7 +40,7 @@ def test_what_is_neither_is_refused_with_how_to_write_it(written: str) -> None:
         parse_bytes(written)
 
 
-@given(st.integers(0, 10**12))
+@given(st.integers(0, 10**11))
 def test_what_is_shown_is_read_again(number: int) -> None:
     assert parse_bytes(show_bytes(number)) == number
     assert parse_seconds(show_seconds(number)) == number
