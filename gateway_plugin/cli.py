@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -47,6 +47,7 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
+from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions import Toggles
@@ -192,11 +193,18 @@ def list_memories(
 
     Example: memrelay-gateway list --kind preference --limit 50
     """
+    if cursor == "":
+        _refuse_cursor()
 
     async def fetch(client: RelayerClient, identity: Identity) -> tuple[str, ListResponse]:
-        return identity.namespace, await client.list_memories(
-            identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or ()
-        )
+        try:
+            return identity.namespace, await client.list_memories(
+                identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or ()
+            )
+        except RelayerRefused as error:
+            if error.code == "bad_cursor":
+                _refuse_cursor()
+            raise
 
     namespace, answer = ask(url, agent, fetch)
     output = Output(as_json=as_json)
@@ -366,6 +374,15 @@ def _switches(context: CliContext, toggles: Toggles) -> str:
         )
     except OutboxUnavailable as error:
         return f"silent: {error}"
+
+
+def _refuse_cursor() -> NoReturn:
+    fail(
+        USAGE,
+        "--cursor: no page of these memories ended there, or the memory that it points to is gone",
+        "give what the page before says behind --cursor, or begin again without it",
+        kind="bad_cursor",
+    )
 
 
 def _moment(option: str, text: str) -> str:

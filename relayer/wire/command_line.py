@@ -282,7 +282,8 @@ def _tell_of_a_mistake(error: Any) -> NoReturn:
     context = error.ctx
     fix = f"see: {context.command_path} -h" if context is not None else ""
     # A list of what is possible is several lines; one sentence is asked for.
-    fail(error.exit_code, " ".join(error.format_message().split()), fix)
+    sentence = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+    fail(error.exit_code, sentence, fix)
 
 
 def _tell_of_a_defect(error: Exception) -> None:
