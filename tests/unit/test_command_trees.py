@@ -14,23 +14,21 @@ from command_trees import Declared, declared
 from processes import CLEAN
 
 from gateway_plugin.commands.run import PLACE
+from relayer.cli import _PLUGIN_COMMANDS
 
 COMMANDS = declared()
 # Commands that answer nobody with a document, each with the reason.
+HANDED_OVER = "is handed to memrelay-gateway with all its options"
 WITHOUT_JSON: Final[Mapping[str, str]] = {
+    **{f"memrelay {name}": HANDED_OVER for name in _PLUGIN_COMMANDS},
     "memrelay serve": "runs until it is stopped; its log is JSON with --log-format json",
-    "memrelay search": "is handed to memrelay-gateway with all its options",
-    "memrelay list": "is handed to memrelay-gateway with all its options",
-    "memrelay remember": "is handed to memrelay-gateway with all its options",
-    "memrelay forget": "is handed to memrelay-gateway with all its options",
-    "memrelay status": "is handed to memrelay-gateway with all its options",
     "memrelay-gateway bridge": "speaks a host's protocol on its standard streams",
     "memrelay-gateway mcp": "speaks the Model Context Protocol on its standard streams",
     "memrelay-gateway openclaw run": "runs another command, with that one's options",
 }
 
 # Their help is another command's: those that are handed over, and what MemWal's users type for `status`.
-SAME = {name for name, why in WITHOUT_JSON.items() if "is handed" in why} | {"memrelay-gateway stats"}
+SAME = {name for name, why in WITHOUT_JSON.items() if why == HANDED_OVER} | {"memrelay-gateway stats"}
 ANSWERING = [one for one in COMMANDS if one.typed not in SAME]
 
 
