@@ -41,6 +41,8 @@ def outbox_status(
 
     Example: memrelay-gateway outbox status --prometheus
     """
+    if as_json and as_metrics:
+        fail(USAGE, "--json, --prometheus: give one of them", "the numbers are the same")
     found = open_file_outbox(url)
     dead = guarded(found.dead_letters)
     waiting = found.waiting()
